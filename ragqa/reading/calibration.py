@@ -35,10 +35,7 @@ SPAN_FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
-    f"log-odds of weight{_ONE_PASSAGE}",
-    f"span{_ONE_PASSAGE}",
-    f"own relevance{_ONE_PASSAGE}",
-    f"lead{_ONE_PASSAGE}",
+    *(name + _ONE_PASSAGE for name in ("log-odds of weight", "span", "own relevance", "lead")),
 )
 """Features of a span reader.
 
@@ -200,4 +197,4 @@ def fit_calibration(
         beta_F += step
         if np.abs(step).max() < 1e-9:
             break
-    return Calibration(tuple(float(b) for b in beta_F), fitted_on, len(y_N), tuple(features))
+    return Calibration(tuple(beta_F.tolist()), fitted_on, len(y_N), tuple(features))

@@ -18,14 +18,14 @@ def make_prior(name: str, weight: float = 1.0) -> Prior:
     """Return the prior of a reader.
 
     Args:
-        name: ``RAW`` for the scores themselves, ``SPREAD`` for standardized ones (see ``ragqa.runtime.scorer``).
+        name: ``RAW`` for the scores themselves, to which the reader learned to add its own (ORQA, section 4.1);
+            ``SPREAD`` for standardized scores.
         weight: factor of standardized scores; raw ones are always used as in training.
     """
     return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)
 
 
 def _get_scores(hits: list[Hit]) -> np.ndarray:
-    """Return f(x, z) [K], to which the reader learned to add its own scores (ORQA, section 4.1)."""
     return np.array([hit.score for hit in hits])
 
 

@@ -75,7 +75,7 @@ class SpanAnswer:
 
 
 class ExtractiveReader:
-    """Marks spans in passages; the confidence comes from its calibration."""
+    """Reader that marks spans in passages; the confidence comes from its calibration."""
 
     kind = registry.SPAN
     is_closed_book = False
@@ -134,8 +134,7 @@ class ExtractiveReader:
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """Return one answer for each question, in order."""
         rows = zip(questions, hits, self.find_answers(questions, hits), strict=True)
-        answers = [self._make_answer(*row) for row in rows]
-        return [replace(answer, note=self._make_note(answer.question)) for answer in answers]
+        return [self._make_answer(*row) for row in rows]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
         """Return the possible answers to each question, most probable first, with their evidence."""
@@ -143,15 +142,14 @@ class ExtractiveReader:
 
     def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
         """Score all spans of the hits of each question; nearly all the time of reading is spent here."""
-        windows = [
-            list(make_windows(self._scorer.tokenizer, question, _get_texts(passages), self._max_tokens))
-            for question, passages in zip(questions, hits, strict=True)
-        ]
+        windows = []
+        for question, found in zip(questions, hits, strict=True):
+            texts = [(hit.passage.title, hit.passage.text) for hit in found]
+            windows.append(list(make_windows(self._scorer.tokenizer, question, texts, self._max_tokens)))
         # One call for the windows of all questions keeps all cores busy.
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
         return [
-            ScoredPassages(passages, part, [next(scores) for _ in part])
-            for passages, part in zip(hits, windows, strict=True)
+            ScoredPassages(found, part, [next(scores) for _ in part]) for found, part in zip(hits, windows, strict=True)
         ]
 
     def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:
@@ -166,25 +164,23 @@ class ExtractiveReader:
         return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
 
     def _make_answer(self, question: str, hits: list[Hit], candidates: list[SpanAnswer]) -> Answer:
+        note = self._make_note(question)
         if not candidates:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
             reason = "the passages have no words to mark" if hits else NO_PASSAGES
-            return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason)
-        best, *others = _select_distinct(candidates, 1 + self._alternatives)
-        sources = _make_sources(hits, best)
-        alternatives = [self._make_alternative(hits, other) for other in others]
-        return Answer(
-            question,
-            _quote(sources),
-            best.candidates[0].score,
-            self._calibration.compute_confidence(best.evidence),
-            sources,
-            tuple(sorted(alternatives, key=lambda alternative: -alternative.confidence)),
-        )
+            return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason, note=note)
+        distinct = _select_distinct(candidates, 1 + self._alternatives)
+        best, *others = [self._make_alternative(hits, answer) for answer in distinct]
+        others.sort(key=lambda alternative: -alternative.confidence)
+        score = distinct[0].candidates[0].score
+        return Answer(question, best.text, score, best.confidence, best.sources, tuple(others), note=note)
 
     def _make_alternative(self, hits: list[Hit], answer: SpanAnswer) -> Alternative:
         sources = _make_sources(hits, answer)
-        return Alternative(_quote(sources), self._calibration.compute_confidence(answer.evidence), sources)
+        first = sources[0]  # others may spell the answer with another case or article
+        assert first.span is not None
+        text = first.hit.passage.text[first.span.start : first.span.end]
+        return Alternative(text, self._calibration.compute_confidence(answer.evidence), sources)
 
 
 def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
@@ -196,10 +192,6 @@ def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
         if len(selected) == count:
             break
     return selected
-
-
-def _get_texts(hits: list[Hit]) -> list[tuple[str, str]]:
-    return [(hit.passage.title, hit.passage.text) for hit in hits]
 
 
 def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
@@ -281,10 +273,3 @@ def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
     total = sum(weights.values())
     order = sorted(weights, key=lambda p: -weights[p])
     return tuple(Source(hits[p], Span(by_passage[p][0].start, by_passage[p][0].end), weights[p] / total) for p in order)
-
-
-def _quote(sources: tuple[Source, ...]) -> str:
-    """Return the answer in the spelling of its first source; others may differ in case or article."""
-    first = sources[0]
-    assert first.span is not None
-    return first.hit.passage.text[first.span.start : first.span.end]

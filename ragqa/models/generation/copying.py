@@ -1,8 +1,7 @@
 """Initialisation of cross-attention that lets a generator made from an encoder copy before any training step.
 
-An encoder has no weights for a decoder's cross-attention. Initialised at random (Rothe et al. 2020), a decoder needs
-thousands of steps until it copies, and an answer from a passage is a copy. The encoder's states tell well which token
-is at which position, so three linear maps, fitted by least squares, are a sufficient start:
+A decoder with random cross-attention (Rothe et al. 2020) needs thousands of steps until it copies. The encoder's states
+tell well which token is at which position, so three linear maps, fitted by least squares, are a sufficient start:
 
 - Values map the encoder's state to the embedding of the token at its position.
 - Keys map the encoder's state to the token before it, and queries map the decoder's state to its last token. Both map
@@ -10,9 +9,8 @@ is at which position, so three linear maps, fitted by least squares, are a suffi
 - Values are rotated, and the layer before the vocabulary rotates them back. So the decoder's last token, which is added
   to them, does not look like a token any more. The bias of the vocabulary is the frequency of the tokens.
 
-The encoder of a span reader also knows where the answer to a question is. Two coordinates of each head are reserved for
-that: with one the first token of an answer attends to the start of answers, with the other the later tokens attend to
-their positions. Both are linear in the encoder's state, fitted by the likelihood of the positions.
+The encoder of a span reader also knows where answers are. Two coordinates of each head are reserved for that: with one
+the first token of an answer attends to the start of answers, with the other the later tokens attend to their positions.
 
 Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
 """
@@ -232,13 +230,11 @@ def _find_layers(model: Seq2Seq) -> _Layers:
 
 
 def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return centred embeddings, whitened embeddings in a random basis, and a random rotation ``[D, D]``.
-
-    The random basis lets every attention head, which sees only some of the coordinates, tell tokens apart.
-    """
+    """Return centred embeddings, whitened embeddings in a random basis, and a random rotation ``[D, D]``."""
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
+    # A random basis lets every attention head, which sees only some of the coordinates, tell tokens apart.
     random = torch.Generator().manual_seed(0)
     mix_DD, rotation_DD = (torch.linalg.qr(torch.randn(direction_DD.shape, generator=random)).Q for _ in range(2))
     return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, rotation_DD
@@ -247,15 +243,13 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
 def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield for each text its ids, the encoder's states ``[L, D]`` and the decoder's before cross-attention ``[T, D]``.
-
-    The decoder's input is the text itself if it is copied, or else the answer shifted behind the start.
-    """
+    """Yield each text's ids and states ``[L, D]``, and the decoder's states before cross-attention ``[T, D]``."""
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):
         part, outputs = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
         inputs = model.tokens.pad_rows(part).to(device)
+        # A text that is copied is the decoder's input itself; an answer is shifted to the right.
         decoder_rows = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
         ids_NT = model.tokens.pad_rows(decoder_rows).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
