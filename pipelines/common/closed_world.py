@@ -141,7 +141,7 @@ class ObjectTagger:
         self._objects = set(objects)
         self._lengths = sorted({len(name.split()) for name in self._objects})
 
-    def spans(self, text: str) -> list[SalientSpan]:
+    def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the objects in ``text``, a statement whose words are separated by spaces."""
         spans, start, words = [], 0, text.split()
         for place, word in enumerate(words):

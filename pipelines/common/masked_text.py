@@ -97,7 +97,7 @@ def position_chooser(kind: str, tagger: Tagger | None, *, rate: float, count: in
         assert tagger is not None
 
         def salient(text: str, pieces: Pieces, rng: np.random.Generator) -> masking.Positions:
-            found = [(span.start, span.end) for span in tagger.spans(text) if span.end <= pieces.offsets[-1][1]]
+            found = [(span.start, span.end) for span in tagger.find_spans(text) if span.end <= pieces.offsets[-1][1]]
             return masking.sample_salient_spans(pieces.offsets, found, rng, count)
 
         return salient
@@ -217,7 +217,7 @@ class MaskedTexts:
         if not len(positions):
             return None
         mask = self._tokenizer.mask_id
-        ids = masking.corrupt(
+        ids = masking.corrupt_wordpieces(
             pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
         row = row if self._are_passages else NULL

@@ -1,4 +1,4 @@
-"""Denoising tasks for sequence-to-sequence models: T5's span corruption and BART's text infilling.
+"""Denoising tasks for generators: T5's span corruption and BART's text infilling.
 
 Each task first draws spans from a random generator, then builds what the model reads and writes. Everything works on
 token ids of a bare text: the caller adds special tokens such as the end of sequence.
@@ -7,7 +7,6 @@ Legend: L tokens of a text, S spans.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +17,13 @@ Spans = list[tuple[int, int]]
 """First token, and the one after the last, of sorted spans that do not overlap."""
 
 RATE, MEAN = 0.15, 3.0
-"""T5: share of the tokens to drop and mean span length in tokens (Raffel et al. 2020, sections 3.1.4 and 3.3.4)."""
+"""T5: share of dropped tokens, mean span length in tokens (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
 BART_RATE, BART_MEAN = 0.3, 3.0
-"""BART: share of the tokens to mask and mean span length in tokens (Lewis et al. 2020, sections 5.1 and 2.2)."""
+"""BART: share of masked tokens, mean span length in tokens (Lewis et al. 2020, 5.1 and 2.2)."""
 
 
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
-    """Draw T5's random spans; every choice with the right number of spans and tokens is equally likely.
+    """Draw T5's random spans, all choices with the same numbers of spans and tokens equally likely.
 
     Like ``random_spans_noise_mask`` of the released code: kept and dropped stretches alternate and are never empty,
     so that a text begins with a kept token and ends with a dropped one. A text of one token stays whole.
@@ -44,7 +43,7 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return the numbers of tokens and spans that ``sample_t5_spans`` drops from ``length`` tokens."""
+    """Return the numbers of tokens and spans that T5 drops from a text of ``length`` tokens."""
     if length < 2:
         return 0, 0
     dropped = min(count_masked(length, rate), length - 1)
@@ -52,7 +51,7 @@ def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple
 
 
 def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return input and target of T5's span corruption (Raffel et al. 2020, section 3.1.4 and figure 2).
+    """Return input and target of T5's span corruption (Raffel et al. 2020, figure 2).
 
     The input has one sentinel in place of each span. The target has each sentinel followed by its span, and one more
     sentinel as the end. (The released code leaves that last one out and ends with </s> alone.)
@@ -68,12 +67,12 @@ def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) ->
     marks = list(sentinels[: len(spans) + 1])
     if len(marks) <= len(spans):
         raise ValueError(f"{len(spans)} spans need {len(spans) + 1} sentinels, not {len(marks)}")
-    target = chain.from_iterable([mark, *ids[start:end]] for mark, (start, end) in zip(marks, spans, strict=False))
+    target = [token for mark, (start, end) in zip(marks, spans, strict=False) for token in (mark, *ids[start:end])]
     return _replace_spans(ids, spans, marks), [*target, marks[-1]]
 
 
 def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_RATE, mean: float = BART_MEAN) -> Spans:
-    """Draw BART's spans: their lengths are Poisson, some are empty, and they may touch (section 2.2).
+    """Draw BART's spans, of Poisson lengths; some are empty or touch (Lewis et al. 2020, 2.2).
 
     Args:
         length: L, tokens of the text.
@@ -81,11 +80,9 @@ def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_
         rate: share of the tokens to mask; the last span is cut to hit round(rate · L), at least one token.
         mean: mean of the Poisson distribution, in tokens.
     """
-    masked, lengths = count_masked(length, rate), []
-    left = masked
-    while left:
+    masked, lengths = count_masked(length, rate), list[int]()
+    while left := masked - sum(lengths):
         lengths.append(min(int(rng.poisson(mean)), left))
-        left -= lengths[-1]
     count = len(lengths)
     length_S = rng.permutation(np.array(lengths, np.int64))  # otherwise the last span would always be the cut one
     place_S = np.sort(rng.choice(length - masked + count, count, replace=False))  # among kept tokens and spans
@@ -94,13 +91,13 @@ def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_
 
 
 def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
-    """Return the input of BART's text infilling: each span, even an empty one, becomes one mask."""
+    """Return the input of BART's text infilling: a mask in place of each span, even an empty one."""
     return _replace_spans(ids, spans, [mask] * len(spans))
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join sentences in random order; BART restores the original order (Lewis et al. 2020, section 2.2)."""
-    return list(chain.from_iterable(sentences[number] for number in rng.permutation(len(sentences)).tolist()))
+    """Join sentences in random order, which BART learns to restore (Lewis et al. 2020, 2.2)."""
+    return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 
 def _replace_spans(ids: Sequence[int], spans: Spans, marks: Sequence[int]) -> list[int]:

@@ -1,8 +1,8 @@
 """Masking for masked language models: choice and replacement of the wordpieces to predict.
 
-The ``sample_*`` functions choose positions; ``corrupt`` replaces what stands there. All randomness comes from the
-generator that is passed in, so that a batch is a pure function of its seed. Positions count a text's own wordpieces,
-without [CLS] and [SEP].
+The ``sample_*`` functions choose positions, and ``corrupt_wordpieces`` replaces the wordpieces there. All randomness
+comes from the generator that is passed in, so that a batch is a pure function of its seed. Positions count a text's own
+wordpieces, without [CLS] and [SEP].
 
 Legend: L wordpieces of a text.
 """
@@ -19,7 +19,7 @@ Positions = npt.NDArray[np.int64]
 RATE = 0.15
 """Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
 LONGEST_SPAN, STOP_RATE = 10, 0.2
-"""Longest span in words, and the chance to end it after each word (SpanBERT, Joshi et al. 2020, section 3.1)."""
+"""Longest span in words, and the chance to end it after each (SpanBERT, Joshi et al. 2020, 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
@@ -28,28 +28,25 @@ def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE)
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Draw whole words in random order until a share ``rate`` of the wordpieces is masked (BERT's later releases).
+    """Draw whole words in random order until a share ``rate`` of the wordpieces is masked.
 
-    A word longer than what is left to mask is skipped. If no word fits, the first one is masked anyway.
+    A word longer than the rest of the share is skipped. If no word fits, the first one is masked anyway. This is the
+    masking of BERT's later releases.
 
     Args:
         words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
         rng: source of randomness.
         rate: share of the wordpieces.
     """
-    runs = find_words(words)
-    left, masked = count_masked(len(words), rate), np.zeros(len(words), bool)
-    order = rng.permutation(len(runs)).tolist()
-    for first, last in (runs[number] for number in order):
+    runs, left = find_words(words), count_masked(len(words), rate)
+    shuffled = [runs[number] for number in rng.permutation(len(runs))]
+    chosen = []
+    for first, last in shuffled:
         if last - first <= left:
-            masked[first:last] = True
+            chosen.append((first, last))
             left -= last - first
-        if not left:
-            break
-    if order and not masked.any():
-        first, last = runs[order[0]]
-        masked[first:last] = True
-    return np.flatnonzero(masked)
+    pieces = [piece for run in chosen or shuffled[:1] for piece in range(*run)]
+    return np.array(sorted(pieces), np.int64)
 
 
 def sample_spans(
@@ -60,10 +57,11 @@ def sample_spans(
     stop_rate: float = STOP_RATE,
     longest: int = LONGEST_SPAN,
 ) -> Positions:
-    """Draw spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT, section 3.1).
+    """Draw spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT).
 
     Span lengths are geometric and at most ``longest`` words (mean 3.8). A span starts at any word that is not masked
-    yet. The last one is cut where the share is reached, within a word if need be, as in the released code.
+    yet. The last one is cut where the share is reached, within a word if need be, as in the released code. Source:
+    Joshi et al. 2020, section 3.1.
 
     Args:
         words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
@@ -78,7 +76,8 @@ def sample_spans(
         left = share - int(masked.sum())
         if not left:
             break
-        length = _sample_span_length(rng, stop_rate, longest)
+        while (length := int(rng.geometric(stop_rate))) > longest:
+            pass
         if not masked[runs[first][0]]:
             last = min(first + length, len(runs)) - 1
             run = np.arange(runs[first][0], runs[last][1])
@@ -92,11 +91,11 @@ def sample_salient_spans(
     rng: np.random.Generator,
     count: int = 1,
 ) -> Positions:
-    """Draw ``count`` salient spans and return all wordpieces that they touch (REALM, section 3.4).
+    """Draw ``count`` salient spans and return all wordpieces in them (REALM, section 3.4).
 
     Args:
         offsets: ``[L]`` first and last character of each wordpiece.
-        salient_spans: first and last character of names, dates and numbers, as ``ragqa.pretraining.salient`` finds.
+        salient_spans: first and last character of each name, date and number (``ragqa.pretraining.salient``).
         rng: source of randomness.
         count: spans to mask; REALM masks one.
 
@@ -111,7 +110,7 @@ def sample_salient_spans(
     return np.flatnonzero(masked)
 
 
-def corrupt(
+def corrupt_wordpieces(
     ids: Sequence[int],
     positions: Positions,
     rng: np.random.Generator,
@@ -157,17 +156,11 @@ def corrupt(
 
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return first and last (exclusive) wordpiece of each word; a wordpiece of no word counts as a word."""
+    """Return first and last (exclusive) wordpiece of each word; one of no word counts as a word."""
     starts = [n for n in range(len(words)) if not n or words[n] is None or words[n] != words[n - 1]]
     return list(pairwise([*starts, len(words)])) if starts else []
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces in a share ``rate`` of ``length``: at least one, unless there are none."""
+    """Return the number of wordpieces in a share ``rate`` of ``length``, at least one if possible."""
     return min(length, max(1, round(rate * length)))
-
-
-def _sample_span_length(rng: np.random.Generator, stop_rate: float, longest: int) -> int:
-    while (length := int(rng.geometric(stop_rate))) > longest:
-        pass
-    return length

@@ -1,11 +1,12 @@
-"""Salient spans: names, dates and numbers, which a model can only guess with the help of its retriever.
+"""Salient spans: names, dates and numbers, which a model hardly guesses without its retriever.
 
 Source: REALM (Guu et al. 2020), section 3.4, which finds names by a tagger trained on CoNLL-2003 and dates by regular
 expression; numbers are our addition. ``RuleTagger`` needs nothing but the text, ``SpacyTagger`` a spaCy model.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from ragqa.errors import BadInput, MissingExtra
@@ -38,7 +39,7 @@ class SalientSpan:
 class Tagger(Protocol):
     """Finder of salient spans."""
 
-    def spans(self, text: str) -> list[SalientSpan]:
+    def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
         ...
 
@@ -56,26 +57,19 @@ class RuleTagger:
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
         self._lexicon = Lexicon(titles, texts)
 
-    def spans(self, text: str) -> list[SalientSpan]:
+    def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
         spans: list[SalientSpan] = []
-        for kind in ("work", "date", "name", "number"):
-            new_spans = list(self._find(kind, _blank_out(text, spans)))
-            spans = sorted([*spans, *new_spans], key=lambda span: span.start)
+        for kind, find in (
+            ("name", partial(find_works, lexicon=self._lexicon)),
+            ("date", find_dates),
+            ("name", partial(find_names, lexicon=self._lexicon)),
+            ("number", find_numbers),
+        ):
+            ranges = list(find(_blank_out(text, spans)))
+            spans += [SalientSpan(start, end, kind) for start, end in ranges]
+            spans.sort(key=lambda span: span.start)
         return spans
-
-    def _find(self, kind: str, text: str) -> Iterator[SalientSpan]:
-        match kind:
-            case "work":
-                ranges = find_works(text, self._lexicon)
-            case "date":
-                ranges = find_dates(text)
-            case "name":
-                ranges = find_names(text, self._lexicon)
-            case _:
-                ranges = find_numbers(text)
-        for start, end in ranges:
-            yield SalientSpan(start, end, "name" if kind == "work" else kind)
 
 
 def _blank_out(text: str, spans: list[SalientSpan]) -> str:
@@ -88,12 +82,9 @@ def _blank_out(text: str, spans: list[SalientSpan]) -> str:
 
 
 class SpacyTagger:
-    """Tagger that uses an installed spaCy model.
+    """Tagger that uses an installed spaCy model, given by its name or path.
 
     spaCy counts durations as dates, and units as part of a quantity.
-
-    Args:
-        model: name or path of the model.
 
     Raises:
         MissingExtra: spaCy is not installed.
@@ -113,7 +104,7 @@ class SpacyTagger:
                 "or use the rule-based tagger"
             ) from None
 
-    def spans(self, text: str) -> list[SalientSpan]:
+    def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
         entities = [(e.start_char, e.end_char, _KIND_OF_LABEL.get(e.label_)) for e in self._model(text).ents]
         return [SalientSpan(start, end, kind) for start, end, kind in entities if kind]

@@ -93,7 +93,7 @@ def find_dates(text: str) -> Iterator[Range]:
 
 
 def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
-    """Yield the spans in order of their start, leaving out those that overlap an earlier or a longer one."""
+    """Yield the spans in order of their start, without those that overlap an earlier or longer one."""
     end = 0
     for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
@@ -102,18 +102,14 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Return whether a number or a month name is a date, judging by the words around it."""
+    """Tell whether a number or a month name is a date, by the words around it."""
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]
+    is_first_name = text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()  # August Strindberg
     if _BARE_YEAR.fullmatch(word):
         if _BEFORE_NUMBER.search(before):
             return False
         return not _COUNTED_NOUN.match(text, end) or bool(_BEFORE_YEAR.search(before))
     if word in ("May", "March"):
-        return not _precedes_capital(text, end) and bool(_BEFORE_MAY.search(before))
-    return word not in ("April", "June", "August") or not _precedes_capital(text, end)
-
-
-def _precedes_capital(text: str, end: int) -> bool:
-    """Return whether a capitalised word follows, as in August Strindberg."""
-    return text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()
+        return not is_first_name and bool(_BEFORE_MAY.search(before))
+    return word not in ("April", "June", "August") or not is_first_name

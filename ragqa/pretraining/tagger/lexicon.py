@@ -16,7 +16,10 @@ _WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
 class HashedStrings:
-    """Set of strings that keeps 8-byte hashes only; with six million, 1 of 10¹² other strings is a false positive."""
+    """Set of strings that keeps only their 8-byte hashes.
+
+    With six million, 1 of 10¹² other strings is a false positive.
+    """
 
     def __init__(self, strings: Iterable[str]) -> None:
         numbers = np.unique(np.fromiter(map(_hash_string, strings), np.uint64))
@@ -48,15 +51,15 @@ class Lexicon:
         self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Return whether a phrase is a title, with or without its bracketed part and last lower-case words."""
+        """Tell whether a phrase is a title, or one without brackets or last lower-case words."""
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:
-        """Return whether the corpus writes the word mostly in lower case."""
+        """Tell whether the corpus writes the word mostly in lower case."""
         return word.lower() in self._ordinary
 
     def is_proper(self, word: str) -> bool:
-        """Return whether the corpus writes the word mostly with a capital."""
+        """Tell whether the corpus writes the word mostly with a capital."""
         return word.lower() in self._proper
 
 
@@ -65,7 +68,7 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield each title in the forms to look up, and count the case of its words after the first."""
+    """Yield the forms of each title to look up, and count the case of its words after the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

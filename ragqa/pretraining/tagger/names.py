@@ -1,4 +1,4 @@
-"""Names of people, places, organisations, works and nationalities in English text, found by their capitals.
+"""Names of people, places, organisations, works and nationalities, found by their capitals.
 
 ``find_names`` takes each run of capitalised words with the linking words between them (``of`` in University of Oxford).
 It cuts the run where a linking word or a person's title shows that there are two names, and drops words that have a
@@ -62,8 +62,8 @@ _LONGEST_NAME = 24
 """Maximum number of words in a name; the limit keeps the running time linear."""
 
 
-class RunToken(NamedTuple):
-    """Word of a run of capitalised words, with its first and last (exclusive) character in the text."""
+class _Token(NamedTuple):
+    """Word of a run of capitalised words, with first and last (exclusive) character."""
 
     start: int
     end: int
@@ -71,46 +71,42 @@ class RunToken(NamedTuple):
 
     @property
     def bare(self) -> str:
-        """The word in lower case without its full stop; acronyms that look like words stay as they are."""
+        """Word in lower case without its full stop; acronyms that look like words stay as they are."""
         return self.text if self.text in ("US", "WHO", "AM") else self.text.lower().rstrip(".")
 
     @property
     def is_link(self) -> bool:
-        """True for a word that may link two words of a name."""
         return self.text in _LINKS
 
     @property
     def is_number(self) -> bool:
-        """True if it begins with a digit."""
         return self.text[0].isdigit()
 
     @property
     def is_office(self) -> bool:
-        """True for a person's title, such as Emperor or Dr."""
         return self.bare in words.OFFICES
 
 
-Tokens = list[RunToken]
+_Tokens = list[_Token]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
     """Yield start and end of each name in ``text``, sorted and without overlaps."""
     for match in _RUN.finditer(text):
         start, end = match.span()
-        tokens = [RunToken(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
+        tokens = [_Token(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
         in_title = _mark_titles(tokens, text, lexicon)
         opens = _opens_sentence(text, start)
         first = _count_openers(tokens, in_title, lexicon) if opens else 0
         for segment in _split_run(tokens[first:], in_title[first:], lexicon):
-            if _is_name(segment, opens and segment[0] is tokens[0], lexicon):
-                before = (
-                    _PREFIX_BEFORE.search(text, max(0, start - _CONTEXT), start) if segment[0] is tokens[0] else None
-                )
+            is_first = segment[0] is tokens[0]
+            if _is_name(segment, opens and is_first, lexicon):
+                before = _PREFIX_BEFORE.search(text, max(0, start - _CONTEXT), start) if is_first else None
                 yield before.start() if before else segment[0].start, segment[-1].end
 
 
 def _opens_sentence(text: str, start: int) -> bool:
-    """Return whether a sentence or a quotation begins at ``start``, so that the capital there tells nothing."""
+    """Tell whether a sentence or quotation begins at ``start``: the capital there tells nothing."""
     before = text[max(0, start - _CONTEXT) : start]
     bare = before.rstrip(" \xa0\t\"'“‘«([*•–-")
     if not bare or bare[-1] == "\n":
@@ -121,8 +117,8 @@ def _opens_sentence(text: str, start: int) -> bool:
     return not (last in words.ABBREVIATIONS or len(last) == 1)
 
 
-def _mark_titles(tokens: Tokens, text: str, lexicon: Lexicon) -> list[bool]:
-    """Return for each word whether it is in the same title as the word before it."""
+def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
+    """Return for each word True if it is in the same title as the word before it."""
     in_title = [False] * len(tokens)
     for first in range(len(tokens) - 1):
         if in_title[first] or tokens[first].is_link:
@@ -136,7 +132,7 @@ def _mark_titles(tokens: Tokens, text: str, lexicon: Lexicon) -> list[bool]:
     return in_title
 
 
-def _count_openers(tokens: Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
+def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
     """Count the words at the front that only open the sentence, and the links after them."""
     count = 0
     while count < len(tokens) and _only_opens(tokens, count, in_title, lexicon):
@@ -146,8 +142,8 @@ def _count_openers(tokens: Tokens, in_title: list[bool], lexicon: Lexicon) -> in
     return count
 
 
-def _only_opens(tokens: Tokens, position: int, in_title: list[bool], lexicon: Lexicon) -> bool:
-    """Return whether the word at ``position`` opens the sentence and belongs to no name."""
+def _only_opens(tokens: _Tokens, position: int, in_title: list[bool], lexicon: Lexicon) -> bool:
+    """Tell whether the word at ``position`` opens the sentence and belongs to no name."""
     after = position + 1
     word, is_linked = tokens[position].bare, after < len(tokens) and tokens[after].is_link
     if after < len(tokens) and in_title[after] and not (is_linked and word in words.OPENERS):
@@ -157,36 +153,34 @@ def _only_opens(tokens: Tokens, position: int, in_title: list[bool], lexicon: Le
     return position == 0 and is_linked and word not in words.HEADS and lexicon.is_ordinary(word)
 
 
-def _split_run(tokens: Tokens, in_title: list[bool], lexicon: Lexicon) -> Iterator[Tokens]:
+def _split_run(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> Iterator[_Tokens]:
     """Split a run into names."""
-    segment: Tokens = []
-    links: Tokens = []
+    segment: _Tokens = []
+    links: _Tokens = []
     for position, token in enumerate(tokens):
         if token.is_link:
             links.append(token)
-        elif segment and segment[-1].text.endswith(".") and token.bare in words.OPENERS:  # ends at Washington, D.C. The
-            yield segment
-            segment, links = [], []
-        elif segment and (
-            in_title[position] or _joins(segment, links, token, tokens[position + 1 : position + 2], lexicon)
-        ):
+            continue
+        after = tokens[position + 1 : position + 2]
+        opens = segment and segment[-1].text.endswith(".") and token.bare in words.OPENERS  # Washington, D.C. The
+        if segment and not opens and (in_title[position] or _continues(segment, links, token, after, lexicon)):
             segment += [*links, token]
-            links = []
         else:
             if segment:
                 yield segment
-            segment, links = [token], []
+            segment = [] if opens else [token]
+        links = []
     if segment:
         yield segment
 
 
-def _joins(segment: Tokens, links: Tokens, token: RunToken, after: Tokens, lexicon: Lexicon) -> bool:
-    """Return whether a word belongs to the same name as the segment before it."""
+def _continues(segment: _Tokens, links: _Tokens, token: _Token, after: _Tokens, lexicon: Lexicon) -> bool:
+    """Tell whether a word belongs to the same name as the segment before it."""
     if len(segment) >= _LONGEST_NAME:
         return False
     only_offices = all(word.is_office for word in segment)
     if not links:
-        return _follows(segment[-1], token, after, only_offices)
+        return _continues_without_link(segment[-1], token, after, only_offices)
     if segment[-1].is_number:
         return False
     linked = " ".join(link.text for link in links)
@@ -199,8 +193,7 @@ def _joins(segment: Tokens, links: Tokens, token: RunToken, after: Tokens, lexic
     return all(link.text in words.PARTICLES or link.text in ("&", "upon") for link in links)
 
 
-def _follows(last: RunToken, token: RunToken, after: Tokens, only_offices: bool) -> bool:
-    """Return whether two adjacent words belong to one name."""
+def _continues_without_link(last: _Token, token: _Token, after: _Tokens, only_offices: bool) -> bool:
     if token.is_number:
         return last.bare not in words.REFERENCES
     if token.is_office and after and not after[0].is_link and not after[0].is_number:
@@ -208,44 +201,37 @@ def _follows(last: RunToken, token: RunToken, after: Tokens, only_offices: bool)
     return not only_offices
 
 
-def _continues_after_of(segment: Tokens, lexicon: Lexicon) -> bool:
-    """Return whether a name continues after ``of``: Royal Society of London, but not Jane Doe of Harvard."""
+def _continues_after_of(segment: _Tokens, lexicon: Lexicon) -> bool:
+    """Tell whether ``of`` continues a name: Royal Society of London, but not Jane Doe of Harvard."""
     last = segment[-1]
     if len(segment) == 1:
         return not last.text.isupper()
     return any(word.is_link for word in segment) or last.bare in _BEFORE_OF or lexicon.is_ordinary(last.bare)
 
 
-def _is_institution(segment: Tokens, linked: str) -> bool:
-    """Return whether an institution's name continues, such as Ministry of Health and Social Security."""
+def _is_institution(segment: _Tokens, linked: str) -> bool:
+    """Tell whether an institution's name goes on, as in Ministry of Health and Social Security."""
     bare = {word.bare for word in segment}
     if linked == "at":
         return "university" in bare
     return bool(bare & words.INSTITUTIONS) and (linked != "and" or bool(bare & {"of", "for", "de"}))
 
 
-def _is_name(segment: Tokens, opens: bool, lexicon: Lexicon) -> bool:
-    """Return whether a segment of a run is a name; ``opens`` if it opens a sentence."""
+def _is_name(segment: _Tokens, opens: bool, lexicon: Lexicon) -> bool:
+    """Tell whether a segment of a run is a name; ``opens`` if it opens a sentence."""
     first = segment[0]
     if first.is_number or all(token.is_office for token in segment):
         return False
     if len(segment) > 1:
-        return not _is_shouted(segment)
+        is_heading = all(token.text.isupper() for token in segment) and any(t.bare in words.SMALL for t in segment)
+        return not is_heading
     word = first.text.rstrip(".")
     if len(word) < 2 or word in words.NO_NAMES or _FORMULA.fullmatch(word) or _ROMAN.fullmatch(word):
         return False
     if first.bare in words.OPENERS or first.bare in words.REFERENCES:
         return False
-    return not opens or _may_open(word, lexicon)
-
-
-def _is_shouted(segment: Tokens) -> bool:
-    """Return whether a segment is a heading all in capitals."""
-    return all(token.text.isupper() for token in segment) and any(token.bare in words.SMALL for token in segment)
-
-
-def _may_open(word: str, lexicon: Lexicon) -> bool:
-    """Return whether a single word that opens a sentence is a name nevertheless."""
+    if not opens:
+        return True
     if word.lower() in words.ORDINARY or lexicon.is_ordinary(word):
         return False
     return not word[1:].islower() or lexicon.is_proper(word) or not word.endswith(words.ENDINGS)

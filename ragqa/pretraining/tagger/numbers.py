@@ -59,7 +59,6 @@ def find_numbers(text: str) -> Iterator[Range]:
 
 
 def _is_adjective(text: str, match: re.Match[str]) -> bool:
-    """Return whether an ordinal is an adjective; only ``first`` and ``second`` may be adverbs."""
-    if match.group() not in ("first", "second"):
-        return True
-    return bool(_DETERMINER.search(text, max(0, match.start() - _CONTEXT), match.start()))
+    """Tell whether an ordinal is an adjective; only ``first`` and ``second`` may be adverbs."""
+    is_unambiguous = match.group() not in ("first", "second")
+    return is_unambiguous or bool(_DETERMINER.search(text, max(0, match.start() - _CONTEXT), match.start()))

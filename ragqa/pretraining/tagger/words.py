@@ -1,4 +1,4 @@
-"""Word lists of the rule-based tagger, which decide whether a capitalised word is part of a name.
+"""Word lists, by which the rule-based tagger tells whether a word is part of a name.
 
 ``names`` and ``works`` use them where capitals alone tell nothing: at the start of a sentence, after titles such as
 President, and around linking words such as ``of``. All words are in lower case unless a list says otherwise.
@@ -77,7 +77,7 @@ ORDINARY = _split_words(
     speed density distance depth length width weight voltage frequency waves
     """
 )
-"""Words that are no name alone at the start of a sentence; before another capital they may begin one."""
+"""Words that are no name alone at the start of a sentence; before a capital they may begin one."""
 
 OFFICES = _split_words(
     """
@@ -94,7 +94,7 @@ OFFICES = _split_words(
 """Titles before a name that are not part of it, by the rules of CoNLL-2003."""
 
 SOVEREIGNS = _split_words("pope popes emperor emperors empress sir dame tsar shah sultan president")
-"""Titles that are left out of a name even where an article's title begins with them: Pope Paul VI."""
+"""Titles left out of a name even where an article's title begins with them: Pope Paul VI."""
 
 HOLDERS = _split_words("duke duchess earl marquess marquis viscount prince princess count countess baron lord")
 """Titles that form a name together with a place: Duke of Wellington."""

@@ -592,7 +592,7 @@ def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
     """Of three names the second is cut in half, the third gone: the first is masked whatever is drawn."""
 
     class Names:
-        def spans(self, text: str) -> list[SalientSpan]:
+        def find_spans(self, text: str) -> list[SalientSpan]:
             return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
 
     kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])

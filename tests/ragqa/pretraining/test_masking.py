@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ragqa.pretraining.inverse_cloze import make_inverse_cloze_pair
 from ragqa.pretraining.masking import (
-    corrupt,
+    corrupt_wordpieces,
     find_words,
     sample_salient_spans,
     sample_spans,
@@ -91,7 +91,7 @@ def test_all_wordpieces_of_a_salient_span_are_masked() -> None:
 
 def test_bert_replaces_eighty_ten_and_ten_percent() -> None:
     ids, positions = [1000] * 30_000, np.arange(0, 30_000, 2)
-    found = np.array(corrupt(ids, positions, rng(), mask=MASK, vocabulary=range(2000, 2100)))
+    found = np.array(corrupt_wordpieces(ids, positions, rng(), mask=MASK, vocabulary=range(2000, 2100)))
     assert (found[1::2] == 1000).all()
     shares = [(found[::2] == MASK).mean(), (found[::2] >= 2000).mean(), (found[::2] == 1000).mean()]
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
@@ -99,20 +99,26 @@ def test_bert_replaces_eighty_ten_and_ten_percent() -> None:
 
 
 def test_rates_of_zero_give_masks_only() -> None:
-    assert corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random_rate=0, keep_rate=0) == [MASK, 8, MASK]
-    assert corrupt([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, vocabulary=[5]) == [7, 8, 9]
+    assert corrupt_wordpieces([7, 8, 9], np.array([0, 2]), rng(), mask=MASK, random_rate=0, keep_rate=0) == [
+        MASK,
+        8,
+        MASK,
+    ]
+    assert corrupt_wordpieces([7, 8, 9], np.array([], np.int64), rng(), mask=MASK, vocabulary=[5]) == [7, 8, 9]
 
 
 def test_random_wordpieces_need_a_vocabulary() -> None:
     with pytest.raises(ValueError, match="vocabulary"):
-        corrupt([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
+        corrupt_wordpieces([7, 8, 9], np.array([0, 2]), rng(), mask=MASK)
 
 
 def test_a_run_is_replaced_by_one_choice() -> None:
     positions = np.array([0, 1, 2, 5, 6, 9])
     outcomes = set()
     for seed in range(200):
-        found = corrupt([1] * 10, positions, rng(seed), mask=MASK, vocabulary=range(2000, 2100), per_run=True)
+        found = corrupt_wordpieces(
+            [1] * 10, positions, rng(seed), mask=MASK, vocabulary=range(2000, 2100), per_run=True
+        )
         kinds = ["mask" if i == MASK else "same" if i == 1 else "other" for i in found]
         assert len(set(kinds[:3])) == len(set(kinds[5:7])) == 1
         outcomes.add((kinds[0], kinds[5], kinds[9]))

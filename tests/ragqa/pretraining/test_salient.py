@@ -28,7 +28,7 @@ PLAIN = RuleTagger()
 def mark(text: str, tagger: Tagger = PLAIN) -> str:
     """Return the text with its names in [], dates in {} and numbers in <>."""
     out, at = "", 0
-    for span in tagger.spans(text):
+    for span in tagger.find_spans(text):
         left, right = {"name": "[]", "date": "{}", "number": "<>"}[span.kind]
         out += text[at : span.start] + left + text[span.start : span.end] + right
         at = span.end
@@ -162,7 +162,7 @@ PIECES = (
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)))
 def test_spans_are_sorted_disjoint_and_never_empty(text: str) -> None:
     end = 0
-    for span in RuleTagger(["King of A", "Aa and Aa"], [text]).spans(text):
+    for span in RuleTagger(["King of A", "Aa and Aa"], [text]).find_spans(text):
         assert end <= span.start < span.end <= len(text) and span.kind in KINDS
         assert text[span.start : span.end] == text[span.start : span.end].strip()
         end = span.end
@@ -171,17 +171,17 @@ def test_spans_are_sorted_disjoint_and_never_empty(text: str) -> None:
 @pytest.mark.parametrize("piece", ["School of A and ", "A of the ", '"A', "1,111-", "A-a-", "King ", "two hundred "])
 def test_names_and_running_time_stay_bounded(piece: str) -> None:
     """Quadratic running time would take minutes here."""
-    assert all(span.end - span.start < 1000 or " " not in piece for span in PLAIN.spans(piece * 5000))
+    assert all(span.end - span.start < 1000 or " " not in piece for span in PLAIN.find_spans(piece * 5000))
 
 
 def test_a_pickled_tagger_finds_the_same_in_another_process() -> None:
     tagger, text = RuleTagger(["Bosnia and Herzegovina"]), "In 1992, Bosnia and Herzegovina had four million people."
-    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).spans(sys.argv[1]))"
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).find_spans(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, text], input=pickle.dumps(tagger), capture_output=True, cwd=ROOT, check=True
     )
-    assert done.stdout.decode().strip() == str(tagger.spans(text))
-    assert len(tagger.spans(text)) == 3
+    assert done.stdout.decode().strip() == str(tagger.find_spans(text))
+    assert len(tagger.find_spans(text)) == 3
 
 
 def fake_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def fake_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spacy_entities_become_names_dates_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_spacy(monkeypatch)
     tagger: Tagger = SpacyTagger()
-    assert tagger.spans("Alice in 1990 noon, 300") == [
+    assert tagger.find_spans("Alice in 1990 noon, 300") == [
         SalientSpan(0, 5, "name"),
         SalientSpan(9, 13, "date"),
         SalientSpan(20, 23, "number"),
@@ -228,7 +228,7 @@ def test_the_rules_agree_with_labels_made_by_hand(shared_data: Path) -> None:
     for document in read_documents([shared_data / "wiki" / "AD.tar.xz"]):
         if row := labels.pop(document.id, None):
             sentence = document.text[row["offset"] : row["offset"] + row["length"]]
-            spans = {(span.start, span.end, span.kind) for span in PLAIN.spans(sentence)}
+            spans = {(span.start, span.end, span.kind) for span in PLAIN.find_spans(sentence)}
             expected = {(start, end, kind) for start, end, kind in row["spans"]}
             correct, predicted, labelled = (
                 correct + len(spans & expected),
