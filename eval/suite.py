@@ -15,10 +15,10 @@ from eval.export_figures import check_place, export_figures
 from eval.published import Published
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.evaluation import EvaluationSettings, Report, evaluate
+from ragqa.evaluation.evaluated_systems import GoldPassages
 from ragqa.evaluation.question_set import QuestionSet
 from ragqa.evaluation.report.summary import format_summary
 from ragqa.evaluation.run import DEPTH
-from ragqa.evaluation.systems import GoldPassages
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.reading.base import Decoding, Reader

@@ -21,9 +21,9 @@ from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
     from ragqa.evaluation import EvaluationSettings, Report
+    from ragqa.evaluation.evaluated_systems import System
     from ragqa.evaluation.question_set import QuestionSet
     from ragqa.evaluation.rows import Rule
-    from ragqa.evaluation.systems import System
     from ragqa.pipeline import Pipeline
 
 DEMO = "demo"
@@ -146,7 +146,7 @@ def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "System":
     """Open a file of predictions; raise BadInput if options of a pipeline were given, too."""
-    from ragqa.evaluation.systems import Predictions
+    from ragqa.evaluation.evaluated_systems import Predictions
 
     if names := [name.replace("_", "-") for name, value in vars(pipeline_options).items() if value is not None]:
         options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)

@@ -88,14 +88,9 @@ def _pairs(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:
 def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
     if not scores:
         return None
-    scores_a, scores_b = np.array(scores, np.float64).T
-    test = compare_paired(scores_a, scores_b)
-    return {
-        "a": float(scores_a.mean()),
-        "b": float(scores_b.mean()),
-        "difference": asdict(test.difference),
-        "p": test.p,
-    }
+    a, b = np.array(scores, np.float64).T
+    test = compare_paired(a, b)
+    return {"a": float(a.mean()), "b": float(b.mean()), "difference": asdict(test.difference), "p": test.p}
 
 
 def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -103,14 +98,8 @@ def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     notes = []
     fingerprints = [about["system"].get("corpus") for about in (a, b)]
     is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]
-    for name, key in (
-        ("corpora", "corpus"),
-        ("splits", "split"),
-        ("numbers of passages", "passages"),
-        ("depths", "depth"),
-        ("questions asked at a time", "batch"),
-        ("machines", "hardware"),
-    ):
+    names = {"corpus": "corpora", "split": "splits", "passages": "numbers of passages", "depth": "depths"}
+    for key, name in {**names, "batch": "questions asked at a time", "hardware": "machines"}.items():
         value_a, value_b = (about.get(key, about["system"].get(key)) for about in (a, b))
         if value_a != value_b and None not in (value_a, value_b) and not (key == "corpus" and is_same_corpus):
             notes.append(f"the {name} differ: {value_a} and {value_b}")

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ragqa.corpus.store import PassageStore
-from ragqa.evaluation.rows import Row, text_digest
+from ragqa.evaluation.rows import Row, digest_text
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.text import split_words
@@ -63,7 +63,7 @@ def find_missing(
                 for passage in batch:
                     answers.mark_seen(passage.text)
                     if texts.missing:
-                        texts.mark_seen([text_digest(passage.text)])
+                        texts.mark_seen([digest_text(passage.text)])
                     if documents.missing:  # a question may name the id of a document or any end of its path
                         parts = passage.document.split("/")
                         documents.mark_seen("/".join(parts[n:]) for n in range(len(parts)))

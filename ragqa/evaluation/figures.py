@@ -23,7 +23,7 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Return whether the system answers, instead of only retrieving: then its reader is None."""
+    """Tell whether the system answers questions; one that only retrieves has None as its reader."""
     return about["system"].get("reader", "") is not None
 
 
@@ -40,6 +40,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
     # Predictions may come without passages, and a reader alone retrieves none.
     retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.column("f1")[answerable]
+    losses = {name: tally.losses[name] for name in LOSSES if missing is not None or name != "not in the corpus"}
     has_f1 = read and len(f1) and not np.isnan(f1).any()
     return {
         "about": {
@@ -49,41 +50,38 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
             "questions_digest": tally.digest,
             "created_by": f"ragqa {__version__}",
         },
-        "em": _interval(tally.column("em")[answerable]) if read else None,
-        "f1": _interval(f1) if has_f1 else None,
-        "answer_recall": _recall(tally, answerable, about) if retrieved else {},
-        "coverage_bound": _coverage(tally, answerable, missing) if retrieved else None,
-        "gold_passage": _gold(tally, "passage", about, missing) if retrieved else None,
-        "gold_document": _gold(tally, "document", about, missing) if retrieved else None,
-        "loss": _loss(tally, missing) if read and retrieved else None,
-        "confidence": _confidence(tally, answerable, about["min_confidence"]) if read else None,
-        "breakdown": _breakdown(tally, answerable) if read else {},
-        "seconds": _seconds(tally, read),
-        "warnings": _warnings(tally, about),
+        "em": _make_interval(tally.column("em")[answerable]) if read else None,
+        "f1": _make_interval(f1) if has_f1 else None,
+        "answer_recall": _measure_recall(tally, answerable, about) if retrieved else {},
+        "coverage_bound": _measure_coverage(tally, answerable, missing) if retrieved else None,
+        "gold_passage": _score_gold(tally, "passage", about, missing) if retrieved else None,
+        "gold_document": _score_gold(tally, "document", about, missing) if retrieved else None,
+        "loss": losses if read and retrieved else None,
+        "confidence": _measure_confidence(tally, answerable, about["min_confidence"]) if read else None,
+        "breakdown": _break_down(tally, answerable) if read else {},
+        "seconds": _measure_seconds(tally, read),
+        "warnings": _list_warnings(tally, about),
     }
 
 
-def _loss(tally: Tally, missing: Missing | None) -> dict[str, int]:
-    stages = [name for name in LOSSES if missing is not None or name != "not in the corpus"]
-    return {name: tally.losses[name] for name in stages}
-
-
-def _interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     return asdict(statistics.bootstrap_interval(values)) if len(values) else None
 
 
-def _depths(tally: Tally, about: dict[str, Any]) -> list[int]:
+def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
     """Return the depths at which retrieval is scored: ``KS``, the number of passages read, and of all hits."""
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
 
-def _recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
+def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
     ranks = np.array([rank or np.inf for rank in tally.ranks("rank")])[answerable]
-    return {str(k): _interval((ranks <= k).astype(float)) for k in _depths(tally, about)} if len(ranks) else {}
+    return (
+        {str(k): _make_interval((ranks <= k).astype(float)) for k in _list_depths(tally, about)} if len(ranks) else {}
+    )
 
 
-def _coverage(
+def _measure_coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
     """Return the shares of questions with an answer in the corpus, and among the hits.
@@ -97,7 +95,7 @@ def _coverage(
     return {"corpus": in_corpus, "retrieved": float(tally.column("covered")[answerable].mean())}
 
 
-def _gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
+def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
     """Return accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
     known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
     if not known:
@@ -106,7 +104,7 @@ def _gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | Non
     ranks_in_corpus = [ranks[n] for n in known if n not in lacking]
     # A corpus that is split differently has none of these passages: a score of 0 would say nothing about the retriever.
     is_scored = any(ranks_in_corpus) if missing is None else bool(ranks_in_corpus)
-    accuracy = accuracy_at(ranks_in_corpus, _depths(tally, about))
+    accuracy = accuracy_at(ranks_in_corpus, _list_depths(tally, about))
     return {
         "questions": len(known),
         "in_corpus": None if missing is None else len(ranks_in_corpus),
@@ -116,7 +114,7 @@ def _gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | Non
     }
 
 
-def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
+def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
     """Measure the confidence. An answer to an unanswerable question is wrong; no answer is a declined one."""
     is_answered = tally.column("predicted") == 1
     confidence, right = tally.column("confidence"), tally.column("em") * answerable
@@ -134,30 +132,29 @@ def _confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: floa
         "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
         "declining": {
             "below": threshold,
-            "answered": float(answered.mean()),
-            "right_of_answered": float(right[answered].mean()) if answered.any() else None,
-            "answerable_declined": float((~answered[answerable]).mean()) if answerable.any() else None,
+            "answered": _mean(answered),
+            "right_of_answered": _mean(right[answered]),
+            "answerable_declined": _mean(~answered[answerable]),
             "unanswerable": int((~answerable).sum()),
-            "unanswerable_declined": float((~answered[~answerable]).mean()) if (~answerable).any() else None,
-            "em": float((right * answered)[answerable].mean()) if answerable.any() else None,
+            "unanswerable_declined": _mean(~answered[~answerable]),
+            "em": _mean((right * answered)[answerable]),
         },
     }
 
 
-def _breakdown(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, list[dict[str, Any]]]:
+def _mean(values: npt.NDArray[Any]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _break_down(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, list[dict[str, Any]]]:
     em, f1 = tally.column("em"), tally.column("f1")
     table: dict[str, list[dict[str, Any]]] = {}
     for name, kinds in tally.kinds().items():
-        of_kind = {str(kind): answerable & (kinds == kind) for kind in set(kinds[answerable].tolist())}
-        rows = [
-            {
-                "kind": kind,
-                "questions": int(inside.sum()),
-                "em": _interval(em[inside]),
-                "f1": None if np.isnan(f1[inside]).any() else float(f1[inside].mean()),
-            }
-            for kind, inside in of_kind.items()
-        ]
+        rows = []
+        for kind in set(kinds[answerable].tolist()):
+            inside = answerable & (kinds == kind)
+            mean_f1 = None if np.isnan(f1[inside]).any() else float(f1[inside].mean())
+            rows.append({"kind": kind, "questions": int(inside.sum()), "em": _make_interval(em[inside]), "f1": mean_f1})
         order = ORDER.get(name)
         table[name] = sorted(
             rows, key=lambda row: (order.index(row["kind"]) if order else -row["questions"], row["kind"])
@@ -165,7 +162,7 @@ def _breakdown(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, lis
     return table
 
 
-def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
+def _measure_seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
     parts = {"retrieve": tally.column("retrieve_seconds")}
     if read:
         parts["read"] = tally.column("read_seconds")
@@ -174,7 +171,7 @@ def _seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
     return {name: statistics.percentiles(seconds) for name, seconds in measured.items()} or None
 
 
-def _warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
+def _list_warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
     read = is_reading(about)
     counts = {
         "have an empty gold answer: no passage holds it"

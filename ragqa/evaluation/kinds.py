@@ -5,16 +5,9 @@ from itertools import pairwise
 
 from ragqa.types import Question
 
-_WORDS = {
-    "who": "who",
+_WORDS = {word: word for word in ("who", "what", "which", "when", "where", "why", "how")} | {
     "whom": "who",
     "whose": "who",
-    "what": "what",
-    "which": "which",
-    "when": "when",
-    "where": "where",
-    "why": "why",
-    "how": "how",
 }
 _COUNTS = {"many", "much"}
 _MONTHS = (

@@ -133,19 +133,19 @@ class Row:
         return cls(**row)
 
 
-def score(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
+def score_result(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
     """Score the result of a system for a question."""
     answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None
     has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in hits]
     em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
     rank = first_rank(has_answers)
-    cited = _excerpt_cited(answer, hits)
+    cited = _cut_cited(answer, hits)
     holding = hits[rank - 1] if rank and (cited is None or cited.rank != rank) else None
-    passages = tuple(text_digest(text) for text in question.passages)
+    passages = tuple(digest_text(text) for text in question.passages)
     return Row(
         number=number,
-        digest=question_digest(question),
+        digest=digest_question(question),
         id=question.id,
         question=question.text,
         answers=question.answers,
@@ -158,12 +158,12 @@ def score(number: int, question: Question, result: SystemResult, rule: Rule) -> 
         loss=_find_loss(em, question, result.read_hits, rank, rule) if answer else None,
         read=len(result.read_hits),
         rank=rank,
-        passage_rank=first_rank(text_digest(hit.passage.text) in passages for hit in hits) if passages else None,
+        passage_rank=first_rank(digest_text(hit.passage.text) in passages for hit in hits) if passages else None,
         document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in hits),
         retrieve_seconds=result.retrieve_seconds,
         read_seconds=result.read_seconds,
         cited=cited,
-        holding=_excerpt(holding, rank, _locate_in(holding.passage.text, question.answers)) if holding else None,
+        holding=_cut_excerpt(holding, rank, _locate_in(holding.passage.text, question.answers)) if holding else None,
         hits=tuple(ScoredHit(hit.passage.id, hit.score, holds) for hit, holds in zip(hits, has_answers, strict=True)),
     )
 
@@ -178,12 +178,12 @@ def _find_loss(em: bool, question: Question, read: list[Hit], rank: int | None, 
     return "not retrieved" if rank is None else "not read"
 
 
-def question_digest(question: Question) -> str:
+def digest_question(question: Question) -> str:
     """Return 16 hex digits that change with any field of the question."""
     return _digest(json.dumps(astuple(question)))
 
 
-def text_digest(text: str) -> str:
+def digest_text(text: str) -> str:
     """Return 16 hex digits of a text, independent of white space."""
     return _digest(" ".join(text.split()))
 
@@ -193,7 +193,7 @@ def _digest(text: str) -> str:
 
 
 def is_from(document: str, names: Sequence[str]) -> bool:
-    """Return whether a document is one of ``names``: its id or the end of its path."""
+    """Tell whether a document has one of ``names``: its id or the end of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 
@@ -204,15 +204,15 @@ def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
     return Span(min(starts), min(starts) + 1) if starts else None
 
 
-def _excerpt_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
+def _cut_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
     if answer is None or answer.text is None or not answer.sources:
         return None
     source = answer.sources[0]
     rank = first_rank(hit.passage.id == source.hit.passage.id for hit in hits)
-    return _excerpt(source.hit, rank, source.span, marked=True)
+    return _cut_excerpt(source.hit, rank, source.span, marked=True)
 
 
-def _excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
+def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
     """Return the part of the passage around ``span``, which is the prediction if ``marked``."""
     text, low = hit.passage.text, 0
     if span is not None and len(text) > _EXCERPT:

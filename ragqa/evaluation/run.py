@@ -17,10 +17,10 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.evaluation.coverage import find_missing
+from ragqa.evaluation.evaluated_systems import EvaluatedPipeline, System
 from ragqa.evaluation.report.store import ROWS, Report, read_rows
 from ragqa.evaluation.report.write import write_report
-from ragqa.evaluation.rows import Row, Rule, question_digest, score
-from ragqa.evaluation.systems import EvaluatedPipeline, System
+from ragqa.evaluation.rows import Row, Rule, digest_question, score_result
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import THRESHOLD
@@ -82,19 +82,18 @@ def evaluate(
     progress: Progress = SILENT,
     **changes: Any,
 ) -> Report:
-    """Ask ``questions`` one after the other and score the answers.
+    """Ask ``questions`` and score the answers.
 
-    Every question is answered, however low its confidence; what declining would change is part of the
-    report. Scores are shares in [0, 1].
+    Every question is answered, however low its confidence; the report says what declining would change. Scores are
+    shares in [0, 1].
 
     Args:
         pipeline: the pipeline to ask; or another system, such as ``Predictions`` in a file.
         questions: read one by one; only numbers about them are kept in memory.
         settings: how they are asked and scored; by default ``EvaluationSettings()``.
-        out: directory of the report. A killed run leaves its rows next to it and continues from them when it
-            is started again with the same pipeline and scoring (see ``EvaluationSettings.resume``). Without it the
-            report lies in a temporary directory, which is deleted when the process ends.
-        progress: shows progress.
+        out: directory of the report; by default a temporary one, which is deleted when the process ends. A killed run
+            leaves its rows next to it and continues from them (see ``EvaluationSettings.resume``).
+        progress: shows the number of questions asked.
         changes: fields of ``settings`` to change, such as ``k=5``.
 
     Raises:
@@ -102,11 +101,14 @@ def evaluate(
             another run that did not end.
     """
     settings = replace(settings or EvaluationSettings(), **changes)
-    system = _as_system(pipeline, settings)
+    if isinstance(pipeline, Pipeline):
+        system: System = EvaluatedPipeline(pipeline, k=settings.k, depth=settings.depth, read=settings.read)
+    else:
+        system = pipeline
     about = _describe_run(pipeline, system, settings)
     identity = [__version__, settings.rule.name, settings.batch, about["hardware"], system.describe()]
     resume = system.is_identified if settings.resume is None else settings.resume
-    target = _report_directory(out)
+    target = _find_directory(out)
     with _open_workspace(target, identity, resume) as folder:
         _ask_all(system, questions, folder / ROWS, settings, progress)
         passages = getattr(getattr(pipeline, "retriever", None), "passages", None)
@@ -117,12 +119,6 @@ def evaluate(
             shutil.copyfile(folder / ROWS, report / ROWS)
             write_report(report, about, missing)
         return Report.load(target)
-
-
-def _as_system(pipeline: Pipeline | System, settings: EvaluationSettings) -> System:
-    if isinstance(pipeline, Pipeline):
-        return EvaluatedPipeline(pipeline, k=settings.k, depth=settings.depth, read=settings.read)
-    return pipeline
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
@@ -147,7 +143,7 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
     return valid
 
 
-def _report_directory(out: str | Path | None) -> Path:
+def _find_directory(out: str | Path | None) -> Path:
     """Return the report's directory: ``out``, or a folder that is deleted when the process ends."""
     if out is None:
         temporary = tempfile.mkdtemp(prefix="ragqa-report-")
@@ -201,7 +197,7 @@ def _ask_all(
         while batch := list(islice(rest, settings.batch)):
             results = system.examine(batch)
             lines = [
-                score(done + n, question, result, settings.rule).to_json() + "\n"
+                score_result(done + n, question, result, settings.rule).to_json() + "\n"
                 for n, (question, result) in enumerate(zip(batch, results, strict=True))
             ]
             with artefacts.report_write_errors(file), file.open("a", encoding="utf-8") as rows:
@@ -232,7 +228,7 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
                     f"{file} holds rows of more questions than are asked now: choose another --out, or start again "
                     "with --restart"
                 )
-            if not pending or row is None or (row.number, row.digest) != (done, question_digest(pending[0])):
+            if not pending or row is None or (row.number, row.digest) != (done, digest_question(pending[0])):
                 break
             system.skip(pending[0])
             pending, done, size = [], done + 1, size + len(line)

@@ -14,7 +14,7 @@ from ragqa.errors import MissingExtra
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report import plots
-from ragqa.evaluation.report.sample import SIZE, common_depth, is_read, is_regex, sample_pairs, sample_questions
+from ragqa.evaluation.report.sample import SIZE, find_common_depth, is_read, is_regex, sample_pairs, sample_questions
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.report.summary import RULES, describe_gold, format_percent, format_probability, list_gold_figures
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 Figures = dict[str, Any]
 
 _NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
-_WIKIPEDIA = 10_000_000
-"""Number of passages from which a corpus may be all of Wikipedia (ORQA's has 13 million, DPR's 21 million)."""
-_MEANING = {
-    "right": "the prediction matches a gold answer",
-    "wrong": "the prediction matches no gold answer, and without passages nothing tells why",
-    "found": "one of the top {depth} passages holds an answer",
-    "not in the corpus": "no passage of the corpus holds an answer",
-    "not retrieved": "none of the top {depth} passages holds an answer",
-    "not read": "an answer is among the top {depth} passages, but not among those that were read",
-    "not chosen": "an answer is in the passages that were read, but another was given",
-    "unanswerable": "questions without gold answers: the right thing is to decline",
-}
 
 
 def render_page(report: Report) -> str:
@@ -49,14 +37,10 @@ def render_page(report: Report) -> str:
         read=is_read(report),
         regex=is_regex(report),
         tiles=_list_tiles(figures),
-        corpus_warning=_warn_about_corpus(about),
         setting=[row for row in _list_settings(about) if row[1] is not None],
-        scores=list(_list_scores(figures)),
         confidence=figures["confidence"] and list(_list_confidence(figures["confidence"])),
         golds=list_gold_figures(figures),
         depths=sorted(figures["answer_recall"], key=int),
-        losses=figures["loss"],
-        meaning=_explain_groups(figures),
         groups=sample_questions(report),
         sample_size=SIZE,
         plots=_draw_plots(plots.draw_report_plots, figures),
@@ -67,9 +51,8 @@ def render_page(report: Report) -> str:
 def render_comparison_page(comparison: Comparison) -> str:
     """Return the page of two reports on the same questions."""
     figures, a, b = comparison.figures, comparison.a, comparison.b
-    word = "right" if figures["right"] is not None else f"found an answer in the top {common_depth(comparison)}"
+    word = "right" if figures["right"] is not None else f"found an answer in the top {find_common_depth(comparison)}"
     titles = {name: f"{name} {word}" for name in ("only a", "only b", "neither", "both")}
-    smaller = min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0)
     return _render(
         "comparison.html",
         figures=figures,
@@ -79,7 +62,7 @@ def render_comparison_page(comparison: Comparison) -> str:
         read_a=is_read(a),
         read_b=is_read(b),
         regex=is_regex(a),
-        corpus_warning=_warn_about_corpus(smaller),
+        smaller=min(figures["a"], figures["b"], key=lambda about: about["system"].get("passages") or 0),
         tests=plots.list_tests(figures),
         settings=_join_sides(_list_settings(figures["a"]), _list_settings(figures["b"])),
         untested=_join_sides(_list_untested(a.figures), _list_untested(b.figures)),
@@ -106,25 +89,10 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 def _describe_basis(about: Figures) -> str:
     """Return the line above every table: the corpus, split and questions of its figures."""
     passages = about["system"].get("passages")
-    parts = [
-        f"corpus: {_cut(about['corpus'], 200)}",
-        "number of passages not known" if passages is None else f"{passages:,} passages",
-        f"split: {_cut(about['split'] or 'not named', 100)}",
-        f"{about['questions']:,} questions ({about['answerable']:,} with gold answers)",
-    ]
-    return " · ".join(parts)
-
-
-def _warn_about_corpus(about: Figures) -> str:
-    """Return the sentence that limits comparisons to scores on the same corpus."""
-    passages = about["system"].get("passages")
-    if passages is not None and passages >= _WIKIPEDIA:
-        return "Scores hold for this corpus only: compare them only with scores on the same corpus and split."
-    size = "" if passages is None else f" of {passages:,} passages"
-    return (
-        f"A score on this corpus{size} must not be compared with scores on all of Wikipedia (13 to 21 million passages)"
-        ": the fewer passages there are, the easier the right one is found."
-    )
+    size = "number of passages not known" if passages is None else f"{passages:,} passages"
+    split = _cut(about["split"] or "not named", 100)
+    questions = f"{about['questions']:,} questions ({about['answerable']:,} with gold answers)"
+    return f"corpus: {_cut(about['corpus'], 200)} · {size} · split: {split} · {questions}"
 
 
 def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
@@ -150,26 +118,6 @@ def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
         tiles.append(("Time per question", _format_milliseconds(seconds[last]["p50"]), "ms", f"{share}, {last}"))
     return tiles
-
-
-def _list_scores(figures: Figures) -> Iterator[tuple[str, float, Figures | None]]:
-    """Yield name, share and interval of the scores of answers, and of their bound."""
-    for name, key in (("exact match (EM)", "em"), ("F1", "f1")):
-        if figures[key]:
-            yield name, figures[key]["value"], figures[key]
-    if bound := figures["coverage_bound"]:
-        if bound["corpus"] is not None:
-            yield "an answer occurs in the corpus (coverage bound)", bound["corpus"], None
-        yield f"an answer occurs in the top {figures['about']['system'].get('depth')}", bound["retrieved"], None
-
-
-def _explain_groups(figures: Figures) -> dict[str, str]:
-    """Return the meaning of each group of questions."""
-    bound, depth = figures["coverage_bound"], figures["about"]["system"].get("depth", 0)
-    meaning = {name: text.format(depth=depth) for name, text in _MEANING.items()}
-    is_searched = bound is not None and bound["corpus"] is not None
-    others = ", but another of the corpus does" if is_searched else "; the others were not searched"
-    return {**meaning, "not retrieved": meaning["not retrieved"] + others}
 
 
 def _list_confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
@@ -264,7 +212,7 @@ def _make_environment() -> "Environment":
     environment.filters.update(
         counted=_describe_basis,
         cut=_cut,
-        cut_left=_cut_left,
+        cut_left=lambda text, length: text if len(text) <= length else "…" + text[1 - length :],
         edges=_format_edges,
         gold_note=describe_gold,
         ms=_format_milliseconds,
@@ -273,7 +221,6 @@ def _make_environment() -> "Environment":
         percent=format_percent,
         probability=format_probability,
         signed=_format_signed,
-        signed_edges=_format_signed_edges,
     )
     return environment
 
@@ -298,14 +245,8 @@ def _make_visible(value: Any) -> Any:
 
 def _cut(value: Any, length: int) -> str | None:
     """Cut a text to ``length`` characters; None stays None."""
-    if value is None:
-        return None
-    text = str(value)
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _cut_left(text: str, length: int) -> str:
-    return text if len(text) <= length else "…" + text[1 - length :]
+    text = None if value is None else str(value)
+    return text if text is None or len(text) <= length else text[: length - 1] + "…"
 
 
 def _format_edges(interval: Figures | None) -> str | None:
@@ -323,7 +264,3 @@ def _format_milliseconds(seconds: float) -> str:
 def _format_signed(share: float) -> str:
     """Return a share in percent with its sign, and without a minus before a rounded zero."""
     return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")
-
-
-def _format_signed_edges(interval: Figures) -> str:
-    return f"{_format_signed(interval['low'])} to {_format_signed(interval['high'])}"

@@ -3,14 +3,14 @@
 import heapq
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from ragqa.evaluation.compare import Comparison
-from ragqa.evaluation.coverage import Missing
 from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
@@ -57,29 +57,30 @@ class Group(Generic[Item]):
         return "group-" + self.name.replace(" ", "-")
 
 
-class Sampler(Generic[Item]):
-    """Keeps the ``SIZE`` items with the smallest hashes of every group, so that position does not matter."""
+def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
+    """Sample the ``SIZE`` items with the smallest hashes of every group, so that position does not matter.
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._samples: dict[str, list[tuple[int, int, Item]]] = defaultdict(list)
+    Args:
+        items: group, row and item of each question; the same questions are chosen in every report.
+        order: names of the groups in the order of the result.
 
-    def add(self, group: str, row: Row, item: Item) -> None:
-        """Offer the item of ``row``; the same questions are chosen in every report."""
-        self.counts[group] += 1
+    Returns:
+        The groups that are not empty, each in the order of its rows.
+    """
+    counts: Counter[str] = Counter()
+    samples: defaultdict[str, list[tuple[int, int, Item]]] = defaultdict(list)
+    for group, row, item in items:
+        counts[group] += 1
         key = f"{row.number} {row.question}".encode("utf-8", "replace")
         # The heap's smallest entry, which goes first, is the largest hash; row numbers keep items from being compared.
         entry = (-int.from_bytes(blake2b(key, digest_size=8).digest()), row.number, item)
-        push = heapq.heappush if len(self._samples[group]) < SIZE else heapq.heappushpop
-        push(self._samples[group], entry)
-
-    def groups(self, order: Sequence[str]) -> list[Group[Item]]:
-        """Return the groups that are not empty, each in the order of its rows."""
-        return [
-            Group(name, self.counts[name], [item for _, _, item in sorted(self._samples[name], key=lambda e: e[1])])
-            for name in order
-            if self.counts[name]
-        ]
+        push = heapq.heappush if len(samples[group]) < SIZE else heapq.heappushpop
+        push(samples[group], entry)
+    return [
+        Group(name, counts[name], [item for _, _, item in sorted(samples[name], key=itemgetter(1))])
+        for name in order
+        if counts[name]
+    ]
 
 
 GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong", "right", "found", "unanswerable")
@@ -88,42 +89,32 @@ GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong
 
 def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
     """Sample the questions of a report by the stage at which their answers were lost, reading the rows once."""
-    missing = report.missing()
-    sampler: Sampler[Row] = Sampler()
-    regex, read, hits = is_regex(report), is_read(report), _has_passages(report)
-    for row in report.rows():
-        sampler.add(_group(row, missing, read, hits), row, row)
-    return [
-        Group(group.name, group.count, [mark_row(row, regex) for row in group.shown])
-        for group in sampler.groups(GROUPS)
-    ]
+    missing, regex, has_answers = report.missing(), is_regex(report), is_read(report)
+    has_passages = report.figures["coverage_bound"] is not None  # predictions of another system may lack them
 
+    def name_group(row: Row) -> str:
+        if not row.answers:
+            return "unanswerable"
+        if not has_passages:
+            return "right" if row.em else "wrong"
+        if has_answers:
+            return find_loss(row, missing)
+        if row.rank is not None:
+            return "found"
+        return "not in the corpus" if missing is not None and row.number in missing.answers else "not retrieved"
 
-def _group(row: Row, missing: Missing | None, read: bool, hits: bool) -> str:
-    if not row.answers:
-        return "unanswerable"
-    if not hits:
-        return "right" if row.em else "wrong"
-    if read:
-        return find_loss(row, missing)
-    if row.rank is not None:
-        return "found"
-    return "not in the corpus" if missing is not None and row.number in missing.answers else "not retrieved"
+    groups = sample_groups(((name_group(row), row, row) for row in report.rows()), GROUPS)
+    return [Group(group.name, group.count, [mark_row(row, regex) for row in group.shown]) for group in groups]
 
 
 def is_regex(report: Report) -> bool:
-    """Return whether gold answers are patterns."""
+    """Tell whether gold answers are patterns."""
     return bool(report.figures["about"]["rule"] == "regex")
 
 
 def is_read(report: Report) -> bool:
-    """Return whether questions were answered, instead of only retrieving passages."""
+    """Tell whether questions were answered, instead of only retrieving passages."""
     return is_reading(report.figures["about"])
-
-
-def _has_passages(report: Report) -> bool:
-    """Return whether there are hits, which predictions of another system may lack."""
-    return report.figures["coverage_bound"] is not None
 
 
 PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False): "neither", (True, True): "both"}
@@ -132,25 +123,25 @@ PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False):
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
     """Sample the questions of two reports by which of the two succeeded."""
-    read, depth = comparison.figures["right"] is not None, common_depth(comparison)
-    sampler: Sampler[tuple[Row, Row]] = Sampler()
-    for a, b in comparison.pairs():
-        outcomes = _succeeds(a, read, depth), _succeeds(b, read, depth)
-        sampler.add(PAIR_GROUPS[outcomes] if a.answers else "unanswerable", a, (a, b))
-    regex = is_regex(comparison.a)
+    is_answered, depth = comparison.figures["right"] is not None, find_common_depth(comparison)
+
+    def name_group(*rows: Row) -> str:
+        if not rows[0].answers:
+            return "unanswerable"
+        a, b = (row.em if is_answered else row.rank is not None and row.rank <= depth for row in rows)
+        return PAIR_GROUPS[a, b]
+
+    items = ((name_group(a, b), a, (a, b)) for a, b in comparison.pairs())
+    groups, regex = sample_groups(items, (*PAIR_GROUPS.values(), "unanswerable")), is_regex(comparison.a)
     return [
         Group(group.name, group.count, [(mark_row(a, regex), mark_row(b, regex)) for a, b in group.shown])
-        for group in sampler.groups((*PAIR_GROUPS.values(), "unanswerable"))
+        for group in groups
     ]
 
 
-def common_depth(comparison: Comparison) -> int:
+def find_common_depth(comparison: Comparison) -> int:
     """Return the largest depth at which the hits of both reports were searched for answers."""
     return max(map(int, comparison.figures["answer_recall"]), default=0)
-
-
-def _succeeds(row: Row, read: bool, depth: int) -> bool:
-    return row.em if read else row.rank is not None and row.rank <= depth
 
 
 def mark_row(row: Row, regex: bool) -> SampledQuestion:
@@ -183,10 +174,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
     """Return the longest gold answer that stands in the text, ignoring case and white space, or 0, 0."""
-    patterns = (compile_pattern(answer if regex else _literal_pattern(answer)) for answer in answers)
+    literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
+    patterns = map(compile_pattern, answers if regex else literal)
     matches = (pattern.search(text) for pattern in patterns if pattern)
     return max((match.span() for match in matches if match), key=lambda span: span[1] - span[0], default=(0, 0))
-
-
-def _literal_pattern(answer: str) -> str:
-    return r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)"

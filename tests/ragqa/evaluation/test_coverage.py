@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ragqa.evaluation import evaluate
 from ragqa.evaluation.coverage import find_missing
-from ragqa.evaluation.rows import Row, Rule, SystemResult, score
+from ragqa.evaluation.rows import Row, Rule, SystemResult, score_result
 from ragqa.metrics import has_answer
 from ragqa.pipeline import Pipeline
 from ragqa.types import Answer, Question
@@ -21,7 +21,7 @@ TEXTS = st.text(alphabet="ab ÁáΣςσ.-\u0301\u00a0é", min_size=0, max_size=8
 
 
 def score_unanswered(number: int, question: Question) -> Row:
-    return score(number, question, SystemResult(Answer("", None, 0.0, 0.0), [], []), Rule())
+    return score_result(number, question, SystemResult(Answer("", None, 0.0, 0.0), [], []), Rule())
 
 
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8), answers=st.lists(st.lists(TEXTS, max_size=3), max_size=6))

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from ragqa.evaluation import Report, evaluate
 from ragqa.evaluation.compare import compare
+from ragqa.evaluation.evaluated_systems import Predictions
 from ragqa.evaluation.report.page import render_comparison_page, render_page
-from ragqa.evaluation.report.sample import SIZE, Piece, Sampler, mark_row, sample_questions
+from ragqa.evaluation.report.sample import SIZE, Piece, mark_row, sample_groups, sample_questions
 from ragqa.evaluation.rows import Excerpt, Row, SystemResult
-from ragqa.evaluation.systems import Predictions
 from ragqa.types import Answer, Hit, Passage, Question, Source, Span
 
 pytest.importorskip("jinja2")
@@ -318,21 +318,16 @@ def make_row(number: int, question: str = "who?", **values: Any) -> Row:
 
 
 def test_the_sample_is_uniform_and_the_same_for_every_system() -> None:
-    samplers = [Sampler[int](), Sampler[int]()]
-    for number in range(1000):
-        for sampler in samplers:
-            sampler.add("all", make_row(number, f"who is {number}?"), number)
-    first, again = (sampler.groups(["all"])[0] for sampler in samplers)
+    rows = [make_row(number, f"who is {number}?") for number in range(1000)]
+    first, again = (sample_groups([("all", row, row.number) for row in rows], ["all"])[0] for _ in range(2))
     assert first == again and first.count == 1000 and len(first.shown) == SIZE
     assert first.shown == sorted(first.shown) and first.shown != list(range(SIZE))
     assert 250 < sum(first.shown) / SIZE < 750  # the mean of a fair sample is within 4 standard errors of 500
 
 
 def test_equal_rows_can_be_sampled() -> None:
-    sampler = Sampler[dict[str, int]]()  # dicts cannot be ordered
-    for _ in range(50):
-        sampler.add("all", make_row(0), {})
-    assert sampler.groups(["all", "none"])[0].count == 50
+    items = [("all", make_row(0), dict[str, int]()) for _ in range(50)]  # dicts cannot be ordered
+    assert sample_groups(items, ["all", "none"])[0].count == 50
 
 
 EXCERPT = "ab Ada Holm cd"

@@ -7,8 +7,8 @@ import pytest
 
 from ragqa.errors import BadInput, BadLine, Mismatch
 from ragqa.evaluation import evaluate
+from ragqa.evaluation.evaluated_systems import GoldPassages, Predictions
 from ragqa.evaluation.report.summary import format_summary
-from ragqa.evaluation.systems import GoldPassages, Predictions
 from ragqa.types import Answer, Hit
 from tests.helpers.evaluation import (
     QUESTIONS,

@@ -19,19 +19,11 @@ from ragqa.types import Answer, Hit, Passage, Question
 class System(Protocol):
     """A system that answers questions, a batch at a time, in the order of the question set."""
 
-    is_identified: bool
+    is_identified: bool = True
     """True if ``describe`` distinguishes the system from any other, so that a run can be continued."""
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
         """Return the result for each question."""
-        ...
-
-    def skip(self, question: Question) -> None:
-        """Pass over a question that an earlier run has examined."""
-        ...
-
-    def finish(self) -> None:
-        """End the run; raise an error if the system has more results."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -43,18 +35,27 @@ class System(Protocol):
         """
         ...
 
+    def skip(self, question: Question) -> None:
+        """Pass over a question that an earlier run has examined; nothing to do where questions are independent."""
 
-class EvaluatedPipeline:
+    def finish(self) -> None:
+        """End the run; raise an error if the system has more results."""
+
+
+class EvaluatedPipeline(System):
     """A pipeline that answers every question; its retriever is also searched deeper, to score retrieval."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
-        """Prepare a pipeline for evaluation.
+        """Prepare a pipeline that reads ``k`` passages of a question, by default its own number.
 
         Args:
             pipeline: the pipeline.
-            k: passages to read; by default the pipeline's own number.
+            k: passages to read.
             depth: hits that are searched for answers.
-            read: whether questions are answered, or retrieval alone is scored.
+            read: answer the questions; False scores retrieval alone.
+
+        Raises:
+            BadInput: ``k`` or ``depth`` is below 1.
         """
         self._pipeline, self._depth, self._read = pipeline, depth, read
         self.is_identified = pipeline.is_loaded
@@ -68,33 +69,26 @@ class EvaluatedPipeline:
         _check_complete(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
-    def skip(self, question: Question) -> None:
-        """Do nothing: a question does not depend on those before it."""
-
-    def finish(self) -> None:
-        """Do nothing."""
-
     def examine(self, questions: list[Question]) -> list[SystemResult]:
         """Answer the questions; the seconds of a batch are divided evenly among them.
 
         Raises:
             RemoteError: a shard of a served index did not answer.
         """
-        texts = [clean_question(question.text) for question in questions]
-        share = 1 / len(questions)
+        texts, share = [clean_question(question.text) for question in questions], 1 / len(questions)
         start = perf_counter()
         hits = self._search(texts, self._k if self._read else self._depth)
         retrieved = perf_counter()
         retrieve_seconds = (retrieved - start) * share
         if not self._read:
-            return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
+            return [SystemResult(None, [], found, retrieve_seconds) for found in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
         # An approximate index may find other passages for a larger k, so what is read is searched for on its own.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
-            SystemResult(answer, read_hits, deep_hits[: self._depth], retrieve_seconds, read_seconds)
-            for answer, read_hits, deep_hits in zip(answers, hits, deep, strict=True)
+            SystemResult(answer, read, deeper[: self._depth], retrieve_seconds, read_seconds)
+            for answer, read, deeper in zip(answers, hits, deep, strict=True)
         ]
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
@@ -112,10 +106,8 @@ def _check_complete(shards: Iterable[str]) -> None:
         )
 
 
-class GoldPassages:
+class GoldPassages(System):
     """A reader alone, which reads each question with its gold passages (SQuAD's own task)."""
-
-    is_identified = True
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -124,30 +116,22 @@ class GoldPassages:
         """Describe the reader."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
-    def skip(self, question: Question) -> None:
-        """Do nothing: a question does not depend on those before it."""
-
-    def finish(self) -> None:
-        """Do nothing."""
-
     def examine(self, questions: list[Question]) -> list[SystemResult]:
         """Read the gold passages; the seconds of a batch are divided evenly among its questions.
 
         Raises:
             BadInput: a question names no gold passage.
         """
-        for question in questions:
-            if not question.passages:
-                raise BadInput(f"question '{question.text}' names no gold passage to be read")
+        if without := [question.text for question in questions if not question.passages]:
+            raise BadInput(f"question '{without[0]}' names no gold passage to be read")
         hits = [[_make_hit(n, {"text": text}) for n, text in enumerate(question.passages)] for question in questions]
         start = perf_counter()
         answers = self.reader.read([clean_question(question.text) for question in questions], hits)
         seconds = (perf_counter() - start) / len(questions)
-        pairs = zip(answers, hits, strict=True)
-        return [SystemResult(answer, passages, passages, None, seconds) for answer, passages in pairs]
+        return [SystemResult(answer, own, own, None, seconds) for answer, own in zip(answers, hits, strict=True)]
 
 
-class Predictions:
+class Predictions(System):
     """Predictions of another system in a file: answers, and passages if there are any.
 
     - ``.json``: an object from question id to answer, as for SQuAD's script
@@ -155,8 +139,6 @@ class Predictions:
       answer) and, if there are, ``question`` (checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages in
       order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
     """
-
-    is_identified = True
 
     def __init__(self, file: Path, *, depth: int = 100, read: bool = True, is_complete: bool = True) -> None:
         """Open ``file``.
@@ -201,12 +183,16 @@ class Predictions:
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the predictions for these questions; a missing one counts as no answer."""
-        if self._by_id is not None:
-            return [self._predict_by_id(question) for question in questions]
-        return [self._read_next(question) for question in questions]
+        """Return the predictions for these questions; in a ``.json`` a missing one counts as no answer.
 
-    def _predict_by_id(self, question: Question) -> SystemResult:
+        Raises:
+            BadInput, BadLine: a prediction has another form.
+            Mismatch: the lines end too early, or one answers another question.
+        """
+        predict = self._read_next if self._by_id is None else self._look_up
+        return [predict(question) for question in questions]
+
+    def _look_up(self, question: Question) -> SystemResult:
         assert self._by_id is not None
         try:
             return SystemResult(_make_answer(question.text, self._by_id.get(question.id), None), [], [])
@@ -233,7 +219,7 @@ class Predictions:
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe an error in a line, in place of Python's messages that would not help."""
+    """Say in one line what is wrong with a prediction; Python's own messages would not help."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):
