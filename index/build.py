@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
-from ragqa.runtime.encoder import load_encoder
-from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
+from ragqa.runtime.encoder import TextEncoder, load_encoder
+from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 
 ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
 """Files in the build folder that mark finished stages."""
@@ -68,9 +68,8 @@ class BuildConfig:
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
         if self.kind == IndexKind.FLAT and (self.questions or self.recall != DEFAULT_RECALL):
-            raise BadInput(
-                "--recall and --questions are for approximate kinds, and flat searches exactly: leave them out"
-            )
+            options = "--recall and --questions are for approximate kinds"
+            raise BadInput(f"{options}, and flat searches exactly: leave them out")
         if self.part_rows < 1:
             raise BadInput(f"--part-rows {self.part_rows}: give at least 1")
 
@@ -129,11 +128,14 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     """
     corpus = artefacts.read_manifest(config.corpus, "index")
     run = _Build(config, corpus, artefacts.read_manifest(config.vectors, "vectors"), progress)
-    _check_parents(run)
-    _check_encoder(run, config.encoder)
+    _check_inputs(run)
     out = config.out.resolve()
     artefacts.check_replaceable(out, "index")
-    queries = _encode_queries(run)
+    queries = None
+    if config.questions:
+        queries = encode_sample_questions(
+            config.questions, _load_encoder(run, config.encoder or run.vectors.config["name"])
+        )
     with artefacts.keep_checked(config.corpus, corpus), resume.open_workspace(out, run.signature) as work:
         if not resume.is_complete(work):
             _link_corpus(config.corpus, corpus, work / "made")
@@ -153,28 +155,22 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     )
 
 
-def _check_parents(run: _Build) -> None:
-    config, corpus = run.config, run.corpus
-    if run.vectors.parents["corpus"] != corpus.parents["corpus"]:
-        raise Mismatch(
-            f"{config.vectors} holds vectors of other passages than {config.corpus}: embed its passages again"
-        )
-    if run.vectors.config["rows"] != corpus.config.get("rows", corpus.config["passages"]):
-        raise Mismatch(f"{config.vectors} and {config.corpus} differ in their number of passages: embed them again")
+def _check_inputs(run: _Build) -> None:
+    """Raise Mismatch if corpus, vectors and encoder do not belong together."""
+    vectors, corpus, settings = run.config.vectors, run.config.corpus, run.corpus.config
+    if run.vectors.parents["corpus"] != run.corpus.parents["corpus"]:
+        raise Mismatch(f"{vectors} holds vectors of other passages than {corpus}: embed its passages again")
+    if run.vectors.config["rows"] != settings.get("rows", settings["passages"]):
+        raise Mismatch(f"{vectors} and {corpus} differ in their number of passages: embed them again")
+    if run.config.encoder is not None:
+        _load_encoder(run, run.config.encoder)
 
 
-def _encode_queries(run: _Build) -> np.ndarray | None:
-    """Return the vectors [B, D] of the sample questions, if there are any."""
-    if not run.config.questions:
-        return None
-    name = run.config.encoder or run.vectors.config["name"]
-    _check_encoder(run, name)
-    return encode_sample_questions(run.config.questions, load_encoder(name))
-
-
-def _check_encoder(run: _Build, name: str | None) -> None:
-    if name is not None and load_encoder(name).fingerprint != run.vectors.parents["encoder"]:
+def _load_encoder(run: _Build, name: str) -> TextEncoder:
+    encoder = load_encoder(name)
+    if encoder.fingerprint != run.vectors.parents["encoder"]:
         raise Mismatch(f"encoder {name} is not the one that made {run.config.vectors}, or has changed since")
+    return encoder
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
@@ -265,11 +261,12 @@ def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) ->
 
 
 def main() -> None:
-    """Run the command line."""
+    """Build an index from the command line."""
     with report_errors("index.build"):
         config = parse_config(BuildConfig, __doc__)
         with silence_ray():
-            report = build(_resolve_paths(config), progress=Bars())
+            paths = ("corpus", "vectors", "out", "questions", "encoder")
+            report = build(resolve_shared_paths(config, *paths), progress=Bars())
     if config.json:
         print(json.dumps(asdict(report)))
         return
@@ -277,17 +274,6 @@ def main() -> None:
     print(f"index {report.fingerprint} in {report.index}: {passages}, {report.megabytes:,.1f} MB of vectors")
     if report.search:
         print(format_recall(report.search))
-
-
-def _resolve_paths(config: BuildConfig) -> BuildConfig:
-    return replace(
-        config,
-        corpus=resolve_shared_path(config.corpus, "--corpus"),
-        vectors=resolve_shared_path(config.vectors, "--vectors"),
-        out=resolve_shared_path(config.out, "--out"),
-        questions=config.questions and resolve_shared_path(config.questions, "--questions"),
-        encoder=config.encoder and str(resolve_shared_path(Path(config.encoder), "--encoder")),
-    )
 
 
 if __name__ == "__main__":

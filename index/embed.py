@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from ragqa.indexing.embed import (
 )
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, get_encoder_path, is_export, load_encoder
-from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_path
+from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 
 CLUSTER_ATTEMPTS = 3
 """Consecutive failures of Ray without a finished shard after which the job stops."""
@@ -128,8 +128,9 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
         "device": config.device,
         "precision": precision,
     }
-    shards = split_into_shards(len(store), config.shard_rows)
-    with _claim_directory(config.out.resolve(), identity, shards, config.precision is not None) as (out, identity):
+    shards, out = split_into_shards(len(store), config.shard_rows), config.out.resolve()
+    with _lock_directory(out):
+        identity = _check_identity(out, identity, shards, config.precision is not None)
         if config.verify or config.repair:
             _check_shards(out, shards, encoder, config.repair)
         missing = [shard for shard in shards if not read_shard_record(out, shard, encoder)]
@@ -165,14 +166,11 @@ def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
 
 
 @contextmanager
-def _claim_directory(
-    out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Lock ``out`` and yield it with the identity of its vectors, see ``_check_identity``."""
+def _lock_directory(out: Path) -> Iterator[None]:
     with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(out.with_name(f".{out.name}.lock"), wait=False):
-            yield out, _check_identity(out, identity, shards, precision_is_chosen)
+            yield
 
 
 def _check_identity(
@@ -192,10 +190,10 @@ def _check_identity(
         raise DamagedArtefact(f"{mark} is damaged: choose another directory, or delete {out}") from error
     if not precision_is_chosen and all(read_shard_record(out, shard, identity["encoder"]) for shard in shards):
         identity = {**identity, **{name: existing.get(name) for name in ("device", "precision")}}
-    if differences := [
-        f"{name} {existing.get(name)}, not {value}" for name, value in identity.items() if existing.get(name) != value
-    ]:
-        raise BadInput(f"{out} holds other vectors ({'; '.join(differences)}): choose another directory")
+    different = [name for name, value in identity.items() if existing.get(name) != value]
+    if different:
+        listed = "; ".join(f"{name} {existing.get(name)}, not {identity[name]}" for name in different)
+        raise BadInput(f"{out} holds other vectors ({listed}): choose another directory")
     return identity
 
 
@@ -302,11 +300,11 @@ def _run_actors(task: EmbedTask, missing: list[EmbeddingShard], workers: int) ->
 
 
 def main() -> None:
-    """Run the command line."""
+    """Embed the passages of an index from the command line."""
     with report_errors("index.embed"):
         config = parse_config(EmbedConfig, __doc__)
         with silence_ray():
-            report = embed(_resolve_paths(config), progress=Bars())
+            report = embed(resolve_shared_paths(config, "corpus", "out", "encoder"), progress=Bars())
     print(json.dumps(asdict(report)) if config.json else _summarise(report))
 
 
@@ -317,18 +315,6 @@ def _summarise(report: EmbedReport) -> str:
     return (
         f"vectors {report.fingerprint} in {report.vectors}: {passages}, "
         f"{run if report.embedded else 'all there already'}"
-    )
-
-
-def _resolve_paths(config: EmbedConfig) -> EmbedConfig:
-    encoder = config.encoder
-    if Path(encoder).exists():
-        encoder = str(resolve_shared_path(Path(encoder), "--encoder"))
-    return replace(
-        config,
-        corpus=resolve_shared_path(config.corpus, "--corpus"),
-        out=resolve_shared_path(config.out, "--out"),
-        encoder=encoder,
     )
 
 

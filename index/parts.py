@@ -10,10 +10,10 @@ that outlives the job does no harm. Parts that have changed, or are of other vec
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from index.cluster import connect
 from ragqa import artefacts
@@ -65,14 +65,12 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
 
 def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
     """Return the record of an unchanged part made from ``source``, or None; reads the whole file."""
-    try:
+    with suppress(OSError, ValueError, TypeError):
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
-        if record.source != source or file.stat().st_size != record.bytes:
-            return None
-        return record if artefacts.checksum(file) == record.sha256 else None
-    except (OSError, ValueError, TypeError):
-        return None
+        if record.source == source and file.stat().st_size == record.bytes:
+            return record if artefacts.checksum(file) == record.sha256 else None
+    return None
 
 
 def train(plan: PartsPlan) -> PartRecord:
@@ -98,19 +96,13 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
     records = {rows: record for rows, record in existing.items() if record}
     _remove_other_files(plan.folder, [trained, *records.values()])
     missing = [rows for rows in ranges if rows not in records]
-    with progress.step(plan.kind, plan.rows, "passages", _count_rows(records)) as step:
-
-        def record_part(rows: Rows, record: PartRecord) -> None:
+    done = sum(last - first for first, last in records)
+    with progress.step(plan.kind, plan.rows, "passages", done) as step:
+        for rows, record in _add_missing(plan, trained, missing) if missing else ():
             records[rows] = record
-            step.advance_to(_count_rows(records))
-
-        if missing:
-            _add_missing(plan, trained, missing, record_part)
+            done += rows[1] - rows[0]
+            step.advance_to(done)
     return [plan.folder / records[rows].file for rows in ranges]
-
-
-def _count_rows(records: dict[Rows, PartRecord]) -> int:
-    return sum(last - first for first, last in records)
 
 
 def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
@@ -122,10 +114,8 @@ def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
             file.unlink(missing_ok=True)
 
 
-def _add_missing(
-    plan: PartsPlan, trained: PartRecord, missing: list[Rows], on_part: Callable[[Rows, PartRecord], None]
-) -> None:
-    """Hand the missing parts to workers; if one fails, stop the others."""
+def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> Iterator[tuple[Rows, PartRecord]]:
+    """Hand the missing parts to workers and yield them as they are finished; if one fails, stop the others."""
     connect("building on a cluster")
     import ray
 
@@ -135,34 +125,23 @@ def _add_missing(
         while running:
             (ready,), _ = ray.wait(list(running), num_returns=1)
             rows = running.pop(ready)
-            record, error = _get_result(ready, rows)
-            if record is None:
-                raise BadInput(error)
-            on_part(rows, record)
+            result: PartRecord | str = ray.get(ready)
+            if isinstance(result, str):
+                raise BadInput(result)
+            yield rows, result
+    except ray.exceptions.RayTaskError:
+        raise  # a bug, whose traceback is needed
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        where = f"adding passages {rows[0]} to {rows[1] - 1}, the last of them: {summarize_error(error)}"
+        raise RagqaError(f"4 workers died {where}; finished parts stay") from error
+    except ray.exceptions.RayError as error:
+        raise RagqaError(f"the Ray cluster was lost: {summarize_error(error)}") from error
     finally:
         for task_ref in running:
             ray.cancel(task_ref, force=True)
 
 
-def _get_result(ready: Any, rows: Rows) -> tuple[PartRecord | None, str]:
-    """Return the result of a worker: a record, or None and an error."""
-    import ray
-
-    try:
-        result: tuple[PartRecord | None, str] = ray.get(ready)
-    except ray.exceptions.RayTaskError:
-        raise  # a bug, whose traceback is needed
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        reason = (
-            f"4 workers died adding passages {rows[0]} to {rows[1] - 1}, the last of them: {summarize_error(error)}"
-        )
-        raise RagqaError(f"{reason}; finished parts stay") from error
-    except ray.exceptions.RayError as error:
-        raise RagqaError(f"the Ray cluster was lost: {summarize_error(error)}") from error
-    return result
-
-
-def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRecord | None, str]:
+def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> PartRecord | str:
     """Make one part in a worker, or return an error as one line, since Ray would turn it into a traceback."""
     import faiss
 
@@ -173,9 +152,9 @@ def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> tuple[PartRec
         faiss_build.add_part(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
 
     try:
-        return write_part(plan.folder, _name(rows), _source(trained, rows), write), ""
+        return write_part(plan.folder, _name(rows), _source(trained, rows), write)
     except (RagqaError, OSError) as error:
-        return None, str(error)
+        return str(error)
 
 
 def _name(rows: Rows) -> str:

@@ -278,3 +278,53 @@ def kill_at_every_step(
         assert check(moment, True)
         return moment
     raise AssertionError("the work never ended")
+
+
+@pytest.fixture(scope="session")
+def random_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build an index without vectors over passages of random words."""
+    from tests.helpers.refresh import write_corpus
+
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Use one thread: a tiny model gains nothing from more, and loses much next to other processes."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def tower(small: Path) -> Callable[[int], Any]:
+    """Return a function from a seed to a passage tower."""
+    from tests.helpers.refresh import Tower
+
+    return lambda seed: Tower(small, seed)
+
+
+@pytest.fixture
+def training(random_corpus: Path, tmp_path: Path) -> Iterator[Any]:
+    """Return a training run whose index a test builds by hand."""
+    from tests.helpers.refresh import Run
+
+    training = Run(random_corpus, tmp_path / "work")
+    yield training
+    training.refresher.close()
+
+
+@pytest.fixture
+def trained(random_corpus: Path, tmp_path: Path, tower: Callable[[int], Any]) -> Iterator[Any]:
+    """Open a blocking refresher over ``tmp_path/work`` with version 0."""
+    from index.refresh import open_blocking_refresher
+    from tests.helpers.refresh import SETTINGS
+
+    refresher = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS)
+    refresher.refresh(tower(0), 0)
+    refresher.poll(0)
+    yield refresher
+    refresher.close()

@@ -33,6 +33,8 @@ from ragqa.settings.command_line import parse_config, report_errors
 
 APP = "ragqa"
 """Name of the Ray Serve application that answers HTTP, and prefix of the names of the shards' applications."""
+_TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
+"""Ray Serve's shortest health check, so that a lost shard is soon restarted, and a quick end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,15 +113,11 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
     if not (config.resource or "RAY_ADDRESS" in os.environ):  # otherwise they may lie on other machines
         for path in config.shards:
             artefacts.read_manifest(path, "index")
-    _check_port(config.host, config.port)
     serve = _start_serve(config)
     try:
         members = _deploy_shards(config, serve)
         gateway = serve.deployment(Gateway).options(
-            max_ongoing_requests=1000,
-            health_check_period_s=1,
-            graceful_shutdown_wait_loop_s=0.1,
-            ray_actor_options={"num_cpus": 0},
+            max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0}, **_TIMING
         )
         serve.run(gateway.bind(members, config.timeout, config.max_k), name=APP, route_prefix="/")
         yield f"http://{config.host}:{config.port}"
@@ -127,18 +125,13 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
         serve.shutdown()
 
 
-def _check_port(host: str, port: int) -> None:
-    try:
-        with socket.create_server((host, port)):
-            pass
-    except OSError as error:
-        raise BadInput(
-            f"port {port} of {host} cannot be listened on ({os.strerror(error.errno or 0)}): choose another"
-        ) from error
-
-
 def _start_serve(config: ServeConfig) -> Any:
     """Start Ray Serve and return the module ``ray.serve``."""
+    try:
+        socket.create_server((config.host, config.port)).close()
+    except OSError as error:
+        where = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
+        raise BadInput(f"{where}: choose another") from error
     connect("serving an index in shards")
     from ray import serve
 
@@ -178,9 +171,8 @@ def _make_deployment(config: ServeConfig, serve: Any, n: int) -> Any:
     return serve.deployment(ShardReplica).options(
         num_replicas=config.replicas,
         max_ongoing_requests=16,
-        health_check_period_s=1,
-        graceful_shutdown_wait_loop_s=0.1,
         ray_actor_options={"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": resources},
+        **_TIMING,
     )
 
 
@@ -197,7 +189,7 @@ def check_same_scoring(scorings: dict[str, Scoring]) -> None:
 
 
 def main() -> None:
-    """Run the command line: serve until interrupted."""
+    """Serve a collection of shards from the command line, until interrupted."""
     with report_errors("index.serve"):
         config = parse_config(ServeConfig, __doc__, positional=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)

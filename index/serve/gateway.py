@@ -49,7 +49,7 @@ class Member:
 
 
 class _ShardClient:
-    """Connection to a shard: its last known state, and the reason if it is lost."""
+    """Connection to a shard: its last state, and the reason if it is lost."""
 
     def __init__(self, member: Member) -> None:
         from ray import serve
@@ -63,21 +63,19 @@ class _ShardClient:
 
     async def search(self, questions: list[str], k: int, timeout: float) -> ShardHits | None:
         """Return the shard's hits; None if it is lost."""
-        answer = await self._ask(timeout, "search", questions, k)
-        if not isinstance(answer, ShardHits):
-            return None
-        self.known = replace(self.known, rows=answer.rows)
+        answer: ShardHits | None = await self._ask(timeout, "search", questions, k)
+        if answer is not None:
+            self.known = replace(self.known, rows=answer.rows)
         return answer
 
     async def state(self, timeout: float) -> ShardState | None:
         """Return the shard's current state; None if it is lost."""
-        answer = await self._ask(timeout, "state")
-        if not isinstance(answer, ShardState):
-            return None
-        self.known = answer
+        answer: ShardState | None = await self._ask(timeout, "state")
+        self.known = answer or self.known
         return answer
 
-    async def _ask(self, timeout: float, method: str, *arguments: Any) -> ShardHits | ShardState | None:
+    async def _ask(self, timeout: float, method: str, *arguments: Any) -> Any:
+        """Return the result of a method of the shard; None if it is lost."""
         if self.lost is not None:
             return None
         answer = await self._call(timeout, method, *arguments)
@@ -94,34 +92,29 @@ class _ShardClient:
             self.lost = answer.reason
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
-        assert isinstance(answer, ShardState)
         self.known, self.lost = answer, None
 
-    async def _call(self, timeout: float, method: str, *arguments: Any) -> ShardHits | ShardState | ShardFailure:
+    async def _call(self, timeout: float, method: str, *arguments: Any) -> Any:
+        """Return the result of a method of the shard, or a ShardFailure."""
         from ray.exceptions import RayActorError
 
-        failure = ShardFailure("")
         for _ in range(self._attempts):
             response = getattr(self._handle, method).remote(*arguments)
             try:
-                answer: ShardHits | ShardState | ShardFailure = await asyncio.wait_for(response, timeout)
-                return self._check_scoring(answer)
+                answer = await asyncio.wait_for(response, timeout)
             except TimeoutError:
                 response.cancel()
                 return ShardFailure(f"no answer within {timeout:g} s")
             except RayActorError:
-                failure = ShardFailure("its process died")
+                continue
             except Exception as error:  # whatever goes wrong in one shard, the answers of the others count
                 return ShardFailure(f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
-        return failure
-
-    def _check_scoring(self, answer: ShardHits | ShardState | ShardFailure) -> ShardHits | ShardState | ShardFailure:
-        """Return the answer, or a failure if a rebuilt shard's scores are not comparable with the others'."""
-        if isinstance(answer, ShardFailure) or answer.scoring == self.known.scoring:
-            return answer
-        return ShardFailure(
-            f"rebuilt with {answer.scoring}, while the collection has {self.known.scoring}: serve it again"
-        )
+            if isinstance(answer, ShardFailure) or answer.scoring == self.known.scoring:
+                return answer
+            # A rebuilt shard's scores may not be comparable with those of the others.
+            change = f"rebuilt with {answer.scoring}, while the collection has {self.known.scoring}"
+            return ShardFailure(f"{change}: serve it again")
+        return ShardFailure("its process died")
 
 
 class Gateway:
@@ -170,12 +163,19 @@ class Gateway:
             fusion=DEFAULT_FUSION if RetrieverKind(scoring.retriever).can_fuse else None,
             kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
             encoder=scoring.encoder,
-            fingerprint=_join_fingerprints([state.fingerprint if state else None for state in states]),
-            origin=_join_fingerprints([state.origin if state else None for state in states]),
-            corpus=_join_fingerprints([state.corpus if state else None for state in states]),
+            **{name: _join_digests(states, name) for name in ("fingerprint", "origin", "corpus")},
             passages=sum(state.passages for state in known),
             sources=tuple(dict.fromkeys(source for state in known for source in state.sources)),
-            shards=tuple(map(_describe_shard, self._shards, states)),
+            shards=tuple(
+                ServedShard(
+                    name=shard.name,
+                    up=state is not None,
+                    passages=shard.known.passages,
+                    fingerprint=state.fingerprint if state else None,
+                    error=shard.lost if state is None else None,
+                )
+                for shard, state in zip(self._shards, states, strict=True)
+            ),
         )
 
     async def __call__(self, request: "Request") -> "Response":
@@ -183,8 +183,7 @@ class Gateway:
         from starlette.responses import Response
 
         status, row = await self._answer(request)
-        text = json.dumps({"ragqa": PROTOCOL, **row})
-        return Response(text, status, media_type="application/json")
+        return Response(json.dumps({"ragqa": PROTOCOL, **row}), status, media_type="application/json")
 
     async def _answer(self, request: "Request") -> tuple[int, dict[str, Any]]:
         route = request.method, request.url.path
@@ -238,18 +237,8 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
     return [clean_question(question) for question in questions], k
 
 
-def _describe_shard(shard: _ShardClient, state: ShardState | None) -> ServedShard:
-    return ServedShard(
-        name=shard.name,
-        up=state is not None,
-        passages=shard.known.passages,
-        fingerprint=state.fingerprint if state else None,
-        error=shard.lost if state is None else None,
-    )
-
-
-def _join_fingerprints(fingerprints: Sequence[str | None]) -> str | None:
-    """Return one fingerprint for all shards; None if one is missing."""
-    if any(fingerprint is None for fingerprint in fingerprints):
+def _join_digests(states: Sequence[ShardState | None], name: str) -> str | None:
+    """Return one digest for the digests of all shards under ``name``; None if a shard is missing."""
+    if None in states:
         return None
-    return hashlib.sha256(json.dumps(fingerprints).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([getattr(state, name) for state in states]).encode()).hexdigest()[:16]

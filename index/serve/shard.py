@@ -43,10 +43,9 @@ class ShardState:
 
 @dataclass(frozen=True)
 class ShardFailure:
-    """Failure of a shard to answer."""
+    """Failure of a shard to answer, with its reason in one line."""
 
     reason: str
-    """One line."""
 
 
 class ShardReplica:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,8 @@ from ragqa.types import Hit
 if TYPE_CHECKING:
     from ragqa.runtime.encoder import TextEncoder
 
-    Encoders = dict[str, TextEncoder]
-    """Loaded encoders by their names, shared by all versions of an index: loading one takes longer than opening it."""
-
+Encoders: TypeAlias = "dict[str, TextEncoder]"
+"""Loaded encoders by their names, shared by all versions of an index: loading one takes longer than opening it."""
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
@@ -79,7 +78,7 @@ class IndexVersion:
     """``cpu``, ``cuda`` or ``cuda:N``."""
     fusion: str | None
     """Fusion of a hybrid retriever; None for the default."""
-    encoders: "Encoders"
+    encoders: Encoders
 
     @property
     def config(self) -> dict[str, Any]:
@@ -123,11 +122,9 @@ class PassageRetriever:
         """
         check_k(k)
         # Engines reserve memory for k results, so do not ask for more than there are passages.
-        return [self._look_up(ranking) for ranking in self.ranker.rank(questions, min(k, max(1, len(self.passages))))]
-
-    def _look_up(self, ranking: Ranking) -> list[Hit]:
-        passages = self.passages.get(ranking.rows.tolist())
-        return [Hit(*pair) for pair in zip(passages, ranking.scores.tolist(), strict=True)]
+        rankings = self.ranker.rank(questions, min(k, max(1, len(self.passages))))
+        found = [(self.passages.get(ranking.rows.tolist()), ranking.scores.tolist()) for ranking in rankings]
+        return [[Hit(*pair) for pair in zip(*lists, strict=True)] for lists in found]
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
@@ -138,6 +135,11 @@ def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
         all_rows, all_scores = all_rows[is_candidate], all_scores[is_candidate]
     order = np.lexsort((all_rows, -all_scores))[:k]
     return Ranking(all_rows[order], all_scores[order])
+
+
+def merge_rankings(one: Ranking, other: Ranking, k: int) -> Ranking:
+    """Return the best ``k`` of two rankings of different rows."""
+    return select_best(np.concatenate([one.rows, other.rows]), np.concatenate([one.scores, other.scores]), k)
 
 
 def check_k(k: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import ClassVar, Protocol
+from typing import Any
 
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -19,7 +19,7 @@ class BM25:
     as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot be changed.
     """
 
-    def __init__(self, engine: "_Engine") -> None:
+    def __init__(self, engine: Any) -> None:
         self._engine = engine
 
     @property
@@ -82,25 +82,8 @@ class BM25:
         check_k(k)
         # Neither engine takes a lone surrogate, which a badly encoded command line may contain.
         texts = [question.encode("utf-8", "replace").decode() for question in questions]
-        return self._engine.rank(texts, k) if texts else []
-
-
-class _Engine(Protocol):
-    name: ClassVar[TermEngine]
-
-    @classmethod
-    def check_installed(cls) -> object: ...
-
-    @classmethod
-    def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None: ...
-
-    @classmethod
-    def open(cls, folder: Path) -> "_Engine": ...
-
-    @classmethod
-    def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None: ...
-
-    def rank(self, questions: list[str], k: int) -> list[Ranking]: ...
+        rankings: list[Ranking] = self._engine.rank(texts, k) if texts else []
+        return rankings
 
 
 def open_ranker(index: IndexVersion) -> BM25:
@@ -113,8 +96,7 @@ def check_engine(name: str) -> None:
     _load_engine(name).check_installed()
 
 
-def _load_engine(name: str) -> type[_Engine]:
+def _load_engine(name: str) -> Any:
     if name not in list(TermEngine):
         raise BadInput(f"engine {name}: choose one of {', '.join(TermEngine)}")
-    engine: type[_Engine] = resolve_name(TERM_ENGINES[TermEngine(name)])
-    return engine
+    return resolve_name(TERM_ENGINES[TermEngine(name)])

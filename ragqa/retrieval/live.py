@@ -4,17 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
 
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
-from ragqa.retrieval.base import IndexVersion, PassageRetriever, Ranker
+from ragqa.retrieval.base import Encoders, IndexVersion, PassageRetriever, Ranker
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit
-
-if TYPE_CHECKING:
-    from ragqa.retrieval.base import Encoders
 
 SWAP_SECONDS = 1.0
 """Seconds to wait for an index that has just disappeared: not every file system can swap two directories at once."""
@@ -24,7 +20,7 @@ VersionId = tuple[int, int] | None
 
 
 class LiveRetriever:
-    """Searches an index directory and reopens it when an update or a new build has replaced it.
+    """Retriever over an index directory, which it reopens when an update or a new build has replaced it.
 
     Both replace the directory in one step, so the next search finds a different manifest.
     """
@@ -115,12 +111,14 @@ def open_retriever(
 
 
 def _open_version(
-    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: "Encoders"
+    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: Encoders
 ) -> PassageRetriever:
     manifest = artefacts.read_manifest(path, "index")
     chosen = _choose_kind(path, manifest.config["retriever"], kind)
+    if fusion and not chosen.can_fuse:
+        raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
     passages = PassageStore.open(path / "passages")
-    index = IndexVersion(path, manifest, passages, encoder, device, _check_fusion(fusion, chosen), encoders)
+    index = IndexVersion(path, manifest, passages, encoder, device, fusion, encoders)
     if len(passages) != index.rows:
         raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
     return PassageRetriever(chosen.open_ranker(index), passages)
@@ -135,9 +133,3 @@ def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind
     if not RetrieverKind(index_kind).can_search_as(chosen):
         raise Mismatch(f"{path} was made with --retriever {index_kind} and cannot do {chosen}: index it again")
     return chosen
-
-
-def _check_fusion(fusion: str | None, kind: RetrieverKind) -> str | None:
-    if fusion and not kind.can_fuse:
-        raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {kind}")
-    return fusion

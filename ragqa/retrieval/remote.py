@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import finalize
 
@@ -31,6 +30,7 @@ BATCH = 64
 TIMEOUT = 60.0
 """Time limit of a request in seconds."""
 _PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +83,12 @@ class ServedCollection:
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
         """Read a server's response; raises KeyError, TypeError or ValueError if it is something else."""
-        values = {field.name: row[field.name] for field in fields(cls)}
-        shards = tuple(
-            ServedShard(**{field.name: part[field.name] for field in fields(ServedShard)}) for part in row["shards"]
-        )
-        return cls(**{**values, "sources": tuple(map(str, row["sources"])), "shards": shards})
+        shards = tuple(_from_row(ServedShard, shard) for shard in row["shards"])
+        return _from_row(cls, {**row, "sources": tuple(map(str, row["sources"])), "shards": shards})
 
 
 class RemoteRetriever:
-    """Searches an index at a URL; many threads may use it at once."""
+    """Retriever over an index at a URL; many threads may use it at once."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
         """Prepare to search the server at ``url``; nothing is sent yet.
@@ -106,15 +103,14 @@ class RemoteRetriever:
         self.url = parse_url(url) or ""
         try:
             parts = urlsplit(self.url)
-            self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+            host, self._port = parts.hostname, parts.port
         except ValueError as error:
             raise BadInput(f"{url} is not a URL: {error}") from error
-        if not self._host:
+        if not host:
             raise BadInput(f"{url} is not a URL: http://HOST:PORT is needed")
-        self._path, self._timeout = parts.path, timeout
+        self._secure, self._host, self._path, self._timeout = parts.scheme == "https", host, parts.path, timeout
         self._idle: list[HTTPConnection] = []
         """Open connections for the next requests."""
-        self._lock = Lock()
         finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
@@ -141,7 +137,10 @@ class RemoteRetriever:
         row = self._request("POST", SEARCH, json.dumps({"questions": questions, "k": k}).encode())
         try:
             missing = tuple(map(str, row["missing"]))
-            results = [[_parse_hit(hit) for hit in hits] for hits in row["found"]]
+            results = [
+                [Hit(Passage(**{name: hit[name] for name in _PASSAGE_FIELDS}), float(hit["score"])) for hit in hits]
+                for hits in row["found"]
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise self._make_error(repr(error)) from error
         if len(results) != len(questions):
@@ -173,12 +172,9 @@ class RemoteRetriever:
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Send a request and return status and body of the response."""
-        with self._lock:
-            idle = self._idle.pop() if self._idle else None
-        if idle is not None:
-            with suppress(ConnectionError):  # the server may have closed an idle connection; a search can be repeated
-                return self._exchange_over(idle, method, path, body)
-        assert self._host is not None
+        # Another thread may take the idle connection, or the server have closed it; a search can be repeated.
+        with suppress(IndexError, ConnectionError):
+            return self._exchange_over(self._idle.pop(), method, path, body)
         connect = HTTPSConnection if self._secure else HTTPConnection
         return self._exchange_over(connect(self._host, self._port, timeout=self._timeout), method, path, body)
 
@@ -193,8 +189,7 @@ class RemoteRetriever:
             connection.close()
             raise
         if not response.will_close:
-            with self._lock:
-                self._idle.append(connection)
+            self._idle.append(connection)
         return response.status, data
 
     def _make_error(self, why: str) -> RemoteError:
@@ -206,8 +201,9 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
     return {**{name: getattr(hit.passage, name) for name in _PASSAGE_FIELDS}, "score": hit.score}
 
 
-def _parse_hit(row: dict[str, Any]) -> Hit:
-    return Hit(Passage(**{name: row[name] for name in _PASSAGE_FIELDS}), float(row["score"]))
+def _from_row(row_class: type[_Row], row: dict[str, Any]) -> _Row:
+    """Return the dataclass with the values of a row; unknown entries are left out."""
+    return row_class(**{field.name: row[field.name] for field in fields(row_class)})  # type: ignore[arg-type]
 
 
 def _close_all(connections: list[HTTPConnection]) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -193,17 +193,21 @@ def _unframe(message: str) -> str:
     return f"{' '.join((text or title).split())}; --help lists the options"
 
 
-def resolve_shared_path(path: Path, option: str) -> Path:
-    """Make ``path`` absolute, so that it means the same to all machines of a cluster.
+def resolve_shared_paths(config: Config, *names: str) -> Config:
+    """Make the paths in some options absolute, so that they mean the same to all machines of a cluster.
+
+    An option given as text is a path if that exists; else it names a model on a hub, and stays as it is.
 
     Raises:
-        BadInput: it is relative, and this runs in the copy of a working directory that ``ray job submit`` made.
+        BadInput: one is relative, and this runs in the copy of a working directory that ``ray job submit`` made.
     """
-    if not path.is_absolute() and "working_dir_files" in Path.cwd().parts:
-        raise BadInput(
-            f"{option} {path}: a job runs in a copy of the working directory; give an absolute path that machines share"
-        )
-    return Path(os.path.abspath(path))
+    values = {name: value for name in names if (value := getattr(config, name)) is not None}
+    paths = {name: value for name, value in values.items() if isinstance(value, Path) or Path(value).exists()}
+    for name, path in paths.items():
+        if not Path(path).is_absolute() and "working_dir_files" in Path.cwd().parts:
+            hint = "a job runs in a copy of the working directory; give an absolute path that machines share"
+            raise BadInput(f"--{name} {path}: {hint}")
+    return replace(config, **{name: type(path)(os.path.abspath(path)) for name, path in paths.items()})  # type: ignore
 
 
 @contextmanager

@@ -209,10 +209,10 @@ def test_changed_parts_are_made_again(
     added: list[tuple[int, int]] = []
     original = parts._add_missing
 
-    def record_missing(plan: Any, trained: Any, missing: Any, on_part: Any) -> None:
+    def record_missing(plan: Any, trained: Any, missing: Any) -> Any:
         added.extend(missing)
         assert len(list(parts_folder(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # no other files are left
-        original(plan, trained, missing, on_part)
+        return original(plan, trained, missing)
 
     with monkeypatch.context() as patch:
         patch.setattr(parts, "_add_missing", record_missing)

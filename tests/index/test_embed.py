@@ -294,7 +294,8 @@ def test_wrong_option_files_are_reported(main: Any, tmp_path: Path) -> None:
 
 def test_a_directory_takes_one_run_and_one_precision(main: Any, small: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "v"
-    with job._claim_directory(out, {"precision": "float32", "encoder": "e"}, [EmbeddingShard(0, 9)], False):
+    with job._lock_directory(out):
+        job._check_identity(out, {"precision": "float32", "encoder": "e"}, [EmbeddingShard(0, 9)], False)
         assert "another process is at work" in main("--corpus", corpus, "--out", out)
     line = main("--corpus", corpus, "--out", out, "--encoder", small, "--precision", "bfloat16")
     assert line.startswith(f"{out} holds other vectors (") and "precision float32, not bfloat16" in line

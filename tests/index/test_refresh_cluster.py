@@ -9,7 +9,8 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
 from index.refresh import open_ray_refresher  # noqa: E402
-from tests.index.test_refresh import SETTINGS, Tower, actors, hanging, in_actor, swapped, vectors, write_corpus  # noqa: E402
+from tests.helpers.refresh import SETTINGS, Tower, read_vectors, write_corpus  # noqa: E402
+from tests.helpers.refresh_actors import actors, hanging, in_actor, swapped  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
 
@@ -28,5 +29,5 @@ def test_losing_a_node_changes_no_byte(cluster, small: Path, tmp_path: Path) -> 
     lost = next(node for node in cluster.worker_nodes if node.node_id == home)
     cluster.remove_node(lost, allow_graceful=False)
     wait_for(swapped(refresher, 1, 1), 300)  # the other node embeds the rest alone: it has no room for a second actor
-    assert vectors(work, 1) == vectors(work, 0)
+    assert read_vectors(work, 1) == read_vectors(work, 0)
     refresher.close()

@@ -28,7 +28,7 @@ _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
 
 
 class Lucene:
-    """An index of terms; the row number is the document's id, the text is not stored."""
+    """Index of terms; the row number is the document's id, the text is not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.LUCENE
 
@@ -71,16 +71,13 @@ class Lucene:
             texts.add(question[:MAX_CHARACTERS])
             names.add(str(number))
         hits = self._searcher.batch_search(texts, names, k, _THREADS)
-        return [_make_ranking(hits.get(str(number)), k) for number in range(len(questions))]
+        lists = [hits.get(str(number)) for number in range(len(questions))]
+        return [select_best([int(hit.docid) for hit in found], [hit.score for hit in found], k) for found in lists]
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
         """Raise BadInput: Pyserini can only build an index as a whole."""
         raise BadInput(f"engine {cls.name} cannot be updated: make the index again, or make it with tantivy")
-
-
-def _make_ranking(hits: Any, k: int) -> Ranking:
-    return select_best([int(hit.docid) for hit in hits], [hit.score for hit in hits], k)
 
 
 def _load_class(name: str) -> Any:

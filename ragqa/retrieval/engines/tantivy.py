@@ -19,7 +19,7 @@ from ragqa.retrieval.registry import TermEngine
 from ragqa.types import Passage
 
 if TYPE_CHECKING:
-    from tantivy import Index, IndexWriter, Query, TextAnalyzer
+    from tantivy import Index, IndexWriter, Query, Schema, TextAnalyzer
 
 MAX_TERMS = 256
 """Maximum number of distinct terms in a query: each opens a list of passages, and a pasted book has thousands."""
@@ -31,7 +31,7 @@ _HEAP = 128_000_000
 
 
 class Tantivy:
-    """An index of terms; row numbers are a fast field, the text is not stored."""
+    """Index of terms; row numbers are a fast field, the text is not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.TANTIVY
 
@@ -54,36 +54,26 @@ class Tantivy:
             .add_integer_field("row", fast=True)
             .build()
         )
-        try:
-            index = tantivy.Index(schema, str(folder))
-            index.register_tokenizer("ragqa", _make_analyzer())
-            writer = index.writer(heap_size=_HEAP, num_threads=_THREADS)
-            row = 0
+        row = 0
+        with _open_writer(folder, _THREADS, schema) as (_, writer):
             for batch in passages.iter_batches():
                 for passage in batch:
                     writer.add_document(tantivy.Document(text=passage.titled, row=row))
                     row += 1
                 progress(row)
-            _commit(writer, folder)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
         """Delete rows and add passages; Tantivy writes new files and does not change existing ones."""
         tantivy = _import_tantivy()
-        try:
-            index = tantivy.Index.open(str(folder))
-            index.register_tokenizer("ragqa", _make_analyzer())
-            writer = index.writer(heap_size=_HEAP, num_threads=1)
-            for first, last in _find_runs(deleted):
-                query = tantivy.Query.range_query(index.schema, "row", tantivy.FieldType.Integer, first, last)
+        with _open_writer(folder, threads=1) as (schema, writer):
+            # One query deletes a run of consecutive rows, such as those of one document.
+            for run in np.split(deleted, np.flatnonzero(np.diff(deleted) != 1) + 1) if len(deleted) else ():
+                ends = int(run[0]), int(run[-1])
+                query = tantivy.Query.range_query(schema, "row", tantivy.FieldType.Integer, *ends)
                 writer.delete_documents_by_query(query)
             for passage in added:
                 writer.add_document(tantivy.Document(text=passage.titled, row=passage.id))
-            _commit(writer, folder)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
     @classmethod
     def open(cls, folder: Path) -> "Tantivy":
@@ -122,13 +112,13 @@ class Tantivy:
         """Build a query for any of the question's terms, each counted as often as it occurs."""
         # Built from terms and not parsed from text, so that no character of a question acts as syntax.
         tantivy = _import_tantivy()
-        counts = islice(Counter(self._analyzer.analyze(question)).items(), MAX_TERMS)
-        return tantivy.Query.boolean_query([(tantivy.Occur.Should, self._make_term_query(*item)) for item in counts])
-
-    def _make_term_query(self, term: str, count: int) -> "Query":
-        tantivy = _import_tantivy()
-        query = tantivy.Query.term_query(self._schema, "text", term, "freq")
-        return query if count == 1 else tantivy.Query.boost_query(query, float(count))
+        parts = []
+        for term, count in islice(Counter(self._analyzer.analyze(question)).items(), MAX_TERMS):
+            query = tantivy.Query.term_query(self._schema, "text", term, "freq")
+            parts.append(
+                (tantivy.Occur.Should, query if count == 1 else tantivy.Query.boost_query(query, float(count)))
+            )
+        return tantivy.Query.boolean_query(parts)
 
 
 def _import_tantivy() -> Any:
@@ -140,19 +130,24 @@ def _import_tantivy() -> Any:
     return tantivy
 
 
-def _commit(writer: "IndexWriter", folder: Path) -> None:
-    """Commit, and give all files the mode of new files: Tantivy makes two of them readable only for their owner."""
-    writer.commit()
-    writer.wait_merging_threads()
-    for name in (".managed.json", "meta.json"):
-        (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
-
-
-def _find_runs(rows: Rows) -> Iterator[tuple[int, int]]:
-    """Yield the first and last row of each run of consecutive rows, such as those of one document."""
-    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
-        if len(run):
-            yield int(run[0]), int(run[-1])
+@contextmanager
+def _open_writer(
+    folder: Path, threads: int, schema: "Schema | None" = None
+) -> Iterator[tuple["Schema", "IndexWriter"]]:
+    """Yield schema and writer of the index in ``folder``, a new one if a schema is given; commit at the end."""
+    tantivy = _import_tantivy()
+    try:
+        index = tantivy.Index(schema, str(folder)) if schema else tantivy.Index.open(str(folder))
+        index.register_tokenizer("ragqa", _make_analyzer())
+        writer = index.writer(heap_size=_HEAP, num_threads=threads)
+        yield index.schema, writer
+        writer.commit()
+        writer.wait_merging_threads()
+        # Tantivy makes two files readable only for their owner; give them the mode of new files.
+        for name in (".managed.json", "meta.json"):
+            (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot write the terms into {folder}: {error}") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.errors import BadInput, MissingExtra
-from ragqa.retrieval.base import Ranking, Rows, Scores, check_k, select_best
+from ragqa.retrieval.base import Ranking, Rows, Scores, check_k, merge_rankings, select_best
 from ragqa.retrieval.vectors.arrays import (
     CHUNK_ROWS,
     NO_ROWS,
@@ -26,9 +26,6 @@ _QUERIES = 256
 """Number of queries scored at a time: 16 MB of scores per chunk."""
 _CACHED_BYTES = 2**30
 """Maximum size of cached float32 vectors in bytes: 700,000 rows of width 384."""
-
-_Candidates = tuple[npt.NDArray[np.int64], Rows, Scores]
-"""Query number, row and score of each candidate, by rising query number."""
 
 
 class ExactIndex:
@@ -85,29 +82,16 @@ class ExactIndex:
             deleted = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
             for start in range(0, len(queries), _QUERIES):
                 part = slice(start, start + _QUERIES)
-                floors = _find_floors(rankings[part], k)
-                new = self._scan.find_above(chunk_CD, first, deleted, queries[part], floors, k)
-                rankings[part] = _merge_candidates(rankings[part], new, k)
+                # A later row of equal score loses to the k-th best so far.
+                floors = [ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings[part]]
+                new = self._scan.find_above(chunk_CD, first, deleted, queries[part], np.array(floors, np.float32), k)
+                pairs = zip(rankings[part], new, strict=True)
+                rankings[part] = [merge_rankings(old, candidates, k) for old, candidates in pairs]
         # Scores of a matrix product depend on its shape; scoring the winners again makes them comparable.
         return [
             select_best(ranking.rows, exact_scores(self.vectors, ranking.rows, query), k)
             for ranking, query in zip(rankings, queries, strict=True)
         ]
-
-
-def _find_floors(rankings: list[Ranking], k: int) -> Scores:
-    """Return the scores [B] that a later row must exceed: an equal one loses to the k-th best so far."""
-    return np.array([ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings], np.float32)
-
-
-def _merge_candidates(rankings: list[Ranking], new: _Candidates, k: int) -> list[Ranking]:
-    """Return the best ``k`` of earlier rankings and new candidates, for each query."""
-    query_of, rows, scores = new
-    borders = np.searchsorted(query_of, np.arange(len(rankings) + 1))
-    return [
-        select_best(np.concatenate([old.rows, rows[i:j]]), np.concatenate([old.scores, scores[i:j]]), k)
-        for old, i, j in zip(rankings, borders[:-1], borders[1:], strict=True)
-    ]
 
 
 class _NumpyScan:
@@ -137,8 +121,8 @@ class _NumpyScan:
 
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
-    ) -> _Candidates:
-        """Return the rows of the chunk that exceed a query's floor and are among its best ``k``, with ties.
+    ) -> list[Ranking]:
+        """Return for each query the rows of the chunk above its floor and among its best ``k`` with ties, unsorted.
 
         The chunk begins at row ``first``; ``deleted`` are positions in it. Raises DamagedArtefact if a vector is not
         finite.
@@ -147,19 +131,14 @@ class _NumpyScan:
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
         score_BC[:, deleted] = -np.inf
-        rows = [_find_top(scores, floor, k) for scores, floor in zip(score_BC, floor_B, strict=True)]
-        query_of = np.repeat(np.arange(len(rows)), list(map(len, rows)))
-        all_rows = np.concatenate(rows)
-        return query_of, first + all_rows, score_BC[query_of, all_rows]
-
-
-def _find_top(score_C: Scores, floor: np.float32, k: int) -> Rows:
-    """Return the positions of scores above ``floor`` and among the ``k`` highest, ties with the last included."""
-    positions = np.flatnonzero(score_C > floor)
-    if len(positions) > k:
-        scores = score_C[positions]
-        positions = positions[scores >= np.partition(scores, -k)[-k]]
-    return positions
+        found = []
+        for score_C, floor in zip(score_BC, floor_B, strict=True):
+            rows = np.flatnonzero(score_C > floor)
+            if len(rows) > k:
+                scores = score_C[rows]
+                rows = rows[scores >= np.partition(scores, -k)[-k]]
+            found.append(Ranking(first + rows, score_C[rows]))
+        return found
 
 
 class _TorchScan:
@@ -178,7 +157,7 @@ class _TorchScan:
 
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
-    ) -> _Candidates:
+    ) -> list[Ranking]:
         queries, floors = (self._torch.from_numpy(array).to(self._device) for array in (queries_BD, floor_B))
         score_BC = queries @ chunk_CD.T
         if not bool(score_BC.sum().isfinite()):
@@ -186,17 +165,18 @@ class _TorchScan:
         score_BC[:, self._torch.from_numpy(deleted).to(self._device)] = -self._torch.inf
         last_B1 = score_BC.topk(min(k, score_BC.shape[1])).values[:, -1:]
         query_of, rows = ((score_BC >= last_B1) & (score_BC > floors[:, None])).nonzero(as_tuple=True)
-        return query_of.cpu().numpy(), first + rows.cpu().numpy(), score_BC[query_of, rows].cpu().numpy()
+        borders = np.searchsorted(query_of.cpu().numpy(), np.arange(1, len(queries_BD)))
+        arrays = first + rows.cpu().numpy(), score_BC[query_of, rows].cpu().numpy()
+        return [Ranking(*pair) for pair in zip(*(np.split(array, borders) for array in arrays), strict=True)]
 
 
 def _import_torch(device: str) -> Any:
     """Return torch if it sees ``device``."""
-    on_gpu = device.startswith("cuda")
     try:
         import torch
     except ImportError as error:
-        raise MissingExtra(f"exact search by torch on {device}", "gpu" if on_gpu else "torch") from error
-    if on_gpu and not torch.cuda.is_available():
+        raise MissingExtra(f"exact search by torch on {device}", "torch" if device == "cpu" else "gpu") from error
+    if device != "cpu" and not torch.cuda.is_available():
         raise make_gpu_error(device, "torch")
     return torch
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Progress
-from ragqa.retrieval.base import Ranking, select_best
+from ragqa.retrieval.base import Ranking, merge_rankings
 from ragqa.retrieval.vectors import store
 from ragqa.retrieval.vectors.arrays import NO_ROWS, DeletedRows, StackedVectors, Vectors
 from ragqa.retrieval.vectors.exact import ExactIndex
@@ -119,11 +119,10 @@ class _UpdatedIndex:
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
         """Return the best rows of both parts, whose scores are inner products with the stored vectors."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
-        return [self._merge(built, added, k) for built, added in zip(*rankings, strict=True)]
-
-    def _merge(self, built: Ranking, added: Ranking, k: int) -> Ranking:
-        rows = np.concatenate([built.rows, added.rows + len(self._built)])
-        return select_best(rows, np.concatenate([built.scores, added.scores]), k)
+        return [
+            merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)
+            for built, added in zip(*rankings, strict=True)
+        ]
 
 
 def open_index(
