@@ -21,7 +21,7 @@ _NICE = 10
 
 
 class RayBuilder:
-    """Builder with a coordinator actor, which distributes the shards of a version among encoding actors."""
+    """Builder that lets a coordinator actor distribute shards among encoding actors."""
 
     attempts = ATTEMPTS
 
@@ -44,7 +44,7 @@ class RayBuilder:
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the times of the finished version, one line if it failed, or None after ``timeout`` seconds."""
+        """Return the times of the version, an error as one line, or None after ``timeout`` seconds."""
         if not wait([self._running], timeout).done:
             return None
         try:
@@ -62,14 +62,14 @@ class RayBuilder:
 
 
 class CoordinatorActor:
-    """Actor that builds versions from the shards of the encoding actors, outside the training process."""
+    """Actor that builds versions from the shards that encoding actors make."""
 
     def __init__(self, plan: VersionPlan) -> None:
         os.nice(_NICE)
         self._plan = plan
 
     def build(self, step: int, encoders: list[Any]) -> BuildSeconds | str:
-        """Build a version, or return an error as one line, since not every exception can be pickled."""
+        """Build a version or return an error as one line: not every exception can be pickled."""
         try:
             return make_version(self._plan, step, _EncodingPool(encoders))
         except (RagqaError, OSError) as error:
@@ -77,7 +77,7 @@ class CoordinatorActor:
 
 
 class _EncodingPool:
-    """Embedder that distributes shards among actors, and the shard of a dead actor to another one."""
+    """Embedder that distributes shards among actors, again if an actor dies."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray
@@ -106,11 +106,11 @@ class _EncodingPool:
                 queue.appendleft(lost)
 
     def _start_loading(self, actor: Any) -> None:
-        """Start loading the weights; each attempt while the actor is still being restarted costs a retry."""
+        """Start loading the weights; each attempt while the actor is restarted costs a retry."""
         self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
     def _wait_for_actor(self) -> EmbeddingShard | None:
-        """Wait for an actor and note the fingerprint of its weights; return the shard lost by its death, if any.
+        """Wait for an actor; return the shard that was lost if it died.
 
         Raises:
             RefreshFailed: an actor returned an error, or actors die repeatedly.
@@ -150,7 +150,7 @@ class EncodingActor:
             return "", describe_error(error)
 
     def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
-        """Write a shard unless an actor considered dead has written it; return the same as ``load``."""
+        """Write a shard unless a lost actor has written it; return the same as ``load``."""
         try:
             if fingerprint != self._fingerprint and self._load(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"

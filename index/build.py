@@ -117,7 +117,7 @@ class _Build:
 
 
 def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
-    """Make the index directory ``config.out``; an existing one is replaced atomically at the end.
+    """Make the index directory ``config.out``; it replaces an existing one at the end.
 
     Raises:
         BadInput: ``out`` is not an index, or the disk is full.
@@ -174,7 +174,7 @@ def _load_encoder(run: _Build, name: str) -> TextEncoder:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link passages and terms early, since an update of the corpus may delete them during the hours of a build."""
+    """Link passages and terms early, since an update may delete them during the build."""
     try:
         for name in manifest.files:
             if _is_linked(name) and not (target / name).exists():
@@ -188,12 +188,12 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
 
 
 def _is_linked(name: str) -> bool:
-    """Tell whether a file of the corpus, such as its passages or terms, becomes part of the index."""
+    """Tell whether a file of the corpus (passages, terms) becomes part of the index."""
     return not name.startswith(f"{VECTORS_FOLDER}/")
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
-    """Write the missing files of the vector index; return its search effort, None for exact search."""
+    """Write missing files of the vector index; return its search effort, None if exact."""
     config = run.config
     if not (work / SEARCH).is_file():
         folder = work / "made" / VECTORS_FOLDER
@@ -233,7 +233,7 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
 
 
 def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
-    """Call ``make`` to write files into ``folder``, unless ``mark`` lists them with their present sizes."""
+    """Call ``make`` to write files into ``folder``, unless ``mark`` lists them already."""
     with suppress(OSError, ValueError):
         expected = json.loads(mark.read_text())
         if all((folder / name).stat().st_size == size for name, size in expected.items()):

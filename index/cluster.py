@@ -44,7 +44,7 @@ def connect(purpose: str) -> None:
 
 @contextmanager
 def silence_ray() -> Iterator[None]:
-    """Suppress Ray's terminal output in the block, and leave a cluster that the block has joined.
+    """Suppress Ray's terminal output in the block, and leave its cluster at the end.
 
     Ray's C++ side writes to standard error, and its Python side reports lost actors on standard output; both are also
     in its log files. Output of the block's own Python code to ``sys.stderr`` still appears.

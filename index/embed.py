@@ -158,7 +158,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
-    """Load the encoder, to report its errors before any actor starts; return its fingerprint and precision."""
+    """Load the encoder before any actor starts; return its fingerprint and precision."""
     if config.gpus and is_export(get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
@@ -176,7 +176,7 @@ def _lock_directory(out: Path) -> Iterator[None]:
 def _check_identity(
     out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
 ) -> dict[str, Any]:
-    """Write the identity of the vectors into a new ``out``, or check it in an existing one; return it.
+    """Write the identity of the vectors into a new ``out``, or check the existing one.
 
     A complete set of vectors is accepted whatever device made it, unless the user has chosen a precision.
     """
@@ -210,7 +210,7 @@ def _write_identity(out: Path, identity: dict[str, Any]) -> None:
 
 
 def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair: bool) -> None:
-    """Raise DamagedArtefact if shards are damaged; with ``repair`` delete their records instead."""
+    """Raise DamagedArtefact for damaged shards; with ``repair`` delete their records."""
     records = {shard: read_shard_record(out, shard, encoder) for shard in shards}
     bad = list(find_damaged_files(out, [record for record in records.values() if record]))
     bad += [out / shard.vectors for shard, record in records.items() if not record and (out / shard.record).exists()]
@@ -223,7 +223,7 @@ def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair:
 
 
 def _write_manifest(out: Path, shards: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
-    """Write the manifest with the checksums in the shards' records, without reading the shards again."""
+    """Write the manifest from the shards' records, without reading the shards again."""
     records = [record for shard in shards if (record := read_shard_record(out, shard, identity["encoder"]))]
     if len(records) < len(shards):
         raise DamagedArtefact(f"{out} is incomplete after the job: run it again")

@@ -1,4 +1,4 @@
-"""Parts of a FAISS index, made by the workers of a Ray cluster, each with a record of its file.
+"""Parts of a FAISS index, which workers of a Ray cluster make and record.
 
     trained.json       record of the index without vectors
     0000000000.json    record of the codes of the rows from this one on
@@ -64,7 +64,7 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
 
 
 def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
-    """Return the record of an unchanged part made from ``source``, or None; reads the whole file."""
+    """Return the record of an unchanged part made from ``source``, or None."""
     with suppress(OSError, ValueError, TypeError):
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
@@ -115,7 +115,7 @@ def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
 
 
 def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> Iterator[tuple[Rows, PartRecord]]:
-    """Hand the missing parts to workers and yield them as they are finished; if one fails, stop the others."""
+    """Yield missing parts as workers finish them; if one fails, stop the others."""
     connect("building on a cluster")
     import ray
 
@@ -142,7 +142,7 @@ def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> I
 
 
 def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> PartRecord | str:
-    """Make one part in a worker, or return an error as one line, since Ray would turn it into a traceback."""
+    """Make one part, or return an error as one line: Ray would raise a traceback."""
     import faiss
 
     first, last = rows

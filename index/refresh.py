@@ -65,7 +65,7 @@ def open_ray_refresher(
     version: int | None = None,
     step: int | None = None,
 ) -> IndexRefresher:
-    """Open a refresher whose versions are built by actors of a Ray cluster while training goes on.
+    """Open a refresher whose versions Ray actors build while training goes on.
 
     The actors run until ``close``. An actor that dies is restarted, on another machine if its own is gone.
 
@@ -89,7 +89,7 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function from a step to its version, as built by the refresher of another process.
+    """Return a function that opens the version of a step, which another process has built.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.

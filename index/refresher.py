@@ -1,4 +1,4 @@
-"""State of a refreshed index in the training process: the index in use, the next version, and their cost."""
+"""A refreshed index in the training process: the version in use, the next one, their cost."""
 
 import logging
 import statistics
@@ -32,7 +32,7 @@ class VersionBuilder(Protocol):
         """Start building the version of ``step`` from its snapshot."""
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the times of the finished version, one line if it failed, or None after ``timeout`` seconds."""
+        """Return the times of the version, an error as one line, or None after ``timeout`` seconds."""
 
     def close(self) -> None:
         """Stop all processes."""
@@ -111,7 +111,7 @@ class StepTimer:
         self._step_start = None
 
     def take_totals(self) -> tuple[float, float | None]:
-        """Return the seconds of pauses and the slowdown since the last call; called within a ``pause``."""
+        """Return seconds of pauses and the slowdown since the last call, within a ``pause``."""
         assert self._pause_start is not None
         current = self._clock() - self._pause_start
         total, self._paused = self._paused + current, -current  # pause() will add the whole block
@@ -249,7 +249,7 @@ class IndexRefresher:
             self._start(step)
 
     def _retry(self, step: int, reason: str) -> None:
-        """Start a failed version again, or give it up after too many attempts without a finished shard."""
+        """Start a failed version again, or give it up after attempts without a finished shard."""
         whole_shards = self._versions.count_whole_shards(step)
         self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
         self._whole_shards = whole_shards

@@ -19,7 +19,7 @@ from ragqa.runtime.encoder import compute_identity, find_towers, load_encoder, l
 
 
 def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
-    """Fill ``out`` with the vectors that ``index.embed`` would make with ``encoder``, if they exist already.
+    """Reuse the vectors of an earlier encoder whose passage tower is the same.
 
     Args:
         vectors: result of ``index.embed`` with the earlier encoder.
@@ -52,7 +52,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
 
 
 def _identify_passage_tower(name: str) -> str | None:
-    """Return the identity of the weights, tokenizer and settings of the passage tower; None if it is gone."""
+    """Return a digest of a passage tower with its tokenizer; None if it is gone."""
     if not Path(name).is_dir():
         return None
     try:

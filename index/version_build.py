@@ -156,7 +156,7 @@ class BuildSeconds(NamedTuple):
 
 
 def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> BuildSeconds:
-    """Build ``plan.index(step)`` from ``plan.snapshot(step)``; finished shards are not embedded again.
+    """Build the index of ``step`` from its snapshot; finished shards are not embedded again.
 
     It can be called again after a kill at any time. Processes that build the same version take turns.
 

@@ -43,7 +43,7 @@ class SavableModel(Protocol):
 
 
 class Versions:
-    """Versions of a run; only the training process has them, which writes snapshots and deletes versions."""
+    """Versions of a run, which only the training process writes and deletes."""
 
     def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
@@ -55,7 +55,7 @@ class Versions:
         return sorted(step for _, step, path in self._folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
-        """Return the version to continue with, and the steps of the snapshots that still have to be built.
+        """Return the version to continue with, and the steps that still have to be built.
 
         Args:
             version: version named by a checkpoint; None continues with the newest.
@@ -120,7 +120,7 @@ class Versions:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def open(self, step: int) -> Mips:
-        """Check that the index of ``step`` is complete and of these passages, and map it into memory.
+        """Check the index of ``step`` and map it into memory.
 
         Only sizes are compared, since training would wait for checksums, which were compared after the build. An
         incomplete version is deleted, so that the next refresh of this step builds it again.
@@ -193,6 +193,6 @@ def _save_model(model: SavableModel, folder: Path) -> None:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    """Return checksums of weights and tokenizer; configurations are excluded, since they name transformers' version."""
+    """Return checksums of all but configurations, which name transformers' version."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

@@ -1,4 +1,4 @@
-"""HTTP gateway of a collection, which sends questions to all shards and merges their best passages.
+"""HTTP gateway that sends questions to all shards and merges their best passages.
 
 Answers name each shard that failed or was too slow. The gateway polls such a shard in the background, and no question
 waits for it until it is back. So a lost shard costs a single timeout, and not one per question.
@@ -132,7 +132,7 @@ class Gateway:
         self._timeout, self._max_k = timeout, max_k
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
-        """Return the best ``k`` hits of all shards for each question, and the names of missing shards.
+        """Return the best ``k`` hits for each question, and the names of missing shards.
 
         Raises:
             RemoteError: all shards are missing.
@@ -238,7 +238,7 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
 
 
 def _join_digests(states: Sequence[ShardState | None], name: str) -> str | None:
-    """Return one digest for the digests of all shards under ``name``; None if a shard is missing."""
+    """Return one digest of the shards' digests ``name``; None if a shard is missing."""
     if None in states:
         return None
     return hashlib.sha256(json.dumps([getattr(state, name) for state in states]).encode()).hexdigest()[:16]

@@ -49,7 +49,7 @@ class ShardFailure:
 
 
 class ShardReplica:
-    """Ray Serve replica that opens its index at the start, and an update of the index at the next search.
+    """Ray Serve replica that searches an index, and its update from the next search on.
 
     A damaged directory is returned as a ``ShardFailure`` and not raised, since a restart would not help.
     """

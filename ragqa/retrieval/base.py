@@ -1,4 +1,4 @@
-"""Interfaces of retrieval: rankers score rows of the passage store, retrievers look up their passages."""
+"""Interfaces of retrieval: rankers score rows of passages, retrievers return the passages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Retriever(Protocol):
     """Finder of passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer."""
+        """Return at most ``k`` hits for each question, ``PartialHits`` if a shard is missing."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class PassageRetriever:
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """Return the ``k`` rows [K] with the highest scores [K], sorted by falling score, then by row."""
+    """Return the ``k`` rows with the highest scores, by falling score, then by row."""
     all_rows, all_scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
     if len(all_rows) > 4 * k:  # sort only rows that can be among the best; ties with the last one stay in
         is_candidate = all_scores >= np.partition(all_scores, -k)[-k]

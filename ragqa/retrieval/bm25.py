@@ -1,4 +1,4 @@
-"""BM25 over the terms of passages, by one of two engines: Tantivy (core) or Lucene (extra ``lucene``)."""
+"""BM25 over the terms of passages, by the engine Tantivy or Lucene."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -74,7 +74,7 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none for a question without terms.
+        """Return at most ``k`` rows for each question, best first; none without terms.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -92,7 +92,7 @@ def open_ranker(index: IndexVersion) -> BM25:
 
 
 def check_engine(name: str) -> None:
-    """Raise BadInput if there is no such engine, MissingExtra if it is not installed."""
+    """Raise BadInput for an unknown engine, MissingExtra if it is not installed."""
     _load_engine(name).check_installed()
 
 

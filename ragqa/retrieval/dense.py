@@ -59,7 +59,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index, from memory if an earlier version of the index was opened with it."""
+    """Return the encoder of an index, from memory if an earlier version has loaded it."""
     name, expected = index.encoder or index.config["encoder"], index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:

@@ -20,7 +20,7 @@ VersionId = tuple[int, int] | None
 
 
 class LiveRetriever:
-    """Retriever over an index directory, which it reopens when an update or a new build has replaced it.
+    """Retriever over an index directory, which it opens again when that was replaced.
 
     Both replace the directory in one step, so the next search finds a different manifest.
     """

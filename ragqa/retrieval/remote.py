@@ -75,14 +75,14 @@ class ServedCollection:
         return tuple(shard.name for shard in self.shards if not shard.up)
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts for ``Pipeline.describe``; ``missing`` is among them only if a shard is missing."""
+        """Return the facts for ``Pipeline.describe``, with ``missing`` only if shards are missing."""
         names = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
         facts = {"index": self.fingerprint, "shards": len(self.shards), **{name: getattr(self, name) for name in names}}
         return {**facts, "missing": self.missing} if self.missing else facts
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
-        """Read a server's response; raises KeyError, TypeError or ValueError if it is something else."""
+        """Read a server's response; raise KeyError, TypeError or ValueError if it is none."""
         shards = tuple(_from_row(ServedShard, shard) for shard in row["shards"])
         return _from_row(cls, {**row, "sources": tuple(map(str, row["sources"])), "shards": shards})
 
@@ -114,7 +114,7 @@ class RemoteRetriever:
         finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard did not answer.
+        """Return at most ``k`` hits for each question, ``PartialHits`` if a shard is missing.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than the server allows, a question is empty.

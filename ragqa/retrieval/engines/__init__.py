@@ -1,4 +1,4 @@
-"""Engines of BM25: a class each with ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``.
+"""Engines of BM25, each a class that ``ragqa.retrieval.bm25`` uses.
 
-``ragqa.retrieval.bm25`` calls these; ``engines/tantivy.py`` shows their arguments.
+It has ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``, with the arguments of ``Tantivy``.
 """

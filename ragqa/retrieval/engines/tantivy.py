@@ -134,7 +134,7 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield schema and writer of the index in ``folder``, a new one if a schema is given; commit at the end."""
+    """Yield schema and writer of an index, new if a schema is given; commit at the end."""
     tantivy = _import_tantivy()
     try:
         index = tantivy.Index(schema, str(folder)) if schema else tantivy.Index.open(str(folder))
@@ -152,7 +152,7 @@ def _open_writer(
 
 @contextmanager
 def _make_lockable(folder: Path) -> Iterator[Path]:
-    """Yield ``folder``, or a temporary folder of links to it if it is read-only: Tantivy writes a lock to open it."""
+    """Yield a folder that Tantivy can lock: links to the files if ``folder`` is read-only."""
     if os.access(folder, os.W_OK):
         yield folder
         return

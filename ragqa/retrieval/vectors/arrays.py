@@ -1,4 +1,4 @@
-"""Array-like views of passage vectors in one file, several files, a selection, or 8-bit codes.
+"""Array-like views of passage vectors: stacked files, a selection, or 8-bit codes.
 
 Shapes: N passages, K rows, D width.
 """
@@ -42,7 +42,7 @@ class Vectors(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> npt.NDArray[np.floating]:
-        """Return the rows of a slice without a step, or of an array of row numbers, as float16 or float32."""
+        """Return the rows of a slice or an array of row numbers, as float16 or float32."""
 
 
 class StackedVectors:
@@ -105,7 +105,7 @@ class SelectedVectors:
 
 
 class CodedVectors:
-    """Vectors in 8 bits with one scale per row: half the size of float16, at a cost of 0.006 of recall@20.
+    """Vectors in 8 bits with one scale per row: half of float16, for 0.006 of recall@20.
 
     Pages are released from the process's memory after reading; the system may still cache them.
     """
@@ -143,7 +143,7 @@ class CodedVectors:
         return scores
 
     def _prefetch(self, rows_K: Rows) -> None:
-        """Let the system read the pages of these rows in parallel; on demand it would read 31 others with each."""
+        """Let the system read these rows' pages at once; on demand it reads 31 more with each."""
         file: Any = self._codes.base
         if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
             return
@@ -164,7 +164,7 @@ class CodedVectors:
 
 
 class _Buffers(threading.local):
-    """Buffers of each thread; allocating them for each question would cost several times the computation."""
+    """Buffers of a thread: allocating them for each question would take longer than scoring."""
 
     def __init__(self, width: int) -> None:
         self.codes, self.values = np.empty((_SCORE_ROWS, width), np.int8), np.empty((_SCORE_ROWS, width), np.float32)
@@ -180,7 +180,7 @@ def release_pages(vectors_ND: Any) -> None:
 
 
 def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
-    """Yield chunks of the rows ``first … last`` as float32, each with the number of rows done so far.
+    """Yield chunks of the rows ``first … last`` as float32, each with the rows done so far.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -208,7 +208,7 @@ def gather_rows(vectors_ND: Vectors, rows_K: Rows) -> Queries:
 
 
 def check_finite(vectors_ND: npt.NDArray[np.floating], first: int = 0) -> None:
-    """Raise DamagedArtefact naming the row (counted from ``first``) of a vector that is not finite."""
+    """Raise DamagedArtefact for a row, counted from ``first``, that is not finite."""
     if (row := find_not_finite(vectors_ND)) is not None:
         raise DamagedArtefact(f"the vector of passage {first + row} is not finite: make the index again")
 

@@ -29,7 +29,7 @@ _CACHED_BYTES = 2**30
 
 
 class ExactIndex:
-    """Maximum inner product search over all vectors, with the rows of equal score in ascending order."""
+    """Exact maximum inner product search, with rows of equal score in ascending order."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ExactIndex:
         return len(self.vectors)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` vectors (or all, if fewer) with the largest inner product for each query.
+        """Return the ``k`` vectors with the largest inner product for each query, best first.
 
         Raises:
             BadInput: ``k`` < 1, or a query is not finite.
@@ -122,7 +122,7 @@ class _NumpyScan:
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
     ) -> list[Ranking]:
-        """Return for each query the rows of the chunk above its floor and among its best ``k`` with ties, unsorted.
+        """Return each query's best ``k`` rows of the chunk above its floor, with ties, unsorted.
 
         The chunk begins at row ``first``; ``deleted`` are positions in it. Raises DamagedArtefact if a vector is not
         finite.

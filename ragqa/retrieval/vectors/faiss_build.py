@@ -1,4 +1,4 @@
-"""Build FAISS indexes from parts: train a quantiser on a sample, add rows part by part, merge the parts.
+"""Build FAISS indexes from parts: train on a sample, add rows, merge the parts.
 
     trained      the index without a vector                        train_index
     part-…       the same, with the codes of a range of rows       add_part, in any order, on any machine
@@ -38,7 +38,7 @@ _CODES = 256
 
 
 def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None]) -> None:
-    """Write ``folder/faiss.index``, an index of ``kind`` over ``vectors_ND`` for inner products.
+    """Write ``faiss.index``, an index of ``kind`` for inner products, into ``folder``.
 
     Args:
         vectors_ND: vectors of all passages.
@@ -64,13 +64,13 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
 
 
 def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[int, int]]:
-    """Return first and last row of each part of ``size`` rows (default ``PART_ROWS``); a graph is one part."""
+    """Return first and last row of each part of ``size`` rows; a graph is one part."""
     size = count if SPECS[kind].is_graph else size or PART_ROWS
     return [(first, min(first + size, count)) for first in range(0, count, max(1, size))] or [(0, 0)]
 
 
 def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cpu") -> None:
-    """Write an index of ``kind`` without a vector, trained on a sample of ``vectors_ND``; raises as ``build_faiss``."""
+    """Write an index of ``kind`` that is trained but empty; raises as ``build_faiss``."""
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _VECTORS_PER_LIST, _MAX_LISTS))
@@ -104,7 +104,7 @@ def add_part(
     device: str = "cpu",
     progress: Callable[[int], None] = lambda row: None,
 ) -> None:
-    """Write the part of ``vectors_ND`` with rows ``first`` to ``last`` (exclusive); raises as ``build_faiss``.
+    """Write the part with rows ``first`` to ``last`` (exclusive); raises as ``build_faiss``.
 
     Args:
         trained: file that ``train_index`` wrote.
@@ -127,7 +127,7 @@ def add_part(
 
 
 def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
-    """Merge parts, in any order, into one index in ``folder``; the parts stay (a single part is linked, not copied).
+    """Merge parts, in any order, into one index in ``folder``; the parts stay.
 
     Args:
         trained: file that ``train_index`` wrote.
@@ -166,7 +166,7 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random; small sets are repeated, since FAISS needs at least as many points as codes."""
+    """Draw training vectors at random; repeat small sets, as FAISS needs a point per code."""
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

@@ -1,4 +1,4 @@
-"""Loading of FAISS and of its files, and readable errors."""
+"""Access to FAISS and its files, with readable errors."""
 
 import ctypes
 import os
@@ -38,7 +38,7 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return ``index`` on ``device``; it comes from the CPU."""
+    """Return an index of the CPU on ``device``."""
     if device == "cpu":
         return index
     options = faiss.GpuClonerOptions()
@@ -48,7 +48,7 @@ def move_to(faiss: Any, index: Any, device: str) -> Any:
 
 
 def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None:
-    """Write an index that is on ``device`` into ``file`` atomically; raises BadInput if it cannot be written."""
+    """Write an index from ``device`` into ``file`` atomically; raise BadInput if that fails."""
     try:
         with artefacts.replace_file(file) as temporary:
             faiss.write_index(index if device == "cpu" else faiss.index_gpu_to_cpu(index), str(temporary))
@@ -57,7 +57,7 @@ def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None
 
 
 def read_mapped(file: Path, kind: str) -> Any:
-    """Read the index in ``file`` and leave its codes on disk: in ``faiss.lists``, or within ``file``.
+    """Read the index in ``file`` and leave its codes on disk.
 
     Raises:
         RuntimeError: FAISS cannot read it, or ``faiss.lists`` is missing or not whole.
@@ -81,7 +81,7 @@ def read_mapped(file: Path, kind: str) -> Any:
 
 
 def find_disk_lists(index: Any) -> Any:
-    """Return the inverted lists of an index that was read mapped; None if it has none, or they are in memory."""
+    """Return the inverted lists that an index has on disk; None if it has none there."""
     if not hasattr(index, "invlists"):
         return None
     import faiss

@@ -37,7 +37,7 @@ _EXACT_FACTOR = 4
 
 
 class FaissIndex:
-    """Maximum inner product search by a FAISS index, whose candidates are scored again from the vectors."""
+    """Maximum inner product search by FAISS, with exact scores of its candidates."""
 
     def __init__(
         self, index: Any, vectors_ND: Vectors, effort: Effort, deleted: DeletedRows, *, on_gpu: bool = False
@@ -65,7 +65,7 @@ class FaissIndex:
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return about the ``k`` vectors (or all, if fewer) with the largest inner product for each query.
+        """Return about the ``k`` vectors with the largest inner product for each query.
 
         Raises:
             BadInput: ``k`` < 1 or more than a GPU returns, or a query is not finite.
@@ -185,7 +185,7 @@ def open_faiss(
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
-    """Load all vectors into memory in float16 for FAISS, which is many times faster than numpy for one question.
+    """Load all vectors in float16 for FAISS, many times faster than numpy for one question.
 
     Rows of equal score are sorted, but which of them make the cut at k is FAISS's choice.
 

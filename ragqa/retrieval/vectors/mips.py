@@ -1,4 +1,4 @@
-"""Maximum inner product search over passage vectors: build, tune and open an index of any kind.
+"""Maximum inner product search over passage vectors: build, tune and open an index.
 
 Shapes: N passages, B questions, D width.
 """
@@ -35,7 +35,7 @@ class Mips(Protocol):
     def __len__(self) -> int: ...
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` best rows (or all, if fewer) for each query."""
+        """Return the ``k`` best rows for each query, best first."""
 
 
 def check_kind(kind: str, device: str) -> None:
@@ -55,7 +55,7 @@ def build(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
-    """Write an index of ``kind`` over ``vectors`` into ``folder``: the vectors, and FAISS's index unless it is flat.
+    """Write vectors into ``folder``, and FAISS's index of them unless ``kind`` is flat.
 
     Args:
         vectors: [N, D]; may be memory-mapped, of one file or of many.
@@ -117,7 +117,7 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best rows of both parts, whose scores are inner products with the stored vectors."""
+        """Return the best rows of both parts for each query; their scores compare."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)

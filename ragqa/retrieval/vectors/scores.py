@@ -29,7 +29,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
 
 
 def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
-    """Return inner products [K] of some rows with one query in single precision, to preselect candidates."""
+    """Return inner products [K] of rows with a query in single precision, to preselect."""
     if isinstance(vectors_ND, CodedVectors):
         return vectors_ND.score(rows_K, query_D)
     scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D

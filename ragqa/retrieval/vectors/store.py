@@ -40,7 +40,7 @@ class VectorsOnDisk:
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
-    """Write vectors in 8 bits into ``folder``; vectors read from 8-bit files get the same codes again.
+    """Write vectors in 8 bits; those read from 8-bit files get the same codes again.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -73,19 +73,19 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def open_vectors(folder: Path) -> Vectors:
-    """Open all vectors [N, D] in ``folder``, those of updates included; raises as ``open_file`` does."""
+    """Open all vectors [N, D], those of updates included; raises as ``open_file``."""
     built, added = open_built_vectors(folder), open_added_vectors(folder)
     return StackedVectors([built, added]) if added else built
 
 
 def open_added_vectors(folder: Path) -> StackedVectors | None:
-    """Open the vectors that updates have added since the index was built, if any; raises as ``open_file`` does."""
+    """Open the vectors [N, D] that updates have added, if any; raises as ``open_file``."""
     files = sorted(folder.glob("added-*.npy"))
     return StackedVectors([open_file(file) for file in files]) if files else None
 
 
 def open_built_vectors(folder: Path) -> Vectors:
-    """Open the vectors [N, D] that the index in ``folder`` was built of; raises as ``open_file`` does."""
+    """Open the vectors [N, D] that the index was built of; raises as ``open_file``."""
     if not (folder / CODES_FILE).exists():
         return open_file(folder / VECTORS_FILE)
     codes, scale = (_map_array(folder / name) for name in (CODES_FILE, SCALES_FILE))
@@ -109,7 +109,7 @@ def open_file(file: Path) -> npt.NDArray[np.float16]:
 
 
 def _map_array(file: Path) -> npt.NDArray[Any]:
-    """Map an array into memory; raises DamagedArtefact if the file is missing or not what its header says."""
+    """Map an array into memory; raise DamagedArtefact if its file is missing or damaged."""
     try:
         array: np.memmap = npy.load_array(file, mapped=True)
     except FileNotFoundError as error:

@@ -59,7 +59,7 @@ class _Trial(NamedTuple):
 
 
 class _Tuner:
-    """Trials of efforts of one index on one sample of queries, against the rows of exact search."""
+    """Trials of the efforts of an index on sample queries, against exact search."""
 
     def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], target: float) -> None:
         self._index, self._kind, self._queries = index, kind, queries_BD
@@ -110,7 +110,7 @@ def tune(
     queries_BD: np.ndarray | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> TuningResult:
-    """Find the least effort with which ``index`` returns the share ``target`` of the 20 nearest vectors.
+    """Find the least effort whose recall@20 exceeds ``target``.
 
     Args:
         index: index of all of ``vectors_ND``; its own vectors may be coarser.
@@ -150,7 +150,7 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try: each 1.4 times the one before, up to all lists or the longest walk."""
+    """Return the reaches to try, each 1.4 times the last, up to all lists or _MAX_WALK."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
