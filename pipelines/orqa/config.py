@@ -22,6 +22,7 @@ from pipelines.common.config import (
     text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
+from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
 from ragqa.settings.groups import FLAT
 
 
@@ -127,3 +128,31 @@ class FineTuneConfig(TrainingConfig):
 
 CLOZE = InverseClozeConfig(**STAGE_DEFAULTS)
 TUNE = FineTuneConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, questions=FROM_RECIPE, index=STAGE_INDEX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrqaConfig:
+    """Settings of ORQA; those of its stages are the paper's."""
+
+    corpus: Path
+    """Index directory of the passages."""
+    encoder: Path
+    """Directory of the encoder that the towers and the reader begin from."""
+    questions: Path
+    """File of questions with answers."""
+    out: Path
+    """Directory of the stages and of the finished ``system``; finished stages found there are not repeated."""
+    dev: Path | None = None
+    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
+    regex: bool = False
+    """Treat answers as regular expressions (CuratedTREC)."""
+    kind: str = DEFAULT_KIND
+    """Kind of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    device: str = "cpu"
+    """Device to train on: cpu, cuda or cuda:N."""
+    seed: int = 0
+    """Seed of all random numbers."""
+    cloze: InverseClozeConfig = CLOZE
+    """Settings of the inverse cloze task; they win over those above."""
+    tune: FineTuneConfig = TUNE
+    """Settings of fine-tuning; they win over those above."""

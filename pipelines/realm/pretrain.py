@@ -3,16 +3,16 @@ r"""REALM's pretraining: a retriever learns from masked language modelling alone
     python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --out runs/realm
 
-A step is section 3 of the paper: a text is masked, its vector asks an index for passages, live towers score them, a
-masked language model reads the text beside each of them, and the likelihood of what was masked, marginalised over the
-passages, teaches both. The index is made again while training goes on, from weights some steps old; scores that carry
-gradient are those of the live towers. The result is a retriever and a reader for ``pipelines.orqa.fine_tune``;
-``pipelines.realm`` is the whole of the paper.
+This file follows section 3 of the paper: mask a text, retrieve passages for it, score them with the live towers, read
+the text with each passage, and marginalise the likelihood of the masked words over the passages. The index is refreshed
+during training, from weights some steps old. The result is a retriever and a reader for ``pipelines.orqa.fine_tune``;
+``pipelines.realm`` trains the whole paper.
 
 Legend: B texts of a batch, K passages of a text with the null passage last, M masked positions, L tokens, D width,
 V vocabulary.
 """
 
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,15 +23,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from pipelines.common.command import run_recipe
-from pipelines.common.masked_text import NULL, MaskedBatch, MaskedTexts, load_tagger, open_masked_texts
+from pipelines.common.masked_text import NULL, MaskedBatch, MaskedText, MaskedTexts, load_tagger, open_masked_texts
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import RefreshedIndex, corpus_fingerprint, score_with_towers
 from pipelines.realm.config import PretrainConfig
-from pipelines.realm.read import Score, gold_log_likelihood, read_rows
-from pipelines.realm.retrieve import make_triviality_test, propose
+from pipelines.realm.read import Score, gold_log_likelihood, read_with_passages
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -47,9 +46,14 @@ from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
+SPARE = 4
+"""Passages that are searched for a text beyond those wanted, because trivial ones are dropped."""
+_SHORT = 4
+"""Wordpieces of a text that may occur in a passage by chance."""
+
 
 class Realm(nn.Module):
-    """The retriever, and the masked language model that reads what it finds."""
+    """Retriever, and the masked language model that reads its passages."""
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
         super().__init__()
@@ -62,7 +66,7 @@ def train_step(
     """Take an optimizer step and return its figures; raise NonFiniteLoss before the weights change.
 
     Args:
-        run: the run.
+        run: run in progress.
         model: retriever and reader.
         index: index of the passages, some steps old.
         texts: batches of masked texts.
@@ -79,30 +83,12 @@ def train_step(
     return loss.figures
 
 
-def compute_loss(
-    model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
-) -> BatchLoss:
-    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1).
-
-    Args:
-        model: retriever and reader.
-        mips: index of the passages' vectors, some steps old.
-        passages: the passages.
-        batch: masked texts.
-        config: settings of the run.
-    """
-    prediction = predict(model, mips, passages, batch, config)
-    counted_BM = batch.labels_BM != IGNORED
-    loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
-    return measure(model, prediction, counted_BM, loss, config)
-
-
 @dataclass(frozen=True)
 class MaskedPrediction:
     """Predictions of what is masked in the texts of a batch."""
 
     gold_BKM: Tensor
-    """log p(y_j | z, x) of what was masked, or what another ``score`` makes of it."""
+    """log p(y_j | z, x) of the masked wordpieces, or another ``score``."""
     alone_B1M: Tensor
     """The same with the null passage only, so without retrieval."""
     relevance_BK: Tensor
@@ -110,12 +96,7 @@ class MaskedPrediction:
     rows_BK: np.ndarray
     """Rows of the passages."""
     tokens: tuple[int, int, int]
-    """Tokens of the texts, of the passages, and of what is read, padding included."""
-
-    @property
-    def predicted(self) -> int:
-        """Number of masked positions beside all passages, padding included."""
-        return self.rows_BK.size * self.gold_BKM.shape[2]
+    """Tokens of the texts, of the encoded passages, and of the pairs that are read, padding included."""
 
 
 def predict(
@@ -126,20 +107,25 @@ def predict(
     config: PretrainConfig,
     score: Score = gold_log_likelihood,
 ) -> MaskedPrediction:
-    """Retrieve passages and predict what is masked next to each of them (REALM, section 3.2).
+    """Retrieve passages and predict what is masked, with each of them (REALM, section 3.2).
 
     Args:
         model: retriever and reader.
         mips: index of the passages' vectors, some steps old.
-        passages: the passages.
+        passages: wordpieces of the passages.
         batch: masked texts.
         config: settings of the run.
         score: function of the reader's logits and the masked wordpieces.
     """
+
+    def read(rows_BK: np.ndarray, limit: int) -> tuple[Tensor, int]:
+        pieces = [[passages.ids(int(row), limit) for row in rows] for rows in rows_BK]
+        return read_with_passages(model.reader, batch, pieces, passages.tokenizer.special_ids, score)
+
     with autocast(config.device):
         # Query: the text with its masks.
         query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
-        # Retrieve: the stale index only proposes; what would give the answer away is dropped (section 3.4).
+        # Retrieve: the stale index only proposes; passages that would give the answer away are dropped (section 3.4).
         is_trivial = make_triviality_test(batch.texts, passages)
         rows_BK = propose(mips, query_BD.detach().float().cpu().numpy(), is_trivial, config.proposed)
         missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
@@ -149,21 +135,78 @@ def predict(
         # Re-encode: the live passage tower gives the scores that carry gradient.
         relevance_BK, encoded = score_with_towers(model.retriever, query_BD, rows_BK, passages, config.max_block)
         relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
-        # Read: what was masked, beside each passage.
+        # Read: predict what is masked, with each passage.
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
-        gold_BKM, tokens = read_rows(model.reader, batch, rows_BK, passages, limit, score)
+        gold_BKM, tokens = read(rows_BK, limit)
         alone_B1M = gold_BKM[:, -1:]
-        if not config.null:  # to measure what retrieval is worth takes about a hundredth of the step
+        if not config.null:  # measuring the worth of retrieval takes about a hundredth of the step
             with torch.no_grad():
-                nothing = np.full((len(rows_BK), 1), NULL)
-                alone_B1M, _ = read_rows(model.reader, batch, nothing, passages, 0, score)
+                alone_B1M, _ = read(np.full((len(rows_BK), 1), NULL), 0)
     return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
+
+
+def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int], bool], k: int) -> np.ndarray:
+    """Return the rows [B, k] of the best passages by the index, without trivial ones (REALM, section 3.4).
+
+    Args:
+        mips: index of the passages' vectors.
+        queries_BD: vectors of the texts.
+        is_trivial: tells whether a text, by its number, is given away by a passage, by its row.
+        k: passages of a text.
+
+    Returns:
+        Rows; NULL where fewer passages are left.
+
+    Raises:
+        BadInput: the corpus is too small.
+    """
+    rows = [
+        [row for row in ranking.rows.tolist() if not is_trivial(number, row)][:k]
+        for number, ranking in enumerate(mips.search(queries_BD, k + SPARE))
+    ]
+    fewest = min(map(len, rows))
+    if fewest < k and len(mips) <= k:
+        raise BadInput(f"the corpus has {fewest} passages for a text, not {k}: lower --k")
+    return np.array([row + [NULL] * (k - len(row)) for row in rows])
+
+
+def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
+    """Return the function ``is_trivial`` of ``propose``.
+
+    Trivial are the passage that a text was taken from, and every other that contains the whole text.
+    """
+    # Some tokenizers cut a text's first wordpiece differently within a passage.
+    contents = [np.asarray(text.original_ids[1:], np.int32).tobytes() for text in texts]
+    is_long = [len(text.original_ids) > _SHORT for text in texts]
+
+    def is_trivial(number: int, row: int) -> bool:
+        return row == texts[number].row or (is_long[number] and passages.contains(row, contents[number]))
+
+    return is_trivial
+
+
+def compute_loss(
+    model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
+) -> BatchLoss:
+    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1).
+
+    Args:
+        model: retriever and reader.
+        mips: index of the passages' vectors, some steps old.
+        passages: wordpieces of the passages.
+        batch: masked texts.
+        config: settings of the run.
+    """
+    prediction = predict(model, mips, passages, batch, config)
+    counted_BM = batch.labels_BM != IGNORED
+    loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
+    return measure(model, prediction, counted_BM, loss, config)
 
 
 def measure(
     model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
 ) -> BatchLoss:
-    """Return the loss with the figures that are logged: health of retrieval, tokens and operations."""
+    """Return the loss with the figures for the log: health of retrieval, tokens and operations."""
     health = measure_retrieval(
         prediction.gold_BKM,
         prediction.alone_B1M,
@@ -175,7 +218,8 @@ def measure(
         marginal=config.marginal,
     )
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, prediction.predicted)))
+    predicted = prediction.rows_BK.size * counted_BM.shape[1]  # padding included
+    flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, predicted)))
     counted = counted_BM if config.marginal == "token" else counted_BM.any(-1)
     return BatchLoss.from_mean(loss, counted, tokens=sum(prediction.tokens), flops=flops, **health)
 
@@ -202,7 +246,7 @@ def main(
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
     check_same_tokenizer(model.retriever, tokenizer, config)
     config = limit_lengths(config, model)
-    model.retriever.passages.config.tower_tokens = config.max_block  # an index embeds no more of a passage either
+    model.retriever.passages.config.tower_tokens = config.max_block  # the index embeds no more of a passage either
     set_dropout(model.train().to(config.device), config.dropout)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = open_texts(config, passages, tagger)
@@ -258,7 +302,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 
 def check_inputs(config: PretrainConfig) -> None:
-    """Raise what ``main`` would raise, but for the retriever, which a stage before makes."""
+    """Raise the errors of ``main``, except those of the retriever, which an earlier stage makes."""
     KnowledgeAugmentedEncoder.load(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
@@ -266,21 +310,21 @@ def check_inputs(config: PretrainConfig) -> None:
             corpus_fingerprint(index)
     if (count := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
         raise BadInput(
-            f"{config.corpus} holds {count} passages; {config.proposed} beside the one that a text is from: lower --k"
+            f"{config.corpus} holds {count} passages, and a text needs {config.proposed} besides its own: lower --k"
         )
     if config.masking.masking == "salient":
         load_tagger(config.masking.tagger, (), ())
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with texts and passages no longer than the models can read, one beside the other."""
+    """Return the settings with texts and passages that the models can read together."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)
 
 
 def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
-    """Raise BadInput if retriever and encoder would read the same ids as other words."""
+    """Raise BadInput if retriever and encoder have different tokenizers."""
     assert retriever.tokenizer is not None
     if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
         raise BadInput(

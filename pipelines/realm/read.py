@@ -1,4 +1,4 @@
-"""Reading in pretraining: a masked language model predicts what is masked in a text beside a passage.
+"""Reading in pretraining: a masked language model predicts what is masked in a text, next to a passage.
 
 Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
 V vocabulary.
@@ -11,61 +11,45 @@ import torch
 from torch import Tensor
 
 from pipelines.common.masked_text import MaskedBatch
-from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.models.inputs import pad_rows
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import gold_log_probs
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""Scores [N, M, …] of logits [N, M, V] and labels [N, M]."""
+"""Function from logits [N, M, V] and labels [N, M] to scores [N, M, …]."""
 
 
 def gold_log_likelihood(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
-    """Return log p(y_j | z, x) [N, M] of what was masked."""
+    """Return log p(y_j | z, x) [N, M] of the masked wordpieces."""
     return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
 
 
-def read_rows(
-    reader: KnowledgeAugmentedEncoder,
-    batch: MaskedBatch,
-    rows_BK: np.ndarray,
-    passages: TokenizedPassages,
-    limit: int,
-    score: Score = gold_log_likelihood,
-) -> tuple[Tensor, int]:
-    """Read texts beside the passages of rows.
-
-    Args:
-        reader: masked language model.
-        batch: texts.
-        rows_BK: rows of the passages; -1 is the empty one.
-        passages: where they are.
-        limit: wordpieces of a passage.
-        score: what is returned of the logits at the masked positions.
-
-    Returns:
-        The scores [B, K, M, …] of [CLS] x [SEP] z [SEP], and the number of tokens that were read.
-    """
-    pieces = [[passages.ids(int(row), limit) for row in rows] for rows in rows_BK]
-    return read_beside(reader, batch, pieces, passages.tokenizer.special_ids, score)
-
-
-def read_beside(
+def read_with_passages(
     reader: KnowledgeAugmentedEncoder,
     batch: MaskedBatch,
     passages: Sequence[Sequence[Sequence[int]]],
     special: tuple[int, int],
     score: Score = gold_log_likelihood,
 ) -> tuple[Tensor, int]:
-    """Read texts beside passages [B][K] that are given as wordpieces; ``special`` are [CLS] and [SEP].
+    """Read each text with each of its passages, as [CLS] x [SEP] z [SEP].
 
-    Pairs are read in parts of similar length, to pad little. Returns as ``read_rows``.
+    Pairs of similar length are read together, to pad little.
+
+    Args:
+        reader: masked language model.
+        batch: texts.
+        passages: wordpieces of the passages [B][K]; none for the null passage.
+        special: ids of [CLS] and [SEP].
+        score: function of the logits at the masked positions, and of the labels.
+
+    Returns:
+        The scores [B, K, M, …], and the number of tokens that were read, padding included.
     """
     first, last = special
     pairs = [
         ([first, *text.ids, last], [*passage, last])
-        for text, own in zip(batch.texts, passages, strict=True)
-        for passage in own
+        for text, candidates in zip(batch.texts, passages, strict=True)
+        for passage in candidates
     ]
     order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
     scores, tokens, k = [], 0, len(passages[0])

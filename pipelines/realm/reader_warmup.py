@@ -25,7 +25,7 @@ from pipelines.common.run import BatchLoss, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.realm.config import ReaderWarmupConfig
-from pipelines.realm.read import read_beside
+from pipelines.realm.read import read_with_passages
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
@@ -99,7 +99,7 @@ def compute_loss(
     """
     counted_BM = batch.labels_BM != IGNORED
     with autocast(batch.labels_BM.device):
-        gold_B1M, tokens = read_beside(model, batch, [[ids] for ids in given.ids], special)
+        gold_B1M, tokens = read_with_passages(model, batch, [[ids] for ids in given.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     flops = count_flops(model, tokens, batch.positions_BM.numel())
     loss = BatchLoss.from_mean(nll_BM.sum() / counted_BM.sum(), counted_BM, tokens=tokens, flops=flops)

@@ -32,8 +32,7 @@ from pipelines.common.training_index import score_with_towers
 from pipelines.orqa import inverse_cloze
 from pipelines.realm import pretrain
 from pipelines.realm.config import PretrainConfig
-from pipelines.realm.pretrain import Realm, predict
-from pipelines.realm.retrieve import make_triviality_test, propose
+from pipelines.realm.pretrain import Realm, make_triviality_test, predict, propose
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
