@@ -1,7 +1,6 @@
-"""Corrupted texts, from which a sequence-to-sequence model writes the missing parts or the whole text.
+"""Corrupted texts, from which a sequence-to-sequence model learns to write the missing parts or the whole text.
 
-The tokenizer and the model decide which ids stand around a text (``Frame``), and which replace the missing parts
-(``Marks``).
+Tokenizer and model decide the ids around a text (``Frame``) and those that replace the missing parts (``Marks``).
 
 Legend: B texts of a batch, L tokens that are read, T tokens that are written.
 """
@@ -38,7 +37,7 @@ _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 Pair = tuple[list[int], list[int]]
 """Ids that are read and ids that are written, without those around them."""
 Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""Function from the ids of a text's sentences to the pair to learn from; None if the text is too short."""
+"""Function from the ids of a text, sentence by sentence, to the pair to learn; None if the text is too short."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,14 @@ class Frame:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, start: int, end: int, pad: int) -> "Frame":
-        """Return the ids that a tokenizer puts around a text; the decoder omits ``start`` and ends with ``end``.
+        """Return the ids that a tokenizer puts around a text.
 
-        If the tokenizer adds nothing, the decoder's start (unless it is padding, as in T5) and end are taken.
+        Args:
+            tokenizer: tokenizer of transformers. If it adds nothing, ``start`` (unless it is padding, as in T5) and
+                ``end`` stand around a text that is read.
+            start: id with which the decoder starts; it is not written.
+            end: id that ends a text that is written.
+            pad: id that pads.
         """
         alone, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
         first = next(place for place in range(len(whole) + 1) if whole[place : place + len(alone)] == alone)
@@ -80,8 +84,8 @@ class Marks:
     def from_tokenizer(cls, tokenizer: Any, rows: int) -> "Marks":
         """Return the marks of a tokenizer and of a model with ``rows`` embeddings.
 
-        Sentinels are ``<extra_id_0>``, … or else ``[unused0]``, … or else the ids without a piece, in rising order.
-        The mask is the tokenizer's, or else the first sentinel.
+        Sentinels are ``<extra_id_0>``, …, otherwise ``[unused0]``, …, otherwise the ids without a piece, in rising
+        order. The mask is the tokenizer's, otherwise the first sentinel.
         """
         vocabulary = tokenizer.get_vocab()
         named = [
@@ -104,25 +108,25 @@ def make_corruption(
         marks: ids that replace the missing parts.
         room: tokens of the longest text.
         rate: share of the tokens that are missing; by default the papers'.
-        mean: length of a span.
+        mean: mean length of a span in tokens.
         permute: put the sentences into random order (infilling).
         source: directory of the model, for the error.
 
     Raises:
-        BadInput: the vocabulary has too few ids that stand for nothing else.
+        BadInput: the vocabulary has too few ids without a meaning.
     """
-    share = {} if rate is None else {"rate": rate}
+    options = {"mean": mean} if rate is None else {"mean": mean, "rate": rate}
 
-    def spans(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
+    def corrupt_by_spans(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
         ids = list(chain.from_iterable(sentences))
-        dropped = sample_t5_spans(len(ids), rng, mean=mean, **share)
-        return corrupt_spans(ids, dropped, marks.sentinels) if dropped else None
+        spans = sample_t5_spans(len(ids), rng, **options)
+        return corrupt_spans(ids, spans, marks.sentinels) if spans else None
 
-    def infilling(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
+    def corrupt_by_infilling(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
         ids = list(chain.from_iterable(sentences))
         before = permute_sentences(sentences, rng) if permute else ids
         assert marks.mask is not None
-        read = infill_spans(before, sample_bart_spans(len(ids), rng, mean=mean, **share), marks.mask)
+        read = infill_spans(before, sample_bart_spans(len(ids), rng, **options), marks.mask)
         return (read[:room], ids) if ids else None  # empty spans could make it longer than the text
 
     if objective == "infilling":
@@ -130,15 +134,15 @@ def make_corruption(
             raise BadInput(
                 f"{source} has no mask, and no id without a meaning: raise vocab_size in its config.json by one"
             )
-        return infilling
-    needed = count_t5_spans(room, mean=mean, **share)[1] + 1
+        return corrupt_by_infilling
+    needed = count_t5_spans(room, **options)[1] + 1
     if len(marks.sentinels) < needed:
         raise BadInput(
             f"{source} has {len(marks.sentinels)} ids for sentinels (<extra_id_0>, [unused0] or ids without a piece), "
             f"and texts of {room} tokens need {needed}: lower --max-text, raise vocab_size or choose "
             "--objective infilling"
         )
-    return spans
+    return corrupt_by_spans
 
 
 @dataclass(frozen=True)
@@ -172,14 +176,17 @@ class DenoisedTexts:
         """Take texts from the passages of ``store``.
 
         Args:
-            store: the passages.
-            pieces: returns the ids of texts, with nothing around them.
+            store: passages.
+            pieces: function from texts to their ids.
             corrupt: corrupts a text.
             frame: ids around a text.
             batch: texts a step.
-            room: most tokens of a text, which is a run of sentences of a passage, without its frame.
-            seed: seed of all that is random.
-            has_sentences: give ``corrupt`` the sentences one by one, not the text as a whole.
+            room: tokens of the longest text, without its frame; a text is a run of sentences of a passage.
+            seed: seed of all random numbers.
+            has_sentences: give ``corrupt`` the sentences of a text one by one.
+
+        Raises:
+            BadInput: there are no passages.
         """
         if not store.live_count:
             raise BadInput("the index has no passages to learn from")
@@ -187,18 +194,15 @@ class DenoisedTexts:
         self._batch, self._room, self._seed, self._has_sentences = batch, room, seed, has_sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
-        """Return this process's share of the batch of a step, without reading the others' texts."""
-        numbers = parallel.take_share(list(range(self._batch)))
-        rngs = [np.random.default_rng([self._seed, step, number]) for number in numbers]
+        """Return this process's share of the batch of a step; raise BadInput if all passages are too short."""
+        rngs = [np.random.default_rng([self._seed, step, n]) for n in parallel.take_share(list(range(self._batch)))]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):
             if not (missing := [place for place, pair in enumerate(pairs) if pair is None]):
-                break
+                return self._collate([pair for pair in pairs if pair is not None])
             for place, pair in zip(missing, self._draw_pairs([rngs[place] for place in missing]), strict=True):
                 pairs[place] = pair
-        else:
-            raise BadInput(f"{_TRIES} passages in a row have too little in them to leave something out")
-        return self._collate([pair for pair in pairs if pair is not None])
+        raise BadInput(f"{_TRIES} passages in a row have too little in them to leave something out")
 
     def _draw_pairs(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
         rows = self._store.get_live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
@@ -221,7 +225,7 @@ class DenoisedTexts:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences, each with the white space before it, so that together they have the pieces of the text."""
+    """Split a text into sentences, each with the white space before it."""
     ends = [end for _, end, _ in find_sentences(text, 0)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 

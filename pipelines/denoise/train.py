@@ -6,8 +6,9 @@ Either T5's span corruption (Raffel et al. 2020, section 3.1.4) or BART's text i
     python -m pipelines.denoise.train --corpus wiki.index --encoder encoder --decoder-layers 1 --out runs/generator
     python -m pipelines.denoise.train --corpus wiki.index --generator shape --fresh --out runs/generator
 
-What a generator begins from, where nothing published is to be had or wanted: a BERT-like encoder to which a decoder is
-added, with which it copies from the beginning (``ragqa.models.generation.copying``), or a sequence-to-sequence model.
+The result is a model that a generator can begin from, where no published one is available or wanted. Pretraining begins
+from a sequence-to-sequence model, or from a BERT-like encoder. An encoder gets a decoder that copies what it reads from
+the first step on (``ragqa.models.generation.copying``).
 
 Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary.
 """
@@ -17,7 +18,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -133,18 +134,16 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
     return config.out / "model"
 
 
-def _source_directory(config: DenoiseConfig) -> Path:
-    """Return the directory that training begins from."""
+def _find_source(config: DenoiseConfig) -> Path:
     source = config.generator or config.encoder
     assert source is not None
     return source
 
 
 def _init_model(config: DenoiseConfig) -> Seq2Seq:
-    """Return the model that training begins from."""
     if config.encoder:
         return make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
-    return Seq2Seq.load(_source_directory(config), fresh=config.fresh)
+    return Seq2Seq.load(_find_source(config), fresh=config.fresh)
 
 
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
@@ -154,42 +153,27 @@ def _sample_passages(store: PassageStore, seed: int) -> list[str]:
 
 
 def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, marks: Marks) -> DenoisedTexts:
-    conventions = model.conventions
-    frame = Frame.from_tokenizer(model.tokens.tokenizer, conventions.start, conventions.ends[0], conventions.pad)
+    conventions, tokenizer = model.conventions, model.tokens.tokenizer
+    frame = Frame.from_tokenizer(tokenizer, conventions.start, conventions.ends[0], conventions.pad)
     room = config.max_text - frame.room
-    corrupt = make_corruption(
-        config.objective,
-        marks,
-        room=room,
-        rate=config.rate,
-        mean=config.mean_span,
-        permute=config.permute,
-        source=_source_directory(config),
-    )
+    options: Any = {"rate": config.rate, "mean": config.mean_span, "permute": config.permute}
+    corrupt = make_corruption(config.objective, marks, room=room, source=_find_source(config), **options)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         if not texts:  # a tokenizer fails without any
             return []
-        rows: list[list[int]] = model.tokens.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        rows: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return rows
 
-    return DenoisedTexts(
-        store,
-        encode,
-        corrupt,
-        frame,
-        batch=config.batch,
-        room=room,
-        seed=config.seed,
-        has_sentences=config.permute,
-    )
+    sizes = {"batch": config.batch, "room": room, "seed": config.seed}
+    return DenoisedTexts(store, encode, corrupt, frame, has_sentences=config.permute, **sizes)
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
     """Write a directory in transformers' own format, and MARKS next to it."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
-        if (file := _source_directory(config) / "tokenizer.json").is_file():  # byte for byte, as other models know it
+        if (file := _find_source(config) / "tokenizer.json").is_file():  # byte for byte, so that its fingerprint stays
             shutil.copyfile(file, folder / file.name)
         row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
         (folder / MARKS).write_text(json.dumps(row) + "\n")
