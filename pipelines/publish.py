@@ -25,19 +25,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.common import generation
-from pipelines.common.assemble import AssembleConfig
-from pipelines.common.assemble import main as assemble
 from pipelines.common.command import run_recipe
 from pipelines.common.config import at_least_0, check, one_of
 from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
-from ragqa.models.dpr import load_dpr
-from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.generation.generators import load_rag, read_model_type
-from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
-from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
@@ -88,11 +80,6 @@ class PublishConfig:
 def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Put the models together, embed and index the corpus, or add a card.
 
-    Args:
-        config: settings.
-        progress: receives the number of passages done.
-        notify: receives lines for the user.
-
     Returns:
         The pipeline directory; without a corpus, the directory of the retriever; with a card, the export.
 
@@ -105,6 +92,8 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
     if config.card and config.export:
         add_card(config.card, config.export)
         return config.export
+    from pipelines.common import assemble  # needs torch, and --help does not
+
     assert config.out is not None and config.passages is not None
     if config.corpus:
         artefacts.read_manifest(config.corpus, "index")  # an error now saves the user minutes of loading
@@ -112,7 +101,7 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
     kind = write_models(config, config.passages, config.out, notify)
     if config.corpus is None:
         return retriever
-    assembled = AssembleConfig(
+    assembled = assemble.AssembleConfig(
         corpus=config.corpus,
         retriever=retriever,
         generators=(generator,) if kind else (),
@@ -121,18 +110,37 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
         workers=config.workers,
         device=config.device,
     )
-    return assemble(assembled, progress=progress, notify=notify)
+    return assemble.main(assembled, progress=progress, notify=notify)
 
 
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
-    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
+    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator.
+
+    Args:
+        config: settings, with the checkpoint of RAG or of the question tower.
+        passages: checkpoint of the passage tower.
+        out: directory to write.
+        notify: receives a line about the generator.
+    """
+    from pipelines.common import generation
+    from ragqa.models.dpr import load_dpr
+    from ragqa.models.dual_encoder import DualEncoder
+    from ragqa.models.generation.generators import load_rag, read_model_type
+    from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
+    from ragqa.models.tower import Tower
+
     for source, wanted in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
         if source and (found := read_model_type(source)) != wanted:
             raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {wanted}")
-    rag = load_rag(config.rag) if config.rag else None
-    questions, tokenizer = (rag.questions, rag.question_tokens) if rag else load_question_tower(str(config.questions))
+    rag, source = load_rag(config.rag) if config.rag else None, config.rag or str(config.questions)
+    questions = rag.questions if rag else Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder"))
+    tokenizer = (rag.question_tokens if rag else Seq2SeqTokenizer.load(source)).tokenizer
     passage_tower = Tower.from_dpr(*load_dpr(passages, "DPRContextEncoder"))
-    check_towers(config.rag or str(config.questions), passages, (questions, passage_tower), tokenizer)
+    if questions.width != passage_tower.width:
+        widths = f"{questions.width} and {passage_tower.width}"
+        raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they must be alike")
+    if tokenizer.get_vocab() != Seq2SeqTokenizer.load(passages).tokenizer.get_vocab():
+        raise Mismatch(f"the vocabularies of {source} and {passages} differ: they do not belong together")
     retriever = out / "model"
     out.mkdir(parents=True, exist_ok=True)
     with lock_directory(out):
@@ -140,34 +148,12 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
     with artefacts.replace_directory(retriever) as folder:
         DualEncoder(questions, passage_tower).save(folder)
         for tower in folder.iterdir():
-            tokenizer.tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
+            tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
     if rag is None:
         return None
     generation.write_generator(rag.generator, out / "generator", retriever)
     notify(f"{rag.generator.kind}, {rag.generator.passages} passages a question")
     return rag.generator.kind
-
-
-def load_question_tower(source: str) -> tuple[Tower, Seq2SeqTokenizer]:
-    """Return DPR's question encoder and its tokenizer."""
-    return Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder")), Seq2SeqTokenizer.load(source)
-
-
-def check_towers(source: str, passages: str, towers: tuple[Tower, Tower], tokenizer: Seq2SeqTokenizer) -> None:
-    """Raise Mismatch if the encoders of questions and passages cannot belong together.
-
-    Args:
-        source: checkpoint of the question tower.
-        passages: checkpoint of the passage tower.
-        towers: question tower and passage tower.
-        tokenizer: tokenizer of the question tower.
-    """
-    questions, passage_tower = towers
-    if questions.width != passage_tower.width:
-        widths = f"{questions.width} and {passage_tower.width}"
-        raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they must be alike")
-    if tokenizer.tokenizer.get_vocab() != Seq2SeqTokenizer.load(passages).tokenizer.get_vocab():
-        raise Mismatch(f"the vocabularies of {source} and {passages} differ: they do not belong together")
 
 
 def add_card(card: Path, export: Path) -> None:

@@ -11,8 +11,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
-
 from pipelines.common.run import write_model
 from ragqa.errors import BadInput, Mismatch
 from ragqa.models.span_readers import check_replaceable, load_reader
@@ -23,7 +21,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     """Write the mean of the weights of ``readers`` into the directory ``out``, with the last one's configuration.
 
     Args:
-        readers: directories of torch readers of one kind, size and tokenizer.
+        readers: directories of torch readers of one kind, size and tokenizer; at least two.
         out: directory to write, whole or not at all; a reader there is replaced.
 
     Raises:
@@ -42,27 +40,19 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     for path in readers[:-1]:
         other = load_reader(path)
         weights = other.state_dict()
-        if type(other) is not type(last) or _shapes_of(weights) != _shapes_of(total):
-            raise Mismatch(
-                f"{path} is of another kind or size than {readers[-1]}: "
-                "only readers of one kind and size can be averaged"
-            )
+        shapes = [{name: value.shape for name, value in each.items()} for each in (weights, total)]
+        if type(other) is not type(last) or shapes[0] != shapes[1]:
+            raise Mismatch(f"{path} is of another kind or size than {readers[-1]}: only equal ones can be averaged")
         if not TextTokenizer(path).tokenizes_like(tokenizer):
-            raise Mismatch(
-                f"{path} has other wordpieces than {readers[-1]}: only readers with one tokenizer can be averaged"
-            )
+            raise Mismatch(f"{path} has other wordpieces than {readers[-1]}: only equal ones can be averaged")
         for name, value in weights.items():
             total[name] += value
     last.load_state_dict({name: value / len(readers) for name, value in total.items()})
     write_model(last, out, readers[-1] / "tokenizer.json")
 
 
-def _shapes_of(weights: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in weights.items()}
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Average readers from the command line."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

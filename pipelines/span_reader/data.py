@@ -1,4 +1,4 @@
-"""Training batches of a span reader: each is a pure function of the seed and the step.
+"""Training batches of a span reader, each a pure function of the seed and the step.
 
 Legend: B questions of a batch.
 """
@@ -36,7 +36,7 @@ class BatchShape:
 
 
 class ReaderBatches:
-    """The batches of this process, each in parts."""
+    """Batches of this process, each in parts."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class ReaderBatches:
 
         Args:
             sets: training questions.
-            sampler: draws the passages of the same questions.
-            tokenizer: the reader's tokenizer.
+            sampler: sampler of the passages of the same questions.
+            tokenizer: tokenizer of the reader.
             shape: sizes of a batch.
             shares: share of the questions of each set; empty to weigh sets by their size.
-            seed: seed of everything that is drawn.
+            seed: seed of all draws.
         """
         self.sampler = sampler
         self._tokenizer, self._shape, self._seed = tokenizer, shape, seed
@@ -79,7 +79,7 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers of the questions of a step, counted over all sets; each epoch of a set has its order."""
+        """Return the numbers of a step's questions, counted over all sets; each epoch of a set has its own order."""
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)

@@ -1,11 +1,11 @@
-r"""Exams of span readers on held-out questions: over an index, or in the questions' own paragraphs.
+r"""Exams of span readers on held-out questions: over an index, or in the paragraphs of the questions.
 
     python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
-During training, such exams select the weights. To choose among readers, other questions are needed: of each file's
-held-out questions, ``--skip`` are left to the selection of weights and to the calibration. The command prints one line
-of JSON per reader.
+During training, these exams select the weights. A choice among readers needs other questions: of the held-out ones of
+each file, ``--skip`` are left to the selection of weights and to the calibration. The command prints one line of JSON
+per reader.
 """
 
 import argparse
@@ -66,12 +66,12 @@ def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) 
 
 
 def make_gold_exam(questions: Sequence[Question]) -> Exam:
-    """Return an exam in which each question is read in its own paragraph, without the title: SQuAD's task."""
+    """Return an exam in which each question is read in its paragraph, without the title: SQuAD's task."""
     return Exam("gold", questions, make_gold_hits(questions), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Grade readers from the command line."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

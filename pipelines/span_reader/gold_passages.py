@@ -41,7 +41,7 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Write gold passages from the command line."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -37,7 +37,7 @@ def mine_passages(
     *,
     progress: Progress = SILENT,
 ) -> list[MinedPassages]:
-    """Return the passages found for each question: at most ``search.pool`` positives and as many negatives.
+    """Return at most ``search.pool`` positives, and as many negatives, for each question.
 
     Args:
         questions: questions, and whether their answers are regular expressions.
@@ -51,13 +51,12 @@ def mine_passages(
         DamagedArtefact: a file in it is not as it was written.
     """
     _check_identity(folder, identity)
-    done = sum(len(_read(file)) for file in _list_files(folder))
-    for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH, done=done):
+    rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
+    for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH, done=len(rows)):
         found = search.find(question for question, _ in batch)
-        rows = [_select_rows(*each, hits, search.pool) for each, hits in zip(batch, found, strict=True)]
-        artefacts.write_text_whole(folder / f"{done:08d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-        done += len(batch)
-    rows = [row for file in _list_files(folder) for row in _read(file)]
+        mined = [_select_rows(*each, hits, search.pool) for each, hits in zip(batch, found, strict=True)]
+        artefacts.write_text_whole(folder / f"{len(rows):08d}.jsonl", "".join(json.dumps(row) + "\n" for row in mined))
+        rows += mined
     return [MinedPassages(to_rows(row["positives"]), to_rows(row["negatives"])) for row in rows]
 
 
@@ -69,24 +68,20 @@ def select_trainable(
     Raises:
         BadInput: a set has no such question.
     """
-    remaining, sets_left, mined_left = iter(mined), [], []
+    remaining, trainable_sets, trainable_mined = iter(mined), [], []
     for each in sets:
-        pairs = [(question, passages) for question, passages in zip(each.questions, remaining, strict=False)]
-        pairs = [
-            (question, passages)
-            for question, passages in pairs
-            if list_gold_passages(question) or len(passages.positives)
-        ]
+        pairs = list(zip(each.questions, remaining, strict=False))
+        pairs = [pair for pair in pairs if list_gold_passages(pair[0]) or len(pair[1].positives)]
         if not pairs:
             hint = " (do its patterns compile?)" if each.file.regex else ""
             raise BadInput(f"{each.file.path}: the index finds no passage that holds an answer to any question{hint}")
-        sets_left.append(replace(each, questions=[question for question, _ in pairs]))
-        mined_left += [passages for _, passages in pairs]
-    return sets_left, mined_left
+        trainable_sets.append(replace(each, questions=[question for question, _ in pairs]))
+        trainable_mined += [passages for _, passages in pairs]
+    return trainable_sets, trainable_mined
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of positives and negatives among the hits; parts of gold passages are left out."""
+    """Return the rows of positives and negatives among the hits, without parts of gold passages."""
     golds = list_gold_passages(question)
     unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     rows: dict[str, list[int]] = {"positives": [], "negatives": []}
@@ -104,10 +99,6 @@ def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
     before = read_record(folder / IDENTITY_FILE)
     if changed := [name for name, value in identity.items() if before.get(name) != value]:
         raise BadInput(f"{folder} was mined with another {', '.join(changed)}: choose another directory for the run")
-
-
-def _list_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*.jsonl"))
 
 
 def _read(file: Path) -> list[dict[str, list[int]]]:
