@@ -25,8 +25,8 @@ Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Returns the probability that each answer is right, given the gold answers."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
-"""Kinds of questions, as reports name them: a passage that is read holds an answer; none does, although the corpus may;
-all passages with an answer were taken out."""
+"""Kinds of questions in reports: one of the passages holds an answer; none does, although the corpus may; all passages
+with an answer were taken out."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are read in their own paragraphs."""
 SEARCH_FACTOR = 10
@@ -37,7 +37,7 @@ OTHER_ANNOTATORS = 2
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Questions that a reader was not trained on, and the condition under which they are asked."""
+    """Questions that a reader was not trained on, with the condition under which they are asked."""
 
     file: Path
     """File that the questions come from."""
@@ -71,13 +71,11 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def _drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
-    own = {_document_of(hit) for hit in hits if has_answer(hit.passage.text, question.answers)}.union(question.titles)
-    return [hit for hit in hits if _document_of(hit) not in own]
-
-
-def _document_of(hit: Hit) -> str:
-    """Return the title: SQuAD's paragraphs are separate documents, but belong to one article."""
-    return hit.passage.title or hit.passage.document
+    # The title comes first: SQuAD's paragraphs are separate documents, but belong to one article.
+    names = [hit.passage.title or hit.passage.document for hit in hits]
+    excluded = {name for name, hit in zip(names, hits, strict=True) if has_answer(hit.passage.text, question.answers)}
+    excluded.update(question.titles)
+    return [hit for name, hit in zip(names, hits, strict=True) if name not in excluded]
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:

@@ -1,29 +1,7 @@
-r"""Calibrate the confidence of an exported span reader on held-out questions.
-
-    python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl \
-        --index wiki.index --work DIR --out FILE.json --plot FILE.png
-
-The questions of the SQuAD articles that ``pipelines.span_reader.train`` holds out are asked twice: in their own
-paragraph, and over all paragraphs of the file. The questions of ``--questions`` are asked over ``--index``. Questions
-that selected the weights are left out: ``--seed``, ``--held-out`` and ``--selection-sample`` are ``--seed``,
-``--held-out`` and ``--sample`` of the training. Half of the questions are asked again without the documents that answer
-them; every answer is wrong then. Such answers have the weight ``UNANSWERABLE_WEIGHT``, so that confidence is that of
-ordinary questions. Answers from the first ``SHALLOW_HITS`` hits have the weight ``SHALLOW_WEIGHT``, because some users
-read only a few. Files weigh the same, however many conditions their questions are asked under.
-
-SQuAD's training questions have the answer of one annotator; its test questions have those of three, any of which is
-right. By one annotator's answer alone, confidence would come out too low. So an answer that shares a word with it is
-right with the probability that another annotator would have given it (``judge_by_agreement``).
-
-The weight of retrieval scores in reading (per standard deviation) is chosen first: the one that makes right answers
-most probable over indexes. The reader's ``calibration.json`` gets that weight, the regression, and the threshold below
-which questions are declined: the highest one that declines at most 5 % of the right answers over indexes. All figures
-come from fits on one half of the questions, applied to the other half.
-"""
+"""Fit of the shipped reader's confidence: asks the questions, chooses weights and threshold, writes the figures."""
 
 import datetime
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +14,7 @@ from pipelines.calibrate.conditions import (
     OWN_PARAGRAPH,
     UNANSWERABLE,
     CalibrationSet,
+    Judge,
     build_paragraph_index,
     classify_question,
     judge_by_agreement,
@@ -44,6 +23,7 @@ from pipelines.calibrate.conditions import (
     search_passages,
 )
 from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_figures, summarise_answers
+from pipelines.common.config import above_0, at_least_0, check, share_below_1
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
@@ -109,10 +89,8 @@ class CalibrateConfig:
         """Raise BadInput for settings that cannot be used."""
         if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
             raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-        if self.count < 1 or self.k < 1 or self.selection_sample < 0 or not 0 <= self.held_out < 1:
-            raise BadInput(
-                "--count and --k are 1 or more, --selection-sample 0 or more, --held-out is 0 or more and below 1"
-            )
+        rules = {"count": above_0(self.count), "k": above_0(self.k), "held_out": share_below_1(self.held_out)}
+        check(self, {**rules, "selection_sample": at_least_0(self.selection_sample)})
         if self.plot:
             check_plot(self.plot)
         if self.out.is_dir():
@@ -121,7 +99,7 @@ class CalibrateConfig:
 
 @dataclass(frozen=True)
 class CalibrationRow:
-    """The answer to a question, under one weight of retrieval scores."""
+    """Answer to a question, under one weight of retrieval scores."""
 
     file: Path
     name: str
@@ -146,11 +124,7 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Ask all questions, fit the calibration, install it in the reader, and write the figures.
-
-    Args:
-        config: settings of the calibration.
-        command: command line to note with the figures.
+    """Ask all questions, fit the calibration, install it in the reader, and write the figures with ``command``.
 
     Raises:
         BadInput: no question is left to ask, or too few are answered rightly.
@@ -184,30 +158,35 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
     """Return all questions with the conditions under which they are asked."""
     sets = []
-    if config.squad:
-        sets += make_squad_sets(config, config.squad)
+    if squad := config.squad:
+        questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
+        index = build_paragraph_index(list(read_squad(squad)), config.work / "squad-train.index")
+        sets.append(CalibrationSet(squad, OWN_PARAGRAPH, questions, make_gold_hits, judge_by_agreement))
+        sets += search_index(config, index, squad, "SQuAD, all paragraphs", questions, judge_by_agreement)
     if config.questions and config.index:
         questions = select_questions(read_answerable(config.questions), config, config.questions)
-        retriever, name = open_retriever(config.index, config.retriever), config.questions.stem
-        half, everywhere = questions[: len(questions) // 2], search_passages(retriever, config.k)
-        elsewhere = search_other_documents(retriever, config.k)
-        sets += [
-            CalibrationSet(config.questions, name, questions, everywhere, judge_exactly),
-            CalibrationSet(config.questions, name, half, elsewhere, judge_exactly, is_unanswerable=True),
-        ]
+        sets += search_index(config, config.index, config.questions, config.questions.stem, questions, judge_exactly)
     return sets
 
 
-def make_squad_sets(config: CalibrateConfig, squad: Path) -> list[CalibrationSet]:
-    """Return the questions of the held-out articles: in their paragraphs, over all of them, and unanswerable."""
-    questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
-    index = build_paragraph_index(list(read_squad(squad)), config.work / "squad-train.index")
-    retriever, name = open_retriever(index, config.retriever), "SQuAD, all paragraphs"
-    half, elsewhere = questions[: len(questions) // 2], search_other_documents(retriever, config.k)
+def search_index(
+    config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
+) -> list[CalibrationSet]:
+    """Return questions to ask over an index, and half of them without the documents that answer them.
+
+    Args:
+        config: settings of the calibration.
+        index: index directory.
+        file: file of the questions.
+        name: name of the questions in reports.
+        questions: questions to ask.
+        judge: judges the answers.
+    """
+    retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
+    everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [
-        CalibrationSet(squad, OWN_PARAGRAPH, questions, make_gold_hits, judge_by_agreement),
-        CalibrationSet(squad, name, questions, search_passages(retriever, config.k), judge_by_agreement),
-        CalibrationSet(squad, name, half, elsewhere, judge_by_agreement, is_unanswerable=True),
+        CalibrationSet(file, name, questions, everywhere, judge),
+        CalibrationSet(file, name, half, elsewhere, judge, is_unanswerable=True),
     ]
 
 
@@ -224,7 +203,7 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
 def answer_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
 ) -> list[list[CalibrationRow]]:
-    """Return, for each of ``PRIOR_WEIGHTS``, the rows of all questions for which there is an answer."""
+    """Return the rows of all questions that have an answer, for each of ``PRIOR_WEIGHTS``."""
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
         asked = [question for _, question in batch]
@@ -342,27 +321,10 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
 
 
 def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the figures of each set, given the confidence of answers by a fit that had not seen them."""
+    """Return the figures of each set by its name; ``confidence`` is by a fit on other answers."""
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])
     return {
         each: summarise_answers(*(values[name == each] for values in (confidence, right, kind)))
         for each in dict.fromkeys(name)
     }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    from ragqa.settings.command_line import parse_config, report_errors
-
-    with report_errors("pipelines.calibrate"):
-        config = parse_config(CalibrateConfig, __doc__, arguments)
-        command = " ".join(["python -m pipelines.calibrate", *(sys.argv[1:] if arguments is None else arguments)])
-        calibration = run_calibration(config, command)
-        print(config.out.read_text())
-        installed = f"installed in {config.reader}: questions are declined below {calibration.threshold}"
-        print(installed, file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Figures and a plot of how far a confidence can be trusted.
+"""Figures and a plot of the reliability of a confidence.
 
 Legend: N answers.
 """
@@ -30,8 +30,8 @@ _CURVE_POINTS = 100
 def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the figures of the answers to the questions of one set.
 
-    Unanswerable questions count only where they are named. ``times_em_at_most`` is the limit of any confidence: the
-    more confident half of the answers cannot be better than all right.
+    Unanswerable questions count only where they are named. ``times_em_at_most`` is the limit of any confidence, because
+    not more than all of the more confident half of the answers can be right.
 
     Args:
         confidence_N: confidence of each answer, 0 if there is none.
@@ -67,8 +67,8 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
     """Return the effect of declining below each confidence; arguments as in ``summarise_answers``.
 
     Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
-    unanswerable questions. The first two are wrong refusals, counted strictly and mildly: a wrong answer loses nothing
-    by being declined.
+    unanswerable questions. The first two are wrong refusals in a strict and in a mild sense: nobody misses a wrong
+    answer.
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)

@@ -10,6 +10,7 @@ import pytest
 from conftest import run
 
 from pipelines.calibrate import fit as calibrate
+from pipelines.calibrate.__main__ import main
 from pipelines.calibrate.conditions import (
     ANSWERABLE,
     MISSED,
@@ -30,7 +31,6 @@ from pipelines.calibrate.fit import (
     CalibrationRow,
     balance_files,
     choose_decline_threshold,
-    main,
     measure_likelihood,
     select_questions,
 )
@@ -46,6 +46,7 @@ from ragqa.evaluation.statistics import calibration_error, refusal_rates
 from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
+from ragqa.settings.groups import make_config
 from ragqa.types import Hit, Passage, Question
 from tests.helpers import towns
 
@@ -217,7 +218,7 @@ def test_files_next_to_an_index_of_paragraphs_are_kept(tmp_path: Path) -> None:
 
 def test_the_defaults_leave_out_the_questions_that_selected_the_shipped_weights() -> None:
     recipe = json.loads(Path(span_reader.__file__).with_name("recipe.json").read_text())
-    recipe = ReaderConfig(encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
+    recipe = make_config(ReaderConfig, encoder=Path(), out=Path(), train=(Path("x"),) * 6, **recipe)
     assert recipe.sample == SELECTION_SAMPLE and recipe.seed == SELECTION_SEED and recipe.held_out == HELD_OUT_SHARE
 
 
@@ -296,8 +297,8 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
             "of 24 held-out questions --selection-sample 24 chose the weights: none is left",
         ),
         (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
-        (["--squad", squad, "--held-out", 2], "--held-out is 0 or more and below 1"),
-        (["--squad", squad, "--count", -4], "--count and --k are 1 or more"),
+        (["--squad", squad, "--held-out", 2], "held_out = 2.0: out of range (held_out: 0 or more and below 1)"),
+        (["--squad", squad, "--count", -4], "count = -4: out of range (count: above 0)"),
         (["--squad", squad, "--count", 3], "a fit needs 10; nothing is installed"),
     ):
         with pytest.raises(SystemExit):
