@@ -28,15 +28,14 @@ class TrainingSet:
 
 
 def is_held_out(title: str, share: float) -> bool:
-    """Tell whether the article ``title`` is kept out of training; a pure function of the title."""
+    """Tell whether an article is held out from training, by a hash of its title."""
     return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
 
 
 def read_held_out_questions(squad: Path, share: float) -> list[Question]:
     """Return the questions with answers on the held-out articles of a SQuAD file."""
-    return [
-        question for question in read_questions(squad) if question.answers and is_held_out(question.titles[0], share)
-    ]
+    questions = [question for question in read_questions(squad) if question.answers]
+    return [question for question in questions if is_held_out(question.titles[0], share)]
 
 
 def read_training_sets(
@@ -64,14 +63,14 @@ def read_training_sets(
     articles = {question.titles[0] for questions in held_out for question in questions}
     known = {*known, *(normalize_answer(question.text) for questions in held_out for question in questions)}
     sets = []
-    for file, questions in zip(files, contents, strict=True):
-        left = drop_known([question for question in questions if articles.isdisjoint(question.titles)], known)
-        if not left:
+    for file, answerable in zip(files, contents, strict=True):
+        others = drop_known([question for question in answerable if articles.isdisjoint(question.titles)], known)
+        if not others:
             raise BadInput(f"{file.path}: no question with answers that is not held out")
-        left = [question for question in left if _is_answered_by_gold(question, file.regex)]
-        if not left:
+        questions = [question for question in others if _is_answered_by_gold(question, file.regex)]
+        if not questions:
             raise BadInput(f"{file.path}: no question names a passage where its answer stands")
-        sets.append(TrainingSet(file, left))
+        sets.append(TrainingSet(file, questions))
     return sets, held_out
 
 
@@ -88,8 +87,8 @@ def _is_answered_by_gold(question: Question, regex: bool) -> bool:
 def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
     """Split held-out questions into those that select the weights, and the rest.
 
-    The questions that select weights and those that calibrate must differ. The split is a pure function of its
-    arguments, so training and ``pipelines.calibrate`` make the same one.
+    The questions that select weights and those that calibrate must differ. The split depends on the arguments alone, so
+    that training and ``pipelines.calibrate`` make the same one.
 
     Args:
         questions: the held-out questions of a file.
@@ -104,7 +103,7 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
-    """Return each question's own passages as hits, without titles, as ``eval.squad --gold`` has them read."""
+    """Return the gold passages of each question as hits without titles, as in ``eval.squad --gold``."""
     return [
         [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
         for question in questions

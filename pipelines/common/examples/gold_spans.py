@@ -1,4 +1,4 @@
-"""Gold spans: where the answers of a question stand in a passage, in wordpieces."""
+"""Gold spans: the places of a question's answers in a passage, in wordpieces."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ class GoldSpans:
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
-        """Prepare the answers, which are regular expressions if ``regex``."""
+        """Prepare the answers; with ``regex`` they are regular expressions."""
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}

@@ -57,7 +57,7 @@ class QuestionFile:
 
 @dataclass(frozen=True)
 class PassageSearch:
-    """A retriever, and how far down its ranking passages are mined."""
+    """Retriever, with the depth of its ranking to which passages are mined."""
 
     retriever: Retriever
     depth: int
@@ -86,11 +86,11 @@ def mine_examples(
         files: training questions.
         search: search by BM25.
         out: file to write.
-        identity: everything the result depends on, checked by ``read_examples``.
+        identity: everything that the result depends on; ``read_examples`` checks it.
         keep_texts: whether a gold passage that the corpus does not hold is a positive itself. If not, the question
             counts as one with answers only.
         held_out: texts of questions that must not be trained on; case, punctuation and articles do not matter.
-        progress: receives the number of questions done.
+        progress: shows the number of questions.
 
     Returns:
         The counts of kept and dropped questions, in one line.
@@ -105,9 +105,14 @@ def mine_examples(
     def make_rows() -> Iterator[dict[str, Any]]:
         for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH):
             for outcome in _make_examples(batch, search, keep_texts, refused):
-                counts.update(_list_counters(outcome))
-                if isinstance(outcome, RetrievalExample):
-                    yield _to_json(outcome)
+                if isinstance(outcome, str):
+                    counts.update([ASKED, outcome])
+                    continue
+                has_own_text = any(isinstance(positive, str) for positive in outcome.positives)
+                counts.update(
+                    [ASKED, KEPT, *[OWN_TEXT] * has_own_text, *[NO_NEGATIVE] * (not len(outcome.negatives[0]))]
+                )
+                yield _to_json(outcome)
         if not counts[KEPT]:
             names = ", ".join(str(file.path) for file in files)
             raise BadInput(f"no question of {names} can be trained on: {format_counts(counts)}")
@@ -133,19 +138,11 @@ def mine_own_negatives(
                 relevant = {hit.passage.id for hit in hits if is_relevant(hit.passage, example.question, example.regex)}
                 known = relevant.union(example.known.tolist())
                 negatives = exclude_rows(hits, known)[: search.pool]
-                counts.update([ASKED, KEPT, *([] if negatives else [NO_NEGATIVE])])
+                counts.update([ASKED, KEPT, *[NO_NEGATIVE] * (not negatives)])
                 yield {"negatives": negatives, "known": sorted(known)}
 
     _write(out, make_rows(), identity, counts)
     return format_counts(counts)
-
-
-def _list_counters(outcome: RetrievalExample | str) -> list[str]:
-    """Return the counters that a question raises; ``outcome`` is its example, or why it has none."""
-    if isinstance(outcome, str):
-        return [ASKED, outcome]
-    own_text = [OWN_TEXT] if any(isinstance(positive, str) for positive in outcome.positives) else []
-    return [ASKED, KEPT, *own_text, *([] if len(outcome.negatives[0]) else [NO_NEGATIVE])]
 
 
 def format_counts(counts: Counter[str]) -> str:
@@ -187,8 +184,16 @@ def build_temporary_index(
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
     """Embed the passages of ``corpus`` by the encoder ``model`` and yield them with an exact index.
 
-    The vectors lie in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
+    The vectors are in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
     continues there.
+
+    Args:
+        model: directory of a dual encoder.
+        corpus: index directory of the passages.
+        work: folder for the vectors.
+        device: device to embed and to search on.
+        workers: Ray actors that embed; 0 embeds in this process.
+        progress: shows the embedding.
     """
     gpu = device.startswith("cuda")
     embed(EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers), progress=progress)

@@ -1,13 +1,14 @@
 """Training examples of a dual encoder: questions with positive passages and hard negatives.
 
-A question's positive is its gold passage as the corpus has it. Where only answers are known, it is the best passage of
-BM25 that holds one of them (DPR, Karpukhin et al. 2020, section 4.2). Its hard negatives are the passages without an
-answer that BM25 ranks highest (section 3.2). Once there is a retriever, the passages that it ranks highest itself are
-added (ANCE, Xiong et al. 2021; DPR's later release).
+The positive of a question is its gold passage in the form of the corpus. If only answers are known, it is the best
+passage of BM25 that holds one of them (DPR, Karpukhin et al. 2020, section 4.2). Its hard negatives are the passages
+without an answer that BM25 ranks highest (section 3.2). A trained retriever adds those that it ranks highest itself
+(ANCE, Xiong et al. 2021; DPR's later release).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ragqa.types import Hit, Passage, Question
 NGRAM = 3
 """Words of the n-grams by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Shares of n-grams that a passage needs in common with a gold text: if it holds an answer, and if none is known."""
+"""Least shares of n-grams of a gold text in a passage: with an answer in it, and where no answer is known."""
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,21 @@ def make_example(
 
 
 def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit]) -> int | str:
-    """Return the row of a gold passage, or its text if the corpus does not hold it (a snapshot of another year, say).
+    """Return the row of a gold passage, or its text if the corpus lacks it (a snapshot of another year, say).
 
     The row is that of a passage that is equal, that contains it, or that shares most with it and is relevant.
     """
     gold_words, texts = split_words(gold), [split_words(hit.passage.text) for hit in hits]
-    for matches in (lambda text: text == gold_words, lambda text: _join(gold_words) in _join(text)):
-        for hit, text in zip(hits, texts, strict=True):
-            if matches(text):
-                return hit.passage.id
+    equal = (hit.passage.id for hit, text in zip(hits, texts, strict=True) if text == gold_words)
+    containing = (hit.passage.id for hit, text in zip(hits, texts, strict=True) if _join(gold_words) in _join(text))
     least = OVERLAP_WITH_ANSWER if question.answers else OVERLAP_WITHOUT_ANSWER
     overlaps = [(measure_overlap(gold_words, text), hit) for hit, text in zip(hits, texts, strict=True)]
-    for overlap, hit in sorted(overlaps, key=lambda pair: -pair[0]):
-        if overlap >= least and is_relevant(hit.passage, question, regex):
-            return hit.passage.id
-    return gold
+    similar = (
+        hit.passage.id
+        for overlap, hit in sorted(overlaps, key=lambda pair: -pair[0])
+        if overlap >= least and is_relevant(hit.passage, question, regex)
+    )
+    return next(chain(equal, containing, similar), gold)
 
 
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:

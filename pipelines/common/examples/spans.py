@@ -62,9 +62,8 @@ class ReaderBatch:
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
         if self.mask_NL.device.type != "cpu":
-            return [
-                (order_N[begin:end], lengths[begin]) for begin, end in group_by_length(lengths, _PADDING_WORTH_A_CALL)
-            ]
+            groups = group_by_length(lengths, _PADDING_WORTH_A_CALL)
+            return [(order_N[begin:end], lengths[begin]) for begin, end in groups]
         step = _CPU_LENGTH_STEP
         padded_to = [min(-(-length // step) * step, self.mask_NL.shape[1]) for length in lengths[::_CPU_ROWS]]
         return list(zip(order_N.split(_CPU_ROWS), padded_to, strict=True))
@@ -75,7 +74,7 @@ class ReaderBatch:
         return sum(len(rows) * longest for rows, longest in self.length_groups)
 
     def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """Return ``[B, K, …]``: the rows of ``values_N`` at their question and rank, ``fill`` where there is none."""
+        """Return ``[B, K, …]``: the rows of ``values_N`` at their question and rank, ``fill`` elsewhere."""
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
         return whole.index_put((self.question_N, self.rank_N), values_N)
 
@@ -83,7 +82,15 @@ class ReaderBatch:
 def mark_windows(
     tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
 ) -> list[list[MarkedWindow]]:
-    """Return the windows of each (title, text) passage of a question; none for a passage without a wordpiece."""
+    """Return the windows of each (title, text) passage of a question; a passage without wordpieces has none.
+
+    Args:
+        tokenizer: tokenizer of the reader.
+        question: text of the question.
+        passages: titles and texts of the passages.
+        gold: finder of the gold spans.
+        max_tokens: wordpieces of a window, question included.
+    """
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
@@ -126,12 +133,12 @@ def make_reader_batch(
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
-    """Return a window that answers nothing, to read where no passage has a wordpiece."""
+    """Return a window without an answer, to read where no passage has a wordpiece."""
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
 def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
-    """Make a batch of windows, each with the number of its question; longer gold spans are ignored."""
+    """Make a batch of windows with the numbers of their questions; gold spans over ``max_span`` are ignored."""
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
