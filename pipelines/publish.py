@@ -114,14 +114,7 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
-    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator.
-
-    Args:
-        config: settings, with the checkpoint of RAG or of the question tower.
-        passages: checkpoint of the passage tower.
-        out: directory to write.
-        notify: receives a line about the generator.
-    """
+    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
     from pipelines.common import generation
     from ragqa.models.dpr import load_dpr
     from ragqa.models.dual_encoder import DualEncoder

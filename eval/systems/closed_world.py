@@ -292,7 +292,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
     model.eval()
     right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
     rows = {passage.text: passage.id for passages in blocks.store.iter_batches() for passage in passages}
-    asked = [(fact, statement) for fact in world.held_out for statement in fact.statements()]
+    asked = [(fact, statement) for fact in world.held_out for statement in fact.statements]
     for first in range(0, len(asked), 64):
         some = asked[first : first + 64]
         batch = texts.collate([mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
@@ -302,7 +302,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
         right["accuracy"] += int((log_likelihood.logsumexp(1).argmax(-1) == batch.labels_BM).all(-1).sum())
         right["alone"] += int((predictions.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
         for (fact, _), retrieved in zip(some, predictions.rows_BK, strict=True):
-            own = {rows[text] for text in fact.passages() if text in rows}
+            own = {rows[text] for text in fact.passages if text in rows}
             right["recall@1"] += int(retrieved[0]) in own
             right["recall@7"] += bool(own & set(retrieved[:7].tolist()))
     model.train()

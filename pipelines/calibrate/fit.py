@@ -172,16 +172,7 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return questions to ask over an index, and half of them without the documents that answer them.
-
-    Args:
-        config: settings of the calibration.
-        index: index directory.
-        file: file of the questions.
-        name: name of the questions in reports.
-        questions: questions to ask.
-        judge: judges the answers.
-    """
+    """Return questions to ask over an index, and half of them without the documents that answer them."""
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [

@@ -97,14 +97,7 @@ class AssembleConfig:
     def after_training(
         cls, config: TrainingConfig, index: TrainingIndexConfig, held_out: HeldOutConfig, **parts: Any
     ) -> "AssembleConfig":
-        """Return the settings of a pipeline of a finished run.
-
-        Args:
-            config: settings of the recipe.
-            index: settings of the recipe's index.
-            held_out: held-out questions of the recipe, which calibrate the reader.
-            parts: the other settings.
-        """
+        """Return the settings of a pipeline of a finished run."""
         return cls(
             retriever=config.out / "model",
             kind=index.kind,

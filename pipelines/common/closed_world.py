@@ -9,13 +9,14 @@ The recipes' tests and ``eval.systems.closed_world`` share this module. The sett
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from index.versions import SavableModel
 from ragqa import artefacts
 from ragqa.errors import Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
@@ -72,19 +73,22 @@ class Fact:
     relation: int
     object: str
 
+    @property
     def passages(self) -> list[str]:
-        """Return every passage that may state this fact."""
-        return self._fill_in(RELATIONS[self.relation].passages)
+        """All passages that may state this fact."""
+        return self._fill_in(*RELATIONS[self.relation].passages)
 
+    @property
     def statements(self) -> list[str]:
-        """Return the statements of this fact: the texts of masked-word training."""
-        return self._fill_in(RELATIONS[self.relation].statements)
+        """Statements of this fact: the texts of masked-word training."""
+        return self._fill_in(*RELATIONS[self.relation].statements)
 
+    @property
     def question(self) -> str:
-        """Return the question that asks for the object."""
-        return RELATIONS[self.relation].question.format(e=self.entity)
+        """Question that asks for the object."""
+        return self._fill_in(RELATIONS[self.relation].question)[0]
 
-    def _fill_in(self, templates: Iterable[str]) -> list[str]:
+    def _fill_in(self, *templates: str) -> list[str]:
         return [template.format(e=self.entity, o=self.object) for template in templates]
 
 
@@ -97,41 +101,23 @@ class World:
     objects: list[str]
 
 
-@dataclass(frozen=True)
 class WorldFolders:
     """Paths of a world on disk."""
 
-    root: Path
-
-    @property
-    def corpus(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.corpus = root / "corpus.index"
         """Index directory with a passage for every fact."""
-        return self.root / "corpus.index"
-
-    @property
-    def known_corpus(self) -> Path:
+        self.known_corpus = root / "known.index"
         """Index directory with the passages of known facts, for the warm start."""
-        return self.root / "known.index"
-
-    @property
-    def texts(self) -> Path:
+        self.texts = root / "texts.index"
         """Index directory with the statements of known facts."""
-        return self.root / "texts.index"
-
-    @property
-    def encoder(self) -> Path:
+        self.encoder = root / "encoder"
         """Configuration and tokenizer of a small masked language model."""
-        return self.root / "encoder"
-
-    @property
-    def test_questions(self) -> Path:
+        self.test_questions = root / "questions.jsonl"
         """Questions about held-out facts."""
-        return self.root / "questions.jsonl"
-
-    @property
-    def train_questions(self) -> Path:
+        self.train_questions = root / "taught.jsonl"
         """Questions about known facts, in random order."""
-        return self.root / "taught.jsonl"
 
 
 class ObjectTagger:
@@ -193,9 +179,14 @@ def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, s
         Mismatch: ``root`` holds a world of other settings.
     """
     facts = [*world.known, *world.held_out]
-    entities, words = len({fact.entity for fact in facts}), len(facts[0].object.split())
-    sizes = {"entities": entities, "asked": len(world.held_out), "words": words, "width": width, "layers": layers}
-    description = {**sizes, "seed": seed}
+    description = {
+        "entities": len({fact.entity for fact in facts}),
+        "asked": len(world.held_out),
+        "words": len(facts[0].object.split()),
+        "width": width,
+        "layers": layers,
+        "seed": seed,
+    }
     file = root / _DESCRIPTION
     if file.is_file():
         if (existing := json.loads(file.read_text())) != description:
@@ -212,12 +203,10 @@ def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
     rng = np.random.default_rng(seed)
     facts = [*world.known, *world.held_out]
     order = rng.permutation(len(facts))
-    passages = [(str(number), _choose_passage(facts[number], rng)) for number in order.tolist()]
+    passages = [(str(number), str(rng.choice(facts[number].passages))) for number in order.tolist()]
     known = [(name, text) for name, text in passages if int(name) < len(world.known)]
     statements = [
-        (f"{number}-{n}", statement)
-        for number, fact in enumerate(world.known)
-        for n, statement in enumerate(fact.statements())
+        (f"{number}-{n}", text) for number, fact in enumerate(world.known) for n, text in enumerate(fact.statements)
     ]
     for rows, folder in ((passages, folders.corpus), (known, folders.known_corpus), (statements, folders.texts)):
         file = folders.root / f"{folder.stem}.jsonl"
@@ -227,40 +216,34 @@ def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
     write_questions([world.known[number] for number in rng.permutation(len(world.known))], folders.train_questions)
 
 
-def _choose_passage(fact: Fact, rng: np.random.Generator) -> str:
-    return str(rng.choice(RELATIONS[fact.relation].passages)).format(e=fact.entity, o=fact.object)
-
-
 def write_questions(facts: Iterable[Fact], file: Path) -> Path:
     """Write a file with a question for each fact."""
-    rows = ({"question": fact.question(), "answers": [fact.object]} for fact in facts)
+    rows = ({"question": fact.question, "answers": [fact.object]} for fact in facts)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
 def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
     """Save random weights of the world's encoder, from which towers and masked language models start."""
-    import torch
-
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 
-    if not out.is_dir():
-        torch.manual_seed(seed)
-        with artefacts.replace_directory(out) as folder:
-            KnowledgeAugmentedEncoder.from_config(folders.encoder).save(folder)
-    return out
+    return _save_random(lambda: KnowledgeAugmentedEncoder.from_config(folders.encoder), out, seed)
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
     """Save a generator made of ``encoder`` and one decoder layer whose attention is random."""
-    import torch
-
     from ragqa.models.generation.encoder_decoder import make_from_encoder
+
+    return _save_random(lambda: make_from_encoder(encoder, decoder_layers=1), out, seed)
+
+
+def _save_random(make_model: Callable[[], SavableModel], out: Path, seed: int) -> Path:
+    import torch
 
     if not out.is_dir():
         torch.manual_seed(seed)
         with artefacts.replace_directory(out) as folder:
-            make_from_encoder(encoder, decoder_layers=1).save(folder)
+            make_model().save(folder)
     return out
 
 

@@ -214,13 +214,7 @@ def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
 
 
 def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write the generator's directory, whole or not at all; the first of several processes does.
-
-    Args:
-        generator: trained generator.
-        out: directory to write.
-        retriever: directory of the retriever whose scores the generator learned with.
-    """
+    """Write the generator's directory, whole or not at all; the first of several processes does."""
     if not parallel.is_first_process():
         return
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None

@@ -119,17 +119,7 @@ def open_masked_texts(
     texts: Path | None = None,
     are_passages: bool = True,
 ) -> "MaskedTexts":
-    """Return the batches of masked texts that a recipe trains on.
-
-    Args:
-        config: what is masked.
-        passages: passages that texts are taken from, and from which the tagger learns.
-        tagger: finds salient spans instead of the tagger that ``config`` names.
-        batch: texts a step.
-        seed: of all that is random.
-        texts: index directory of other passages that texts are taken from.
-        are_passages: whether the texts are taken from passages that can be retrieved.
-    """
+    """Return the batches of masked texts that a recipe trains on."""
     if tagger is None and config.masking == "salient":
         tagger = load_tagger(config.tagger, document_titles(passages.store), sample_texts(passages.store))
     return MaskedTexts(

@@ -31,11 +31,6 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
     Each process has a CPU core or, if ``config.gpus``, a GPU. All machines must see the paths of the config. A lost
     process ends the run; the same command continues from its newest checkpoint.
 
-    Args:
-        main: recipe.
-        config: settings of the recipe.
-        options: ``progress`` and ``notify``, which follow the first process.
-
     Returns:
         The result of ``main`` in the first process.
 
@@ -140,14 +135,7 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender`` until there are none, also if the sender died within a step.
-
-    Args:
-        messages: messages in their order.
-        progress: shows the pieces of work.
-        notify: receives the lines for the user.
-        step: piece of work that the messages begin in; they are read to its end.
-    """
+    """Show the messages of a ``ProgressSender`` until there are none, also if the sender died within a step."""
     messages = iter(messages)
     for kind, *values in messages:
         if kind == "begin":

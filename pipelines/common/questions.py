@@ -55,12 +55,6 @@ def read_training_questions(
 ) -> tuple[list[Question], list[Question]]:
     """Return the training questions, and the held-out ones, none of which is trained on.
 
-    Args:
-        questions: file of training questions.
-        held_out: file of held-out questions, and the number that is drawn.
-        seed: seed of the draw.
-        notify: receives a line if some training questions are left out because the held-out file asks the same.
-
     Raises:
         BadInput: a file has no questions with answers, or all training questions are held out.
     """

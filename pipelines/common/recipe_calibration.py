@@ -80,16 +80,7 @@ def collect_answers(
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Return the evidence for the best answer to each question that has one, and whether the answer is right.
-
-    Args:
-        reader: reader to calibrate.
-        retriever: retriever that finds its passages.
-        questions: questions with gold answers.
-        k: passages that are read for each question.
-        is_right: judges an answer by the gold answers.
-        progress: shows the number of questions.
-    """
+    """Return the evidence for the best answer to each question that has one, and whether the answer is right."""
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]

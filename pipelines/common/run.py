@@ -236,13 +236,7 @@ def open_run(
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
-    """Write the result of a run, whole or not at all; the first of several processes does.
-
-    Args:
-        model: trained model.
-        folder: directory to write.
-        tokenizer: tokenizer.json to copy, for a model that does not save its own.
-    """
+    """Write the result of a run and, if it does not save one, its tokenizer.json; only the first process does."""
     if not parallel.is_first_process():
         return
     with artefacts.replace_directory(folder) as aside:

@@ -276,13 +276,6 @@ def score_with_towers(
     """Return f(x, z) [B, K] by the live towers, and the number of tokens that were encoded for it.
 
     Each different passage of the batch is encoded once; row -1 is the empty passage.
-
-    Args:
-        retriever: both towers.
-        query_BD: vectors of the questions.
-        rows_BK: rows of the passages.
-        passages: wordpieces of the passages.
-        limit: wordpieces of a passage that are encoded, [CLS] and [SEP] included.
     """
     different, place_BK = np.unique(rows_BK, return_inverse=True)
     rows = different.tolist()

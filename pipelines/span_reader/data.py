@@ -48,16 +48,7 @@ class ReaderBatches:
         shares: Sequence[float],
         seed: int,
     ) -> None:
-        """Prepare the batches of several training sets.
-
-        Args:
-            sets: training questions.
-            sampler: sampler of the passages of the same questions.
-            tokenizer: tokenizer of the reader.
-            shape: sizes of a batch.
-            shares: share of the questions of each set; empty to weigh sets by their size.
-            seed: seed of all draws.
-        """
+        """Prepare the batches of several training sets."""
         self.sampler = sampler
         self._tokenizer, self._shape, self._seed = tokenizer, shape, seed
         self._sizes = [len(each.questions) for each in sets]

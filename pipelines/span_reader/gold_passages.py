@@ -20,10 +20,6 @@ from ragqa.question_files import read_questions, write_documents
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
     """Write the different gold passages of all questions, with their titles, and return their number.
 
-    Args:
-        files: files of questions (see ``read_questions``).
-        out: file of JSON lines to write, whole or not at all.
-
     Raises:
         BadInput: a file cannot be read, ``out`` is one of them, or no question names a passage.
     """

@@ -223,12 +223,6 @@ def make_exams(
 ) -> list[Exam]:
     """Return the exams of the training: on questions of held-out articles, on ``dev``, or on both.
 
-    Args:
-        held_out: questions on the held-out articles of each SQuAD file.
-        retriever: retriever that finds the passages for ``dev``.
-        config: settings of the training.
-        excluded: keys of questions that are not asked.
-
     Raises:
         BadInput: all questions of ``dev`` are excluded, or ``patience`` is set and there is no exam.
     """

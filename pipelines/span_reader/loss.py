@@ -47,16 +47,7 @@ def compute_losses(
     *,
     is_hard: bool,
 ) -> ReaderLosses:
-    """Compute the losses of ``size`` questions.
-
-    Args:
-        reader: the reader in training.
-        teacher: a reader whose distribution over spans it learns from.
-        batch: windows of the questions.
-        size: number of questions B.
-        config: settings of the training.
-        is_hard: whether only the most probable gold span counts (Min et al. 2019).
-    """
+    """Compute the losses of ``size`` questions; if ``is_hard``, by the best gold span alone (Min et al. 2019)."""
     shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
         score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, batch, shape)

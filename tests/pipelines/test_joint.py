@@ -195,7 +195,7 @@ def test_one_directory_answers_by_marking_and_by_writing(
     )
     run(config, world)
     path = assemble(joint.plan_pipeline(config))
-    question = world.held_out[0].question()
+    question = world.held_out[0].question
     marked, written = (
         Pipeline.load(path, reader=name).ask(question, min_confidence=0) for name in ("span", "rag-token")
     )

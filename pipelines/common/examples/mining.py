@@ -186,14 +186,6 @@ def build_temporary_index(
 
     The vectors are in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
     continues there.
-
-    Args:
-        model: directory of a dual encoder.
-        corpus: index directory of the passages.
-        work: folder for the vectors.
-        device: device to embed and to search on.
-        workers: Ray actors that embed; 0 embeds in this process.
-        progress: shows the embedding.
     """
     gpu = device.startswith("cuda")
     embed(EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers), progress=progress)

@@ -82,15 +82,7 @@ class ReaderBatch:
 def mark_windows(
     tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
 ) -> list[list[MarkedWindow]]:
-    """Return the windows of each (title, text) passage of a question; a passage without wordpieces has none.
-
-    Args:
-        tokenizer: tokenizer of the reader.
-        question: text of the question.
-        passages: titles and texts of the passages.
-        gold: finder of the gold spans.
-        max_tokens: wordpieces of a window, question included.
-    """
+    """Return the windows of each (title, text) passage of a question; a passage without wordpieces has none."""
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
@@ -163,11 +155,6 @@ def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> Read
 
 def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Score all spans with a reader that scores spans.
-
-    Args:
-        reader: the reader.
-        batch: windows of B questions.
-        shape: (B, K).
 
     Returns:
         Scores ``[B, K, S]``, and ``[B, K, S]`` True for gold spans.
