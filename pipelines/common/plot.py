@@ -2,8 +2,8 @@
 
     python -m pipelines.common.plot runs/realm runs/realm-stale --out docs/realm.png
 
-One panel for each group of figures that the runs have logged, a colour for each run; thin lines are single steps, thick
-ones their running mean.
+One panel for each group of figures in the logs, and a colour for each run; thin lines are single steps, thick ones
+their running mean.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "tokens a second": ("tokens/s",),
     "model-FLOPs utilisation": ("utilisation",),
 }
-"""Titles of panels, and the figures in them."""
+"""Titles of panels, with the figures in them."""
 KINDS = (".png", ".svg", ".pdf")
 _STYLES = ("-", "--", ":", "-.")
 """Line styles of a panel's figures, in their order."""
@@ -57,77 +57,69 @@ def check_plot(out: Path) -> None:
 
 
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
-    """Draw ``runs`` into the file ``out``.
+    """Draw ``runs`` into the file ``out``; ``names`` stand in the legend instead of those of the directories.
 
     Raises:
         BadInput: a directory holds no figures, or ``out`` is no name of a picture.
         MissingExtra: matplotlib is not installed.
     """
     check_plot(out)
-    logs = [_points(run) for run in runs]
-    if empty := [run for run, rows in zip(runs, logs, strict=True) if not rows]:
-        below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
-        there = f"; there are runs in {', '.join(below)}" if below else ""
-        raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 
-    panels = {title: each for title, each in PANELS.items() if any(_has(rows, each) for rows in logs)}
+    logs = [_read_curves(run) for run in runs]
+    if empty := [run for run, curves in zip(runs, logs, strict=True) if not curves]:
+        below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
+        there = f"; there are runs in {', '.join(below)}" if below else ""
+        raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
+    logged = set().union(*logs)
+    panels = {title: fields for title, fields in PANELS.items() if not logged.isdisjoint(fields)}
     columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(lines, columns, figsize=(5 * columns, 3.2 * lines), squeeze=False)
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(5 * columns, 3.2 * rows), squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     for axis, (title, fields) in zip(axes.flat, panels.items(), strict=False):
-        styles = dict(
-            zip((field for field in fields if any(_has(rows, [field]) for rows in logs)), _STYLES, strict=False)
-        )
-        for colour, rows in enumerate(logs):
+        styles = dict(zip((field for field in fields if field in logged), _STYLES, strict=False))
+        for colour, curves in enumerate(logs):
             for field, style in styles.items():
-                _draw(axis, rows, field, f"C{colour}", style)
+                if field in curves:
+                    steps, values = np.array(curves[field], float).T
+                    _draw(axis, steps, values, f"C{colour}", style)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step", fontsize=8)
         if len(fields) > 1:
-            drawn = [Line2D([], [], color="black", ls=style) for style in styles.values()]
-            axis.legend(drawn, styles, fontsize=7, loc="upper right")
+            lines = [Line2D([], [], color="black", ls=style) for style in styles.values()]
+            axis.legend(lines, styles, fontsize=7, loc="upper right")
     labels = names or [run.name for run in runs]
-    colours = [Line2D([], [], color=f"C{colour}", lw=2) for colour in range(len(runs))]
-    figure.tight_layout(rect=(0, 0.3 / (3.2 * lines), 1, 1))
-    figure.legend(colours, labels, loc="lower center", ncols=6, fontsize=9, frameon=False)
+    lines = [Line2D([], [], color=f"C{colour}", lw=2) for colour in range(len(runs))]
+    figure.tight_layout(rect=(0, 0.3 / (3.2 * rows), 1, 1))
+    figure.legend(lines, labels, loc="lower center", ncols=6, fontsize=9, frameon=False)
     figure.savefig(out, dpi=110)
     pyplot.close(figure)
 
 
-def _points(run: Path) -> list[dict[str, Any]]:
-    """Return the figures of a run that have a panel, a row for each step that has any."""
-    drawn = {field for fields in PANELS.values() for field in fields}
-    found = []
+def _read_curves(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return (step, value) of each figure of a run that has a panel."""
+    curves: dict[str, list[tuple[int, float]]] = {}
     for row in read_rows(run):
-        points = {name: value for name, value in row.items() if name in drawn and isinstance(value, int | float)}
-        if points and isinstance(row.get("step"), int):
-            found.append({"step": row["step"], **points})
-    return found
+        for field in (field for fields in PANELS.values() for field in fields):
+            if isinstance(row.get("step"), int) and isinstance(row.get(field), int | float):
+                curves.setdefault(field, []).append((row["step"], row[field]))
+    return curves
 
 
-def _has(rows: list[dict[str, Any]], fields: Sequence[str]) -> bool:
-    return any(field in row for row in rows for field in fields)
-
-
-def _draw(axis: Any, rows: list[dict[str, Any]], field: str, colour: str, style: str) -> None:
-    points = [(row["step"], row[field]) for row in rows if row.get(field) is not None]
-    if not points:
-        return
-    steps, values = (np.array(column, float) for column in zip(*points, strict=True))
-    window = max(1, int(_MEAN * len(points))) if len(points) > 100 else 1
+def _draw(axis: Any, steps: np.ndarray, values: np.ndarray, colour: str, style: str) -> None:
+    window = max(1, int(_MEAN * len(steps))) if len(steps) > 100 else 1
     if window > 1:
         axis.plot(steps, values, color=colour, lw=0.4, alpha=0.25)
         weights = np.convolve(np.ones(len(values)), np.ones(window), "same")
         values = np.convolve(values, np.ones(window), "same") / weights
-    axis.plot(steps, values, style, color=colour, lw=1.4, marker="." if len(points) < 40 else "")
+    axis.plot(steps, values, style, color=colour, lw=1.4, marker="." if len(steps) < 40 else "")
 
 
 def main() -> None:
-    """Run the command line."""
+    """Plot runs from the command line."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
