@@ -54,7 +54,7 @@ def evaluations(out: Path) -> list[dict[str, Any]]:
     return [row for row in read_rows(out) if "em" in row]
 
 
-def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
+def test_an_equal_evaluation_is_no_improvement(tmp_path: Path) -> None:
     """The first of them counts for patience, the last is written."""
     model = torch.nn.Linear(1, 1)
     config = CountingConfig(out=tmp_path / "run")
@@ -68,7 +68,7 @@ def test_level_evaluations_are_no_better(tmp_path: Path) -> None:
     assert [row["best_step"] for row in evaluations(config.out)] == [0, 1, 1, 3, 4]
 
 
-def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
+def test_the_best_weights_are_written_the_last_of_equal_ones(tmp_path: Path) -> None:
     told: list[str] = []
     assert recipe(CountingConfig(out=tmp_path), VALUES, told=told) == 9
     assert [(row["step"], row["best_step"]) for row in evaluations(tmp_path)] == [
@@ -83,14 +83,14 @@ def test_the_best_is_written_and_of_equal_ones_the_last(tmp_path: Path) -> None:
     assert recipe(CountingConfig(out=tmp_path), VALUES) == 9  # as after a kill between the last checkpoint and the end
 
 
-def test_without_evaluations_the_last_is_written(tmp_path: Path) -> None:
+def test_without_evaluations_the_last_weights_are_written(tmp_path: Path) -> None:
     told: list[str] = []
     assert recipe(CountingConfig(out=tmp_path), {}, told=told) == 13
     assert told == [] and not (tmp_path / FOLDER).exists()
 
 
 @pytest.mark.parametrize("moment", range(14))
-def test_a_run_that_was_killed_chooses_as_an_unbroken_one(tmp_path: Path, moment: int) -> None:
+def test_a_killed_run_chooses_the_same_weights(tmp_path: Path, moment: int) -> None:
     """Before any checkpoint, between an evaluation and its checkpoint, after the last."""
     assert recipe(CountingConfig(out=tmp_path / "whole"), VALUES) == 9
     broken = CountingConfig(out=tmp_path / "broken")
@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_chooses_as_an_unbroken_one(tmp_path: Path, moment
     assert evaluations(broken.out) == evaluations(tmp_path / "whole")
 
 
-def test_what_was_seen_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:
+def test_evaluations_after_the_checkpoint_are_forgotten(tmp_path: Path) -> None:
     """As where steps or figures come out a little differently: the choice is of the run as it went on."""
     config = CountingConfig(out=tmp_path)
     with pytest.raises(Killed):
@@ -109,9 +109,7 @@ def test_what_was_seen_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None
     assert recipe(config, {**VALUES, 6: 0.4, 9: 0.3}) == 3
 
 
-def test_a_kill_while_the_weights_are_written_leaves_the_ones_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_during_writing_leaves_the_weights_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(self: Path, target: Path) -> Path:
         self.write_bytes(self.read_bytes()[:20])
         raise Killed
@@ -126,7 +124,7 @@ def test_a_kill_while_the_weights_are_written_leaves_the_ones_before(
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000003.safetensors"]
 
 
-def test_weights_that_are_gone_are_missed_in_a_line(tmp_path: Path) -> None:
+def test_missing_weights_are_reported_in_one_line(tmp_path: Path) -> None:
     recipe(CountingConfig(out=tmp_path), VALUES)
     (tmp_path / FOLDER / "step-00000009.safetensors").unlink()
     with pytest.raises(DamagedArtefact, match=r"step-00000009\.safetensors cannot be loaded") as error:

@@ -1,12 +1,7 @@
-"""Two processes take the steps of one: through Ray Train, and the arithmetic of it without."""
+"""Two processes take the steps of one, without Ray."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,27 +9,16 @@ from typing import Any
 import pytest
 import torch
 from conftest import untimed
-from safetensors.torch import load_file
 
 from pipelines import fid
-from pipelines.common.processes import (
-    ProgressSender,
-    _make_absolute,
-    describe_failure,
-    replay_messages,
-    train_in_processes,
-)
 from pipelines.dpr import train as dpr
 from pipelines.dpr.batches import RetrievalBatch
-from pipelines.dpr.config import DprConfig
 from pipelines.joint import train as joint
 from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.orqa.config import FineTuneConfig
 from pipelines.rag import train as rag
 from pipelines.rag import warm_generator
 from pipelines.rag.warm_generator import WarmGeneratorConfig
-from pipelines.realm import pretrain, reader_warmup
-from pipelines.realm.config import ReaderWarmupConfig
+from pipelines.realm import pretrain
 from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
@@ -45,8 +29,15 @@ from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training import gradient_cache, parallel
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world, tiny
-
-ROOT = Path(__file__).parents[3]
+from tests.helpers.two_processes import (
+    free_port,
+    make_supervised_configs,
+    measure_distance,
+    read_weights,
+    save_spread_retriever,
+    start_script,
+    wait_for_success,
+)
 
 SCRIPT = """
 import json, sys
@@ -83,39 +74,17 @@ if dist.is_initialized():
 """
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
-def printed(*arguments: str, script: str = SCRIPT) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def end_well(processes: list[subprocess.Popen[str]]) -> None:
-    """Wait for all of them; none is left behind."""
-    try:
-        for process in processes:
-            process.communicate(timeout=500)
-    finally:
-        for process in processes:
-            process.kill()
-    assert not any(process.returncode for process in processes)
-
-
-def test_gradients_of_two_are_those_of_one() -> None:
+def test_two_processes_compute_the_gradients_of_one() -> None:
     """Of a mean over what counts, unevenly shared, and of a contrastive loss over the whole batch."""
     port = free_port()
-    processes = [printed(), printed(port, "0"), printed(port, "1")]
+    processes = [start_script(SCRIPT), start_script(SCRIPT, port, "0"), start_script(SCRIPT, port, "1")]
     one, two, _ = [process.communicate(timeout=120)[0] for process in processes]
     assert not any(process.returncode for process in processes)
     for alone, shared in zip(json.loads(one), json.loads(two), strict=True):
         assert torch.allclose(torch.tensor(alone), torch.tensor(shared), atol=1e-6)
 
 
-def test_alone_everything_stays_as_it_is() -> None:
+def test_a_single_process_changes_nothing() -> None:
     assert (parallel.get_rank(), parallel.count_processes()) == (0, 1)
     assert parallel.take_share([1, 2, 3]) == [1, 2, 3]
     assert parallel.compute_loss_weight(torch.tensor([False])) == 1
@@ -148,77 +117,24 @@ dist.destroy_process_group()
 SAME = {"step", "nll", "retrieval_nll", "span_nll", "in_beam", "in_read", "grad_norm", "accuracy", "passages", "lr"}
 
 
-def supervised(world: tiny.Tiny, small: Path, retriever: Path, out: Path) -> tuple[DprConfig, FineTuneConfig]:
-    """Few steps of both recipes that questions teach."""
-    few = {"dev": world.dev, "dropout": 0.0, "lr": 1e-3, "eval_every": 2, "device": "cpu"}
-    taught = DprConfig(
-        corpus=world.corpus,
-        encoder=small,
-        questions=(world.train,),
-        out=out / "dpr",
-        steps=4,
-        batch=12,
-        chunk=5,
-        rounds=2,
-        continue_weights=True,
-        depth=10,
-        pool=5,
-        no_export=True,
-        **few,
-    )
-    tuned = make_config(
-        FineTuneConfig,
-        corpus=world.corpus,
-        retriever=retriever,
-        encoder=small,
-        questions=world.train,
-        out=out / "tuned",
-        steps=4,
-        batch=4,
-        beam=20,
-        read=3,
-        max_input=64,
-        max_span=3,
-        hidden=16,
-        warmup=1,
-        **few,
-    )
-    return taught, tuned
-
-
-def apart(small: Path, out: Path) -> Path:
-    """A retriever whose vectors differ more than those of random weights do."""
-    torch.manual_seed(3)
-    dual = DualEncoder.from_encoder(small, width=8)
-    with torch.no_grad():
-        for tower in dual.towers:
-            tower.project.weight.mul_(30)
-    dual.save(out)
-    return out
-
-
-def weights(folder: Path) -> list[torch.Tensor]:
-    return [tensor for file in sorted(folder.rglob("*.safetensors")) for tensor in load_file(file).values()]
-
-
 @pytest.mark.thorough
-def test_questions_teach_two_processes_what_they_teach_one(
+def test_dpr_and_fine_tuning_learn_the_same_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DPR of two rounds, then fine-tuning, main and all, to the rounding of 32 bits."""
-    world, retriever = tiny.write(tmp_path / "world"), apart(small, tmp_path / "retriever")
+    world, retriever = tiny.write(tmp_path / "world"), save_spread_retriever(small, tmp_path / "retriever")
     again = world.train.read_text().replace("w60 w61", "w62 w63")  # two questions of a passage: odd numbers of these
     world.train.write_text(world.train.read_text() + again)
     files = [str(tmp_path / name) for name in ("dpr.json", "tuned.json")]
-    for file, config in zip(files, supervised(world, small, retriever, tmp_path / "two"), strict=True):
+    for file, config in zip(files, make_supervised_configs(world, small, retriever, tmp_path / "two"), strict=True):
         Path(file).write_text(json.dumps(asdict(config), default=str))
     port = free_port()
-    processes = [printed(*files, port, rank, script=RECIPES) for rank in "01"]
+    processes = [start_script(RECIPES, *files, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    taught, tuned = supervised(world, small, retriever, tmp_path / "one")
+    taught, tuned = make_supervised_configs(world, small, retriever, tmp_path / "one")
     dpr.main(taught)
     fine_tune.main(tuned)
-    end_well(processes)
+    wait_for_success(processes)
     for part in ("dpr/round-1", "tuned"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
         assert len(one) == len(two)
@@ -230,7 +146,7 @@ def test_questions_teach_two_processes_what_they_teach_one(
     assert [row["step"] for row in read_rows(tmp_path / "two" / "dpr" / "round-2")] == [0, 0, 1, 2, 2, 3, 4]
     assert (tmp_path / "two" / "dpr" / "model").is_dir()
     for part in ("dpr/round-1/model", "tuned/model", "tuned/reader"):
-        pairs = list(zip(*(weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
+        pairs = list(zip(*(read_weights(tmp_path / count / part) for count in ("one", "two")), strict=True))
         assert pairs and all(torch.allclose(a, b, atol=1e-4) for a, b in pairs), part
 
 
@@ -253,7 +169,9 @@ dist.destroy_process_group()
 
 
 @pytest.mark.thorough
-def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A warm start, then REALM by both marginals, its index refreshed on the way, to the rounding of 32 bits."""
     world = closed_world.make_world(30, 5, 0)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
@@ -276,10 +194,10 @@ def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, mo
     for file, config in zip(files, [first, *rest], strict=True):
         file.write_text(json.dumps(asdict(config), default=str))
     port = free_port()
-    processes = [printed(*map(str, files), port, rank, script=MASKED) for rank in "01"]
+    processes = [start_script(MASKED, *map(str, files), port, rank) for rank in "01"]
     for config in pretrainings:
         pretrain.main(config)
-    end_well(processes)
+    wait_for_success(processes)
     for part in ("cloze", "token", "sequence"):
         one, two = ([untimed(row) for row in read_rows(tmp_path / count / part)] for count in ("one", "two"))
         assert len(one) == len(two) and sum("nll" in row for row in one) == len(range(3 if part == "cloze" else 4))
@@ -291,7 +209,7 @@ def test_masked_words_teach_two_processes_what_they_teach_one(tmp_path: Path, mo
         towers = [DualEncoder.load(each) for each in (one / "cloze" / "model", one / part / "model", two / "model")]
         readers = [KnowledgeAugmentedEncoder.load(each) for each in (start, one / part / "reader", two / "reader")]
         for before, first, second in (towers, readers):
-            ratio = distance(first, second) / distance(before, first)
+            ratio = measure_distance(first, second) / measure_distance(before, first)
             assert ratio < 0.02, (part, ratio)
 
 
@@ -311,29 +229,31 @@ dist.destroy_process_group()
 """
 
 
-def alone_and_together(recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
+def read_rows_of_one_and_two(recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
     """What a run logs here, and in two processes."""
     both = config.out.with_name("two")
     row = {name: value for name, value in asdict(config).items() if value not in (None, ())} | {"out": both}
     file = config.out.with_name("two.json")
     file.write_text(json.dumps(row, default=str))
     port, given = free_port(), (recipe.__name__, type(config).__name__, str(file))
-    processes = [printed(*given, port, rank, script=RECIPE) for rank in "01"]
+    processes = [start_script(RECIPE, *given, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     recipe.main(config)
-    end_well(processes)
+    wait_for_success(processes)
     return [read_rows(config.out), read_rows(both)]
 
 
 @pytest.mark.thorough
-def test_two_processes_train_the_reader_of_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_span_reader_learns_the_same_in_two_processes(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each takes its half of the batch in two parts; the first of them mines and asks."""
     world = tiny.write(tmp_path / "world")
     config = ReaderConfig(
         train=(world.train,), index=world.corpus, dev=world.dev, encoder=small, out=tmp_path / "one", steps=4, batch=8,
         accumulate=2, dropout=0.0, lr=1e-3, warmup=1, eval_every=2, patience=2, sample=4, max_input=32, max_span=3,
     )  # fmt: skip
-    one, two = alone_and_together(span_reader, config, monkeypatch)
+    one, two = read_rows_of_one_and_two(span_reader, config, monkeypatch)
     assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 1, 2, 2, 3, 4]
     for a, b in zip(one, two, strict=True):
         same = {name: a[name] for name in {"loss", "span_nll", "relevance_bce", "right", "grad_norm", "em"} & set(a)}
@@ -386,9 +306,7 @@ def generators(
 
 
 @pytest.mark.slow
-def test_generators_learn_in_two_processes_what_they_learn_in_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_generators_learn_the_same_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Main and all, indexes that are refreshed, losses that begin later."""
     world = closed_world.make_world(30, 5, 0, words=2)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
@@ -400,13 +318,13 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
     for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
         Path(file).write_text(json.dumps(asdict(config), default=str))
     port = free_port()
-    processes = [printed(*files, port, rank, script=GENERATORS) for rank in "01"]
+    processes = [start_script(GENERATORS, *files, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     first, second, third = generators(*begun, tmp_path / "one")
     rag.main(first)
     joint.main(second, tagger=closed_world.ObjectTagger(world.objects))
     fid.main(third)
-    end_well(processes)
+    wait_for_success(processes)
     for part in ("rag", "joint", "closed"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
         assert len(one) == len(two)
@@ -417,7 +335,7 @@ def test_generators_learn_in_two_processes_what_they_learn_in_one(
 
 
 @pytest.mark.thorough
-def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
+def test_a_generator_made_of_a_reader_learns_the_same_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same passages and answers, and each loss a mean over what it counts: answers that stand somewhere are few."""
@@ -434,191 +352,19 @@ def test_a_generator_made_of_a_reader_takes_the_same_steps_in_two_processes(
     config = make_config(
         WarmGeneratorConfig, reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few
     )
-    for a, b in zip(*alone_and_together(warm_generator, config, monkeypatch), strict=True):
+    for a, b in zip(*read_rows_of_one_and_two(warm_generator, config, monkeypatch), strict=True):
         same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
         assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
 
 
-def test_passages_are_shared_evenly_and_none_counts_twice() -> None:
+def test_passages_are_shared_evenly_among_processes() -> None:
     batch = RetrievalBatch([[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2))
     assert batch.pad_passages(1).passages == batch.pad_passages(3).passages == [[3], [4], [5]]
     assert batch.pad_passages(2).passages == [[3], [4], [5], [3]]
     assert batch.pad_passages(2).masked_BP.tolist() == [[False, True, False, True]] * 2
 
 
-def test_a_device_that_is_not_there(small: Path, tmp_path: Path) -> None:
-    world = tiny.write(tmp_path / "world")
-    taught, _ = supervised(world, small, small, tmp_path)
-    for device in ("nonsense", "cuda:99"):
-        with pytest.raises(BadInput, match=f"--device {device}: torch sees no such device on this machine"):
-            train_in_processes(dpr.main, replace_settings(taught, device=device))
-    with pytest.raises(BadInput, match="device cuda in 2 processes: --gpus gives each of them its own"):
-        train_in_processes(dpr.main, replace_settings(taught, device="cuda", processes=2))
-    assert not taught.out.exists()
-
-
-def test_a_worker_is_told_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert _make_absolute((Path("a"), Path("/b"))) == (tmp_path / "a", Path("/b"))
-    assert (_make_absolute(Path("c")), _make_absolute("c"), _make_absolute(3), _make_absolute(None)) == (
-        tmp_path / "c",
-        "c",
-        3,
-        None,
-    )
-
-
-def test_what_went_wrong_in_a_worker_is_one_line() -> None:
-    trace = 'Traceback (most recent call last):\n  File "locks.py", line 24, in locked\n    raise BadInput("wait")\n'
-    own = RuntimeError(f"2 workers failed\n{trace}ragqa.errors.BadInput: another process is at work: wait for it\n")
-    assert describe_failure(own) == "another process is at work: wait for it"
-    wrapped = RuntimeError("the run failed")
-    wrapped.__cause__ = RuntimeError("out of\n memory")
-    assert describe_failure(wrapped) == "out of memory"
-
-
-@pytest.fixture(scope="module")
-def three_cores() -> Iterator[None]:
-    """A Ray cluster: two workers, and what starts them."""
-    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-    environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.delenv("RAY_ADDRESS", raising=False)
-        ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-class Heard:
-    """Keeps how far each piece of work got."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, int] = {}
-        self._open: list[str] = []
-
-    @contextmanager
-    def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator["Heard"]:
-        self._open.append(name)
-        yield self
-        assert self._open.pop() == name
-
-    def advance_to(self, done: int, status: str = "") -> None:
-        self.last[self._open[-1]] = done
-
-
-def test_what_one_process_tells_is_told_again() -> None:
-    sent: list[tuple[Any, ...]] = []
-    teller = ProgressSender(sent.append)
-    with teller.step("outer", 10, "steps", 3) as outer:
-        outer.advance_to(4)
-        teller.notify("a line")
-        for done in range(5, 10):
-            outer.advance_to(done)
-    with teller.step("next", 2000) as following:
-        for done in range(2001):
-            following.advance_to(done)
-    assert len(sent) < 100  # not one for each step
-    heard, told = Heard(), []
-    replay_messages(sent, heard, told.append)
-    assert heard.last == {"outer": 9, "next": 2000} and told == ["a line"]
-    heard = Heard()
-    replay_messages([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
-    assert heard.last == {"one": 1}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
-def test_questions_teach_two_workers_of_ray_train(three_cores: None, small: Path, tmp_path: Path) -> None:
-    """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
-    world, retriever = tiny.write(tmp_path / "world"), apart(small, tmp_path / "retriever")
-    runs = {count: supervised(world, small, retriever, tmp_path / count) for count in ("one", "two")}
-    for recipe, one, two in zip((dpr, fine_tune), *runs.values(), strict=True):
-        once = {"rounds": 1} if recipe is dpr else {}
-        first = recipe.main(replace_settings(one, **once))
-        heard, told = Heard(), []
-        second = train_in_processes(
-            recipe.main, replace_settings(two, processes=2, **once), progress=heard, notify=told.append
-        )
-        steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
-        assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
-        assert second == two.out / "model"
-        logs = (read_rows(run.out / "round-1" if recipe is dpr else run.out) for run in (one, two))
-        losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
-        assert len(losses) == 4 and all(a == pytest.approx(b, rel=2e-2) for a, b in losses)
-        assert all(torch.allclose(a, b, atol=5e-3) for a, b in zip(weights(first), weights(second), strict=True))
-
-
-@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
-def test_two_workers_of_ray_train_do_what_one_process_does(three_cores: None, small: Path, tmp_path: Path) -> None:
-    """Of what is trained with questions, DPR: losses, evaluations that are told, the place of what comes out."""
-    world = tiny.write(tmp_path / "world")
-    one, two = (supervised(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
-    dpr.main(replace_settings(one, rounds=1))
-    heard, told = Heard(), []
-    made = train_in_processes(
-        dpr.main, replace_settings(two, processes=2, rounds=1), progress=heard, notify=told.append
-    )
-    assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
-    assert made == two.out / "model"
-    logs = (read_rows(run.out / "round-1") for run in (one, two))
-    losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
-    assert len(losses) == 4 and all(a == pytest.approx(b, rel=2e-2) for a, b in losses)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
-def test_recipes_in_two_workers_of_ray_train(three_cores: None, tmp_path: Path) -> None:
-    """Warm starts and pretraining, index and all: the losses and the weights of one process."""
-    world = closed_world.make_world(30, 5, 0)
-    folders = closed_world.write_world(world, tmp_path / "world", width=32)
-    start = closed_world.init_encoder(folders, tmp_path / "start", 0)
-    cloze = replace_settings(
-        closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1
-    )
-    alone = inverse_cloze.main(cloze)
-    settings = closed_world.realm_config(folders, start, alone, tmp_path / "one", seed=0, steps=3)
-    one = replace_settings(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", dev=None)
-    pretrain.main(one)
-    both = train_in_processes(inverse_cloze.main, replace_settings(cloze, out=tmp_path / "cloze-2", processes=2))
-    train_in_processes(pretrain.main, replace_settings(one, out=tmp_path / "two", processes=2))
-    followed = replace_settings(
-        one, out=tmp_path / "each", frozen=3
-    )  # one index, which all wait for, however slow the actor
-    pretrain.main(followed)
-    train_in_processes(pretrain.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
-    given = make_config(ReaderWarmupConfig,
-        corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
-        max_block=24, warmup=1, dropout=0.0,
-    )  # fmt: skip
-    reader_warmup.main(given)
-    train_in_processes(reader_warmup.main, replace_settings(given, out=tmp_path / "read-2", processes=2))
-    runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
-    for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
-        pairs = zip(read_rows(first), read_rows(second), strict=True)
-        losses = [(a["nll"], b["nll"]) for a, b in pairs if "nll" in a]
-        assert len(losses) == 3
-        assert all(a == pytest.approx(b, rel=1e-2) for a, b in losses)
-    towers = [DualEncoder.load(each) for each in (alone, both, one.out / "model", tmp_path / "two" / "model")]
-    readers = [
-        KnowledgeAugmentedEncoder.load(each) for each in (start, one.out / "reader", tmp_path / "two" / "reader")
-    ]
-    for before, first, second in ((towers[0], *towers[2:]), readers):
-        assert distance(first, second) < 0.25 * distance(before, first)  # 0.12: Adam steps as far for what is rounded
-    begun = DualEncoder.load(inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
-    assert distance(*towers[:2]) < 0.1 * distance(begun, towers[0])
-
-
-def distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
-    """Between the weights of two models."""
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return sum((a - b).detach().square().sum().item() for a, b in pairs) ** 0.5
-
-
-def test_a_batch_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "get_rank", lambda: 1)
     monkeypatch.setattr(parallel, "count_processes", lambda: 2)
     assert parallel.take_share([1, 2, 3, 4]) == [3, 4]

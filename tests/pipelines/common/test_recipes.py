@@ -14,11 +14,8 @@ import torch
 
 from index.embed import EmbedConfig, embed
 from index.reuse import reuse_vectors
-from pipelines.common import assemble, recipe_calibration
+from pipelines.common import assemble
 from pipelines.common.assemble import AssembleConfig
-from pipelines.common.config import FROM_RECIPE
-from pipelines.common.questions import read_answerable
-from pipelines.common.stages import fill_unset, run_stage
 from pipelines.orqa import __main__ as orqa
 from pipelines.orqa import fine_tune, inverse_cloze
 from pipelines.orqa.__main__ import OrqaConfig
@@ -27,7 +24,7 @@ from pipelines.realm import __main__ as realm
 from pipelines.realm.__main__ import RealmConfig
 from pipelines.realm.config import PRETRAIN
 from ragqa import artefacts
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.metrics import exact_match, has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -88,7 +85,7 @@ def questions(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
+def test_orqa_learns_to_retrieve_and_to_read(trained: OrqaConfig) -> None:
     rows = read_rows(trained.out / "tune")
     asked = [row for row in rows if "em" in row]
     for name, share in (("retrieval_nll", 0.85), ("span_nll", 0.5)):
@@ -99,7 +96,7 @@ def test_it_learns_to_find_and_to_read(trained: OrqaConfig) -> None:
     assert asked[-1]["em"] >= 0.25 and asked[-1]["recall@1"] >= 0.5
 
 
-def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
+def test_the_pipeline_answers_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
     """Questions that it was taught, through the command, after its directory was moved."""
     shutil.copytree(trained.out / "system", tmp_path / "moved")
     shutil.copytree(trained.out / "system" / "pipeline", tmp_path / "alone")
@@ -128,7 +125,7 @@ def test_it_answers_in_a_process_without_torch(trained: OrqaConfig, tmp_path: Pa
         Pipeline.load(tmp_path / "alone")
 
 
-def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) -> None:
+def test_the_pipeline_scores_like_the_last_evaluation(trained: OrqaConfig) -> None:
     """Of the same weights in float32; the export in 8 bits answers nearly as often."""
     tune, asked = trained.out / "tune", questions(trained.dev)  # type: ignore[arg-type]
     rows = [row for row in read_rows(tune) if "em" in row]
@@ -154,7 +151,7 @@ def test_what_an_evaluation_said_is_what_a_pipeline_does(trained: OrqaConfig) ->
         assert told[name] == pytest.approx(np.mean(held)), name
 
 
-def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: OrqaConfig, tmp_path: Path) -> None:
+def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path: Path) -> None:
     """The regression has a constant: on what it was fitted to, it expects as many right answers as there are."""
     shutil.copytree(trained.out / "system", tmp_path / "system")
     asked = questions(trained.questions) + questions(trained.dev)  # type: ignore[arg-type]
@@ -185,7 +182,7 @@ def test_confidence_is_fitted_on_questions_that_training_did_not_see(trained: Or
     assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
 
 
-def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig, tmp_path: Path) -> None:
+def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_path: Path) -> None:
     shutil.copytree(trained.out / "system", tmp_path / "system")
     few = replace_settings(
         fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"), out=tmp_path / "system"
@@ -198,23 +195,7 @@ def test_confidence_that_cannot_be_fitted_is_said_to_be_raw(trained: OrqaConfig,
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
 
 
-def test_who_was_trained_on_or_chose_the_weights_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, numbers in {"train": range(0, 5), "dev": range(3, 23)}.items():
-        rows = [{"question": f"Who is the number {n}?", "answers": [str(n)]} for n in numbers]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    dev, train = tmp_path / "dev.jsonl", tmp_path / "train.jsonl"
-    chose = {question.answers[0] for question in read_answerable(dev, 6, 1)}
-    monkeypatch.setattr(recipe_calibration, "MIN_UNSEEN", 10)
-    asked = {question.answers[0] for question in recipe_calibration.select_unseen_questions(dev, train, 6, 1)}
-    assert asked == {str(n) for n in range(5, 23)} - chose and len(chose) == 6
-    monkeypatch.setattr(recipe_calibration, "MIN_UNSEEN", 17)  # more than are left
-    assert {q.answers[0] for q in recipe_calibration.select_unseen_questions(dev, train, 6, 1)} == {
-        str(n) for n in range(5, 23)
-    }
-    assert len(recipe_calibration.select_unseen_questions(dev, None, 0, 1)) == 20
-
-
-def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:
+def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:
     before, after = trained.out / "tune" / "vectors", trained.out / "system" / "vectors"
     assert [file.read_bytes() for file in sorted(before.glob("*.npy"))] == [
         file.read_bytes() for file in sorted(after.glob("*.npy"))
@@ -228,7 +209,7 @@ def test_the_passages_were_embedded_once(trained: OrqaConfig, world: tiny.Tiny) 
     assert (trained.out / "system" / "index" / "bm25").is_dir()  # the corpus's terms go along
 
 
-def test_what_is_finished_is_not_done_again(trained: OrqaConfig, monkeypatch) -> None:
+def test_finished_stages_are_not_repeated(trained: OrqaConfig, monkeypatch) -> None:
     for module in (inverse_cloze, fine_tune, assemble):
         monkeypatch.setattr(module, "main", never)
     assert orqa.main(trained) == trained.out / "system" / "pipeline"
@@ -239,9 +220,7 @@ def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> N
         orqa.main(replace_settings(trained, tune=replace_settings(trained.tune, lr=1.0)))
 
 
-def test_vectors_are_carried_only_for_the_tower_that_made_them(
-    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
-) -> None:
+def test_vectors_are_reused_only_with_their_tower(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
     made = trained.out / "tune" / "vectors"
     other = DualEncoder.load(trained.out / "tune" / "model")
     with torch.no_grad():
@@ -258,9 +237,7 @@ def test_vectors_are_carried_only_for_the_tower_that_made_them(
     assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in made.iterdir()}
 
 
-def test_an_index_does_not_name_an_encoder_that_made_other_vectors(
-    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path
-) -> None:
+def test_an_index_refuses_the_encoder_of_other_vectors(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
     from index.build import BuildConfig, build
 
     config = BuildConfig(
@@ -292,7 +269,7 @@ def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
     )
 
 
-def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
+def test_each_stage_of_realm_begins_from_the_result_of_the_one_before(
     world: tiny.Tiny, small: Path, tmp_path: Path, monkeypatch
 ) -> None:
     config = tiny_realm(world, small, tmp_path)
@@ -328,12 +305,12 @@ def test_each_stage_of_realm_begins_from_what_the_one_before_it_left(
 
 
 @pytest.mark.slow
-def test_realm_goes_all_the_way(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_realm_makes_a_pipeline_that_answers(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     answer = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path))).ask("w60 w61 w100")
     assert answer.text is not None and len(answer.sources) >= 1
 
 
-def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_orqa_checks_its_inputs_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     config = recipe(world, small, tmp_path / "run")
     with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
         orqa.main(replace_settings(config, dev=tmp_path / "none.jsonl"))
@@ -342,9 +319,7 @@ def test_a_recipe_sees_before_it_begins_what_would_stop_it(world: tiny.Tiny, sma
     assert not config.out.exists()
 
 
-def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
-    world: tiny.Tiny, small: Path, tmp_path: Path
-) -> None:
+def test_realm_checks_the_inputs_of_later_stages_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     config = tiny_realm(world, small, tmp_path)
     salient = replace_settings(config.pretrain, masking="salient", tagger="spacy:none_at_all")
     maskless = tmp_path / "maskless"
@@ -362,7 +337,7 @@ def test_realm_sees_before_its_warm_start_what_would_stop_it_after(
         assert not config.out.exists()
 
 
-def test_a_setting_given_for_a_stage_wins_over_the_recipes(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     """Also where it equals the default of the stage."""
     options = ["--corpus", "c", "--encoder", "e", "--questions", "q", "--out", "o", "--kind", "sq8", "--seed", "3"]
     config = parse_config(RealmConfig, None, [*options, "--tune.kind", "flat", "--tune.seed", "0"])
@@ -371,7 +346,7 @@ def test_a_setting_given_for_a_stage_wins_over_the_recipes(world: tiny.Tiny, sma
     assert (pretraining.index.kind, tune.index.kind) == ("sq8", "flat")
 
 
-def test_finished_work_stays_with_other_held_out_questions(
+def test_other_held_out_questions_only_repeat_the_calibration(
     trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path, monkeypatch
 ) -> None:
     """Only confidence is fitted on them anew."""
@@ -393,9 +368,7 @@ def test_finished_work_stays_with_other_held_out_questions(
     mark.write_text(before)
 
 
-def test_questions_that_are_all_held_out_are_found_before_any_stage(
-    world: tiny.Tiny, small: Path, tmp_path: Path
-) -> None:
+def test_questions_that_are_all_held_out_are_refused_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     config = replace_settings(recipe(world, small, tmp_path / "run"), dev=world.train)
     with pytest.raises(BadInput, match="hold others out"):
         orqa.main(config)
@@ -404,58 +377,6 @@ def test_questions_that_are_all_held_out_are_found_before_any_stage(
     assert not config.out.exists()
 
 
-def test_a_stage_may_say_what_the_recipe_says_otherwise() -> None:
-    stage = replace_settings(TUNE, device="cuda", encoder=Path("own"))
-    whole = fill_unset(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
-    assert (whole.corpus, whole.encoder, whole.device, whole.seed) == (Path("c"), Path("own"), "cuda", 7)
-    assert whole.retriever == FROM_RECIPE
-
-
-def test_patterns_are_patterns_in_every_stage(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_every_stage_gets_the_regex_setting(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     _, pretraining, tune = realm.plan_stages(replace_settings(tiny_realm(world, small, tmp_path), regex=True))
     assert pretraining.held_out.regex and tune.held_out.regex
-
-
-def test_a_stage_is_done_once(tmp_path: Path) -> None:
-    done: list[int | None] = []
-    config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")
-
-    def work(config: AssembleConfig) -> Path:
-        (config.out / "made").mkdir(parents=True, exist_ok=True)
-        done.append(config.read)
-        if len(done) == 1:
-            raise KeyboardInterrupt
-        return config.out / "made"
-
-    with pytest.raises(KeyboardInterrupt):
-        run_stage(config, work)
-    assert run_stage(config, work) == run_stage(config, work) == tmp_path / "stage" / "made"
-    assert done == [None, None]
-    run_stage(replace_settings(config, workers=2), work)  # changes nothing of what is made
-    run_stage(replace_settings(config, read=5), work)
-    assert done == [None, None, 5]
-
-
-def test_a_stage_is_done_again_when_what_it_was_made_from_has_changed(tmp_path: Path) -> None:
-    done: list[str] = []
-    weights = tmp_path / "weights"
-    config = AssembleConfig(corpus=Path("c"), retriever=weights, out=tmp_path / "stage")
-
-    def work(config: AssembleConfig) -> Path:
-        done.append((weights / "model").read_text())
-        config.out.mkdir(exist_ok=True)
-        return config.out
-
-    weights.mkdir()
-    for text in ("one", "one", "two"):
-        (weights / "model").write_text(text)
-        run_stage(config, work)
-    assert done == ["one", "two"]
-    run_stage(replace_settings(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
-    assert done == ["one", "two"]  # however it is spelled
-    shutil.rmtree(weights)
-    run_stage(config, work)  # nor is it done again for what is not there any more
-    assert done == ["one", "two"]
-    (config.out / "finished.json").write_text("")
-    with pytest.raises(DamagedArtefact, match="is damaged"):
-        run_stage(config, work)

@@ -1,6 +1,7 @@
 """A training run resumes after a kill, keeps its settings and its directory."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, Traini
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import has_checkpoint
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.progress import Bars
 from ragqa.settings.groups import FLAT
 from ragqa.training.log import read_rows
 from tests.helpers.errors import assert_one_line
@@ -62,7 +64,7 @@ def recipe(config: CountingConfig, notify: Callable[[str], None] = lambda line: 
     return [row["loss"] for row in read_rows(config.out) if "loss" in row]
 
 
-def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
+def test_the_time_of_a_step_leaves_out_evaluations_and_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 7 s a step and 100 s of evaluations, indexes and checkpoints before each."""
@@ -81,6 +83,19 @@ def test_a_step_takes_what_it_takes_and_not_what_is_between_two(
     assert [(row["seconds"], row["tokens/s"], row["utilisation"]) for row in steps] == [(7.0, 20, 0.5)] * 3
 
 
+def test_a_run_shows_its_rate_and_the_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ragqa.progress.PLAIN_EVERY", 0.0)  # a line for each step
+    with open_run(CountingConfig(out=tmp_path, steps=3), TiedLinear(), name="toy", progress=Bars()) as run:
+        for step in run.remaining_steps(100):
+            run.finish_step(nll=0.5 + step)
+    *steps, total = capsys.readouterr().err.splitlines()
+    for number, line in enumerate(steps):
+        assert re.fullmatch(rf"toy: {number + 1}/3 steps, [\d,.]+ steps/s, 0:00:00 left, nll {number}\.500", line)
+    assert len(steps) == 3 and re.fullmatch(r"toy: 3 steps in \d\.\d s", total)
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
@@ -97,7 +112,7 @@ own.recipe(own.CountingConfig(out=Path(sys.argv[1])))
 """
 
 
-def test_a_run_that_was_killed_takes_the_steps_of_one_that_was_not(tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_the_same_steps(tmp_path: Path) -> None:
     told: list[str] = []
     with one_thread() as environment:
         whole = recipe(CountingConfig(out=tmp_path / "whole"), told.append)
@@ -156,7 +171,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.thorough
-def test_two_processes_go_on_with_the_dropout_of_each(tmp_path: Path) -> None:
+def test_each_process_continues_with_its_own_dropout(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     with one_thread() as environment:
@@ -167,7 +182,7 @@ def test_two_processes_go_on_with_the_dropout_of_each(tmp_path: Path) -> None:
     assert len(json.loads(first)) == 6 and first != second
 
 
-def test_a_run_keeps_its_settings(tmp_path: Path) -> None:
+def test_a_run_refuses_other_settings(tmp_path: Path) -> None:
     config = CountingConfig(out=tmp_path / "run")
     recipe(config)
     assert json.loads((config.out / "config.json").read_text())["lr"] == 0.1
@@ -196,7 +211,7 @@ def test_a_run_without_a_checkpoint_may_begin_with_other_settings(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "config.json", "notes.md", "model/thesis.txt"])
-def test_a_run_does_not_begin_in_something_else(tmp_path: Path, name: str) -> None:
+def test_a_run_refuses_a_directory_of_something_else(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"model_type": "bart"}')
     first = Path(name).parts[0]
@@ -207,7 +222,7 @@ def test_a_run_does_not_begin_in_something_else(tmp_path: Path, name: str) -> No
     assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [first]
 
 
-def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
+def test_a_run_refuses_other_inputs(tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     (weights / "tower").mkdir(parents=True)
     (weights / "tower" / "model.safetensors").write_bytes(b"one")
@@ -226,7 +241,7 @@ def test_a_run_keeps_to_what_it_began_from(tmp_path: Path) -> None:
     assert_one_line(lambda: recipe(config), DamagedArtefact, f"{settings} is damaged", "another directory")
 
 
-def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
+def test_a_run_is_locked(tmp_path: Path) -> None:
     model = nn.Linear(1, 1)
     config = CountingConfig(out=tmp_path)
     with open_run(config, model, name="one"):
