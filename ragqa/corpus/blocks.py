@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""Function of a text and the first character to split; yields sorted, disjoint spans without white space around."""
+"""Function (text, first character) -> sorted spans of the blocks."""
 
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Default size of a block, in words or wordpieces, for each kind of splitter."""
@@ -67,15 +67,15 @@ def make_sentence_splitter(size: int = 100) -> Splitter:
 
 
 def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> Splitter:
-    """Return a splitter into blocks of as many words as fit into ``size`` wordpieces; a longer word is cut.
+    """Return a splitter into blocks of as many words as fit into ``size`` wordpieces.
 
-    Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
+    A longer word is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
     """
     return lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size)
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Join units, given by start, end and length, to blocks that are as long as possible, up to ``size``."""
+    """Join units, given by start, end and length, to blocks of a total length up to ``size``."""
     start, end, count = -1, -1, 0
     for left, right, length in units:
         if start >= 0 and count + length > size:
@@ -95,7 +95,7 @@ def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) 
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence, cut where it is longer than ``size``."""
+    """Yield start, end and number of words of each sentence; cut those longer than ``size``."""
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):
@@ -103,7 +103,7 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of wordpieces of each word, cut where it is longer than ``size``."""
+    """Yield start, end and number of wordpieces of each word; cut those longer than ``size``."""
     for left, right in _match_words(_WORDS_PER_CALL, text, first):
         offsets = tokenizer.tokenize(text[left:right]).offsets
         piece = 0

@@ -7,7 +7,7 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """Set of 16-byte digests that takes 24 to 48 bytes for each; a ``set`` of ``bytes`` takes more than 100.
+    """Set of 16-byte digests that takes 24 to 48 bytes for each; ``set[bytes]`` over 100.
 
     Hash table with open addressing and linear probing: two numbers per slot, the first zero where the slot is free.
     """
@@ -54,6 +54,6 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers, the first of them never zero, which marks a free slot."""
+    """Return a digest as two numbers, the first never zero, the mark of a free slot."""
     first, second = unpack("<QQ", digest)
     return first | 1, second

@@ -38,7 +38,7 @@ class _DatasetName:
 
 
 def is_hub_name(path: str | Path) -> bool:
-    """Return whether a path is a name on the hub."""
+    """Tell whether a path is a name on the hub."""
     return str(path).startswith(_PREFIX)
 
 

@@ -23,7 +23,7 @@ _VISIBLE = re.compile(r"\S")
 
 
 def count_input_bytes(paths: Sequence[Path]) -> int:
-    """Return the size in bytes of all files that ``read_documents`` looks at; data sets of the hub count 0.
+    """Return the size in bytes of the files to read; data sets of the hub count 0.
 
     Raises:
         BadInput: a path does not exist.
@@ -92,7 +92,7 @@ def _iter_unique(
 
 
 def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of each file in turn; count its bytes, and report a file that cannot be read."""
+    """Yield the documents of each file; count its bytes, and report a file that cannot be read."""
 
     def reject(path: str | Path, error: Exception) -> None:
         problems.reject(_as_text(path), f"cannot be read: {describe_error(error)}")
@@ -135,7 +135,7 @@ def to_document_id(name: str) -> str:
 
 
 def _compute_digests(document: Document) -> tuple[bytes, bytes]:
-    """Return digests (16 bytes) of title and text, and of path and id: ids of different files may be the same."""
+    """Return 16-byte digests of title and text, and of path and id."""
     text = blake2b(f"{len(document.title)} {document.title}".encode(), digest_size=16, person=b"text")
     text.update(document.text.encode())
     path_and_id = f"{document.path}\0{document.id}".encode()

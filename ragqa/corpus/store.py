@@ -1,4 +1,4 @@
-"""Passages on disk in memory-mapped Arrow files: millions of them open in milliseconds and take no memory."""
+"""Passages on disk: millions of them open in milliseconds from memory-mapped Arrow files."""
 
 import hashlib
 from bisect import bisect_right
@@ -36,15 +36,22 @@ DELETED = "deleted.npy"
 _BATCH = 1000
 """Rows of a batch."""
 _BATCH_CHARACTERS = 32 << 20
-"""Characters after which a batch is written early: Arrow limits the strings of a batch to 2 GiB."""
+"""Characters after which a batch is written early: Arrow limits its strings to 2 GiB."""
 _CACHED_BATCHES = 256
 
 
 class PassageWriter:
-    """Writer of the files ``folder/00000.arrow`` and so on, each written under a temporary name first.
+    """Writer of passages into ``folder/00000.arrow`` and so on; a context manager.
 
-    Use it as a context manager; on an exception it drops the file being written. Unless ``first_file``, the number of
-    the first file, is given, the folder must hold no passages yet; otherwise ArtefactError is raised.
+    Each file is written under a temporary name first; on an exception the file being written is dropped.
+
+    Args:
+        folder: where to write; it is created.
+        rows_per_file: passages of a file.
+        first_file: number of the first file; by default 0, and the folder must hold no passages.
+
+    Raises:
+        ArtefactError: the folder holds passages, and ``first_file`` is not given.
     """
 
     def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
@@ -114,7 +121,7 @@ class PassageWriter:
 
 
 class PassageStore:
-    """Passages written by a PassageWriter, by row; a passage is read from disk when it is needed.
+    """Passages by row, as a PassageWriter wrote them; each is read from disk when it is needed.
 
     Rows that an update deleted keep their place, so that no other row changes its number.
     """
@@ -154,7 +161,7 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows of the passages with the given ranks, 0 … live_count - 1, among those not deleted."""
+        """Return the rows of the given ranks, 0 … live_count - 1, among the passages not deleted."""
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
 
@@ -164,7 +171,7 @@ class PassageStore:
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows of the passages of ``documents``, given by their ids, without deleted rows."""
+        """Return the sorted rows of all passages, not deleted, of the documents with these ids."""
         import pyarrow.compute as pc  # loading it takes as long as answering a question
 
         names = pa.array(sorted(documents), pa.string())
@@ -182,11 +189,11 @@ class PassageStore:
         return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Return the passages of ``rows``, in the same order; raise IndexError if there is no such row."""
+        """Return the passages of ``rows``, in the same order; raise IndexError for other rows."""
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """Yield the passages from row ``first`` that are not deleted, in batches of 1 to ``size`` passages."""
+        """Yield the passages, not deleted, from row ``first`` in batches of 1 to ``size``."""
         columns = self._open_unmapped()
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)), columns)
@@ -207,7 +214,7 @@ class PassageStore:
         return digest.hexdigest()
 
     def read_rows(self, first: int, last: int) -> list[Passage]:
-        """Return the passages of rows ``first`` to ``last`` (exclusive), including the deleted ones."""
+        """Return the passages of rows ``first`` to ``last`` (exclusive), also the deleted ones."""
         return self._slice(first, last, self._open_unmapped())
 
     def _slice(self, start: int, end: int, columns: Callable[[int, int], list[pa.Array]]) -> list[Passage]:
@@ -221,7 +228,8 @@ class PassageStore:
         return passages
 
     def _open_unmapped(self) -> Callable[[int, int], list[pa.Array]]:
-        """Return a reader of columns for scans, without mapping: mapped pages count as memory of the process."""
+        """Return a reader of columns for scans."""
+        # Not mapped: mapped pages count as memory of the process.
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
         return lru_cache(1)(lambda file, batch: _read_columns(self._files[file].path, reader(file), batch))
 

@@ -15,7 +15,7 @@ _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """Yield files in the order of ``paths``; in each folder its files first, then its folders, sorted by name.
+    """Yield files in the order of ``paths``; of a folder first files, then folders, sorted.
 
     Hidden files and folders, and directories that ragqa wrote, are left out, unless ``paths`` names them. Links to
     folders are not followed. Of a data set that ``datasets`` saved only the data files are yielded. A name of the hub
@@ -36,7 +36,8 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
 
 
 def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """Yield the files of a folder; of a saved data set only those it lists, since ``map`` caches others there."""
+    """Yield the files of a folder; of a saved data set only those that it lists."""
+    # The method ``map`` of a data set caches further files there.
     if _SPLITS_FILE in files:
         files.remove(_SPLITS_FILE)
     try:

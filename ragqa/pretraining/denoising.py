@@ -17,13 +17,13 @@ Spans = list[tuple[int, int]]
 """First token, and the one after the last, of sorted spans that do not overlap."""
 
 RATE, MEAN = 0.15, 3.0
-"""T5: share of dropped tokens, mean span length in tokens (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
+"""T5: share of dropped tokens, mean length of a span (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
 BART_RATE, BART_MEAN = 0.3, 3.0
-"""BART: share of masked tokens, mean span length in tokens (Lewis et al. 2020, 5.1 and 2.2)."""
+"""BART: share of masked tokens, mean length of a span (Lewis et al. 2020, 5.1 and 2.2)."""
 
 
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
-    """Draw T5's random spans, all choices with the same numbers of spans and tokens equally likely.
+    """Draw T5's spans; all choices of the right numbers of spans and tokens are equally likely.
 
     Like ``random_spans_noise_mask`` of the released code: kept and dropped stretches alternate and are never empty,
     so that a text begins with a kept token and ends with a dropped one. A text of one token stays whole.
@@ -91,7 +91,7 @@ def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_
 
 
 def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
-    """Return the input of BART's text infilling: a mask in place of each span, even an empty one."""
+    """Return the input of BART's text infilling: a mask for each span, even an empty one."""
     return _replace_spans(ids, spans, [mask] * len(spans))
 
 

@@ -1,11 +1,11 @@
-"""Inverse cloze task: a sentence as question for its passage (ORQA, Lee et al. 2019, section 5)."""
+"""Inverse cloze task: a sentence asks for its passage (ORQA, Lee et al. 2019, section 5)."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 KEEP_RATE = 0.1
-"""Share of sentences left in their passage, so that the model also learns from shared words."""
+"""Share of sentences left in their passage: the model should also learn from shared words."""
 
 
 def make_inverse_cloze_pair(

@@ -19,7 +19,7 @@ Positions = npt.NDArray[np.int64]
 RATE = 0.15
 """Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
 LONGEST_SPAN, STOP_RATE = 10, 0.2
-"""Longest span in words, and the chance to end it after each (SpanBERT, Joshi et al. 2020, 3.1)."""
+"""Longest span in words, chance to end it after each (SpanBERT, Joshi et al. 2020, 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
@@ -156,11 +156,11 @@ def corrupt_wordpieces(
 
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return first and last (exclusive) wordpiece of each word; one of no word counts as a word."""
+    """Return first and last (exclusive) wordpiece of each word; each None counts as a word."""
     starts = [n for n in range(len(words)) if not n or words[n] is None or words[n] != words[n - 1]]
     return list(pairwise([*starts, len(words)])) if starts else []
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces in a share ``rate`` of ``length``, at least one if possible."""
+    """Return how many wordpieces a share ``rate`` of ``length`` is, if possible at least 1."""
     return min(length, max(1, round(rate * length)))

@@ -1,4 +1,4 @@
-"""Salient spans: names, dates and numbers, which a model hardly guesses without its retriever.
+"""Salient spans: names, dates and numbers, for which a model needs its retriever.
 
 Source: REALM (Guu et al. 2020), section 3.4, which finds names by a tagger trained on CoNLL-2003 and dates by regular
 expression; numbers are our addition. ``RuleTagger`` needs nothing but the text, ``SpacyTagger`` a spaCy model.

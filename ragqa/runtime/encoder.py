@@ -137,7 +137,7 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory of an encoder's ``tokenizer.json``, downloaded if ``name`` is a hub name."""
+    """Return the directory of an encoder's ``tokenizer.json``; download it for a hub name."""
     path = Path(find_towers(str(get_encoder_path(name)))[0])
     return path if path.is_dir() else _download(name)
 

@@ -75,7 +75,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export to add files to; it replaces the export unless the block raises.
+    """Yield a copy of an export to add files to; without an error it replaces the export.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.
@@ -211,7 +211,7 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings into a file, or refer to the shared one; return their description."""
+    """Move the word embeddings into a file, or refer to the shared one; describe them."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))

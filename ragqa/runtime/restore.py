@@ -1,4 +1,4 @@
-"""Restore torch weights from an exported reader, to continue training if only the 8-bit model is at hand.
+"""Torch weights of an exported reader, to train it if only the 8-bit model is at hand.
 
 The weights are those that the CPU uses, rounded to 8 bits; nothing more is lost.
 """

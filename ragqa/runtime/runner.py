@@ -22,7 +22,7 @@ _BATCH_TOKENS = 16_384
 
 
 class OnnxRunner:
-    """Runner of an exported model with one text and one thread per call, and calls on all cores.
+    """Runner of an export with one text and one thread per call, and calls on all cores.
 
     Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
     other texts. On a CPU single texts are also faster.

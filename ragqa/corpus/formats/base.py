@@ -165,7 +165,7 @@ class InputFile:
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text from its first bytes, and the length of its byte order mark."""
+    """Return a text's encoding by its first bytes, and the length of its byte order mark."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)

@@ -93,7 +93,7 @@ def find_dates(text: str) -> Iterator[Range]:
 
 
 def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
-    """Yield the spans in order of their start, without those that overlap an earlier or longer one."""
+    """Yield the spans in order of their start, without those that overlap an earlier one."""
     end = 0
     for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:

@@ -68,7 +68,7 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield the forms of each title to look up, and count the case of its words after the first."""
+    """Yield the forms of each title to look up; count the case of its words after the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

@@ -106,7 +106,7 @@ def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
 
 
 def _opens_sentence(text: str, start: int) -> bool:
-    """Tell whether a sentence or quotation begins at ``start``: the capital there tells nothing."""
+    """Tell whether a sentence or quotation begins at ``start``, whose capital tells nothing."""
     before = text[max(0, start - _CONTEXT) : start]
     bare = before.rstrip(" \xa0\t\"'“‘«([*•–-")
     if not bare or bare[-1] == "\n":
@@ -202,7 +202,7 @@ def _continues_without_link(last: _Token, token: _Token, after: _Tokens, only_of
 
 
 def _continues_after_of(segment: _Tokens, lexicon: Lexicon) -> bool:
-    """Tell whether ``of`` continues a name: Royal Society of London, but not Jane Doe of Harvard."""
+    """Tell whether ``of`` continues a name: Royal Society of London, not Jane Doe of Harvard."""
     last = segment[-1]
     if len(segment) == 1:
         return not last.text.isupper()
