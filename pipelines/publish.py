@@ -116,19 +116,18 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
     """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
     from pipelines.common import generation
-    from ragqa.models.dpr import load_dpr
+    from ragqa.models.dpr import load_dpr_tower
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_rag, read_model_type
     from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
-    from ragqa.models.tower import Tower
 
     for source, wanted in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
         if source and (found := read_model_type(source)) != wanted:
             raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {wanted}")
     rag, source = load_rag(config.rag) if config.rag else None, config.rag or str(config.questions)
-    questions = rag.questions if rag else Tower.from_dpr(*load_dpr(source, "DPRQuestionEncoder"))
+    questions = rag.questions if rag else load_dpr_tower(source, "DPRQuestionEncoder")
     tokenizer = (rag.question_tokens if rag else Seq2SeqTokenizer.load(source)).tokenizer
-    passage_tower = Tower.from_dpr(*load_dpr(passages, "DPRContextEncoder"))
+    passage_tower = load_dpr_tower(passages, "DPRContextEncoder")
     if questions.width != passage_tower.width:
         widths = f"{questions.width} and {passage_tower.width}"
         raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they must be alike")

@@ -44,7 +44,7 @@ from pipelines.common.run import BatchLoss, Run, open_run
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.errors import BadInput
 from ragqa.metrics import has_answer
-from ragqa.models.generation import attention
+from ragqa.models import attention
 from ragqa.models.generation.copying import Example, initialise_answering
 from ragqa.models.generation.encoder_decoder import make_from_reader
 from ragqa.models.generation.rag import RagGenerator

@@ -24,7 +24,7 @@ from pipelines.span_reader.loss import compute_losses, is_hard_step
 from pipelines.span_reader.mining import mine_passages, select_trainable
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.models.encoder_attention import BFLOAT16, choose_attention
+from ragqa.models.attention import BFLOAT16, choose_attention
 from ragqa.models.pretrained import get_max_sequence, set_dropout
 from ragqa.models.span_readers import SpanReader, load_reader, read_reader_kind
 from ragqa.progress import SILENT, Notify, Progress, ignore_line

@@ -1,4 +1,4 @@
-"""Dual encoder, whose relevance f(x, z) is the inner product of a question vector and a passage vector."""
+"""Dual encoder: relevance f(x, z) is the inner product of question and passage vectors."""
 
 from pathlib import Path
 from typing import cast
@@ -13,7 +13,7 @@ QUESTIONS, PASSAGES = "questions", "passages"
 
 
 class DualEncoder(nn.Module):
-    """Two towers, or one for both sides (ORQA, REALM and DPR have two, most sentence encoders one).
+    """Two towers (ORQA, REALM, DPR), or one for both sides (most sentence encoders).
 
     On disk two towers are two directories in sentence-transformers' format; one tower is the directory itself.
     ``ragqa.runtime.encoder.load_encoder`` reads both forms, tokenizer included.
@@ -51,7 +51,7 @@ class DualEncoder(nn.Module):
         return len(self.towers) == 1
 
     def limit_tokens(self, questions: int, passages: int) -> None:
-        """Limit inputs of the towers to the tokens they were trained on; a shared tower takes the limit of passages."""
+        """Limit the towers' inputs to these tokens; a shared tower takes the limit of passages."""
         self.questions.config.tower_tokens = questions
         self.passages.config.tower_tokens = passages
 

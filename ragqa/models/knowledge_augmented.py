@@ -1,4 +1,4 @@
-"""REALM's knowledge-augmented encoder: a masked language model that reads a text and a passage (section 3.2).
+"""Knowledge-augmented encoder: a masked language model over text and passage (REALM, 3.2).
 
 Legend: N pairs of text and passage, L tokens, M masked positions, V vocabulary.
 """
@@ -20,7 +20,7 @@ from ragqa.models.pretrained import (
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Masked language model of transformers that predicts the masked tokens of x in [CLS] x [SEP] z [SEP]."""
+    """Masked language model that predicts the masked tokens of x in [CLS] x [SEP] z [SEP]."""
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
         """Wrap ``model``; ``tokenizer`` is the file that ``save`` copies next to the weights.
@@ -65,12 +65,12 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Load the masked language model in the directory ``path``; raises ArtefactError if there is none."""
+        """Load the directory ``path``; raises ArtefactError without a masked language model."""
         return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Make random weights for ``config.json`` in the directory ``path``; raises ArtefactError if there is none."""
+        """Make random weights for ``config.json`` in ``path``; raises ArtefactError without one."""
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:

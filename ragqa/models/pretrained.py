@@ -30,7 +30,7 @@ from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_err
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
 """Families that are tested to generate what transformers generates; ByT5 is a t5. UMT5 and LongT5 divide the keys of a
-text by the rows of the decoder, so rows cannot share a text as in ``generation.attention``. LED and ProphetNet have
+text by the rows of the decoder, so rows cannot share a text as in ``ragqa.models.attention``. LED and ProphetNet have
 attention functions of their own."""
 DTYPE = torch.float32
 """Type of all loaded weights. transformers would keep the stored type, and half precision cannot be trained (AdamW's
@@ -65,14 +65,14 @@ def load_encoder_module(source: str | Path) -> nn.Module:
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
-    """Load the masked language model in a directory or on the hub; raises as ``load_encoder_module``."""
+    """Load a masked language model; arguments and errors are those of ``load_encoder_module``."""
     options, what = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
     _load_encoder_config(source, what)
     return load_weights(AutoModelForMaskedLM, source, options, what)
 
 
 def make_masked_lm(path: Path) -> nn.Module:
-    """Make a masked language model with random weights from ``config.json`` in the directory ``path``.
+    """Make a masked language model with random weights from ``config.json`` in ``path``.
 
     Raises:
         ArtefactError: there is no such file, or its architecture has no masked language model.
@@ -109,7 +109,7 @@ def copy_tokenizer(tokenizer: Path | None, folder: Path) -> None:
 
 
 def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
-    """Load the seq2seq in a directory or on the hub, or make ``fresh`` random weights in its shape.
+    """Load a seq2seq from a directory or the hub, or make ``fresh`` weights in its shape.
 
     Raises:
         ArtefactError: there is no seq2seq, or some of its weights are missing.
@@ -141,7 +141,7 @@ def _load_encoder_config(source: str | Path, what: str) -> PretrainedConfig:
 
 
 def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
-    """Load the configuration of ``what`` in a directory or on the hub; raises ArtefactError if there is none."""
+    """Load a configuration from a directory or the hub; raises ArtefactError without one."""
     check_model(source)
     try:
         with silence_transformers():
@@ -187,7 +187,7 @@ def _make_load_error(source: str | Path, what: str, error: Exception) -> Artefac
 
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Suppress the reports of transformers on unused weights, loading progress and retries of the hub."""
+    """Suppress transformers' reports of unused weights, loading progress and retries."""
     levels = [(module, module.get_verbosity()) for module in (logging, hub_logging)]
     has_bar = logging.is_progress_bar_enabled()
     for module, _ in levels:
@@ -203,7 +203,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the argument that separates question and passage, if the model has two segment types.
+    """Return the argument that separates question and passage, if a model has one.
 
     RoBERTa has only one type, DistilBERT and ModernBERT have none; they rely on [SEP].
     """
@@ -211,7 +211,7 @@ def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Set the rate of every dropout of a model; with 0 a training step on a CPU takes less than half as long."""
+    """Set the rate of every dropout; with 0 a step on a CPU takes less than half as long."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
@@ -230,7 +230,7 @@ def fuse_attention(model: nn.Module) -> None:
 
 
 def compile_encoders(model: nn.Module) -> None:
-    """Compile every transformers encoder of ``model`` with ``torch.compile``, for texts of any length.
+    """Compile every transformers encoder of ``model`` for texts of any length.
 
     Decoders and seq2seqs are left alone. Only ``forward`` is compiled, so that hooks are still called and weights keep
     their names.
@@ -248,7 +248,7 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the longest sequence that an encoder's positions allow, up to the usual 512 of pretraining."""
+    """Return the longest sequence in tokens that an encoder's positions allow, at most 512."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -256,7 +256,7 @@ def get_max_sequence(config: Any) -> int:
 
 
 def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
-    """Return the longest input of a reader or tower: its configured limit, as far as positions allow."""
+    """Return the longest input in tokens: the configured limit, as far as positions allow."""
     longest = get_max_sequence(config)
     value = getattr(config, name, longest)
     if not isinstance(value, int) or value < 1:
@@ -273,7 +273,7 @@ def save_module(module: Any, path: Path) -> None:
 
 
 def load_module_weights(module: nn.Module, path: Path) -> None:
-    """Load the weights that ``save_module`` wrote; raises DamagedArtefact if they do not fit the module."""
+    """Load the weights that ``save_module`` wrote; raises DamagedArtefact if they do not fit."""
     try:
         module.load_state_dict(load_file(path / "model.safetensors"))
     except (OSError, RuntimeError, SafetensorError) as error:

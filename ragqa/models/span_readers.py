@@ -75,7 +75,7 @@ class EncoderReader(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
-        """Put a new head on the encoder at ``path`` (directory or hub name); ``sizes`` go to the constructor."""
+        """Put a new head of these sizes on the encoder at ``path`` (directory or hub name)."""
         return cls(load_encoder_module(path), **sizes)
 
     def save(self, path: Path) -> None:
@@ -100,7 +100,7 @@ class EncoderReader(nn.Module):
 
 
 class SpanReader(EncoderReader):
-    """Reader that scores the start and the end of an answer at every token, and the passage as a whole.
+    """Reader that scores every token as start and as end, and the passage as a whole.
 
     Start and end are scored as in BERT (Devlin et al. 2019, section 4.2), and the passage's relevance from its first
     token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
@@ -119,7 +119,7 @@ class SpanReader(EncoderReader):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Score three ``[N, L]`` integer tensors; return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``."""
+        """Return scores of start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``."""
         hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
@@ -192,7 +192,7 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
 
 
 def read_reader_kind(path: Path) -> str | None:
-    """Return the kind of the reader in the directory ``path``, a key of ``SPAN_READERS``; None if there is no reader.
+    """Return the kind of the reader at ``path`` (key of ``SPAN_READERS``), or None without one.
 
     Raises:
         ArtefactError: the kind is unknown, or ``config.json`` is damaged.

@@ -12,8 +12,7 @@ from typing import Any, Literal, cast
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ragqa.errors import ArtefactError
-from ragqa.models.dpr import check_not_dpr
+from ragqa.errors import ArtefactError, Mismatch
 from ragqa.models.pretrained import get_max_input, load_encoder_module
 
 Pooling = Literal["cls", "mean"]
@@ -22,7 +21,7 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Tower(nn.Module):
-    """Encoder whose vector is the first token's hidden state or the mean of all, projected and normalised if asked.
+    """Encoder with pooling, and with projection and normalisation where configured.
 
     ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code), DPR takes
     [CLS] as it is, and most sentence encoders take the mean and scale it to length 1.
@@ -37,7 +36,7 @@ class Tower(nn.Module):
         layer_norm: bool = True,
         unit_length: bool = False,
     ) -> None:
-        """Pool ``encoder`` and project to ``width``, with ``layer_norm`` or without; None leaves out the projection."""
+        """Pool an encoder and project to ``width`` values; None leaves out the projection."""
         super().__init__()
         self.encoder = encoder
         self.config = cast(Any, encoder.config)
@@ -83,14 +82,6 @@ class Tower(nn.Module):
         """Put a new projection on the encoder at ``path``, a directory or a hub name."""
         return cls(load_encoder_module(path), pooling=pooling, width=width, unit_length=unit_length)
 
-    @classmethod
-    def from_dpr(cls, encoder: nn.Module, projection: nn.Linear | None) -> "Tower":
-        """Make a tower from the parts of a DPR encoder, see ``ragqa.models.dpr``."""
-        tower = cls(encoder, width=projection.out_features if projection else None, layer_norm=False)
-        if tower.project is not None and projection is not None:
-            tower.project.load_state_dict(projection.state_dict())
-        return tower
-
     def save(self, path: Path) -> None:
         """Write the directory ``path`` without a tokenizer."""
         folders = {"Transformer": "", "Pooling": "1_Pooling"}
@@ -133,7 +124,7 @@ class Tower(nn.Module):
         """
         modules = _find_modules(path)
         if not (path / "modules.json").is_file():
-            check_not_dpr(name or path, path / "config.json")
+            _check_not_dpr(name or path, path / "config.json")
         dense, norm = modules.get("Dense"), modules.get("LayerNorm")
         tower = cls(
             load_encoder_module(name or path),
@@ -159,6 +150,25 @@ def _find_modules(path: Path) -> dict[str, Path]:
     if unknown := modules.keys() - {"Transformer", "Pooling", "Dense", "LayerNorm", "Normalize"}:
         raise ArtefactError(f"{path} has the unknown module {', '.join(sorted(unknown))}")
     return modules
+
+
+def _check_not_dpr(source: str | Path, file: Path) -> None:
+    """Raise Mismatch if a ``config.json`` is that of one of DPR's two encoders."""
+    try:
+        config = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError):
+        return  # loading the encoder reports what is wrong
+    if config.get("model_type") != "dpr":
+        return
+    kind = next(iter(config.get("architectures") or ["a model without a named architecture"]))
+    encoded = {"DPRQuestionEncoder": ("questions", "passages"), "DPRContextEncoder": ("passages", "questions")}
+    if kind not in encoded:
+        raise ArtefactError(f"{source} holds {kind}, not an encoder of DPR")
+    side, other = encoded[kind]
+    raise Mismatch(
+        f"{source} encodes only DPR's {side}, and {other} need another encoder: combine the two with "
+        "python -m pipelines.publish --questions … --passages … --out DIR, and give DIR/model"
+    )
 
 
 def _read_pooling(folder: Path | None) -> Pooling:

@@ -63,7 +63,7 @@ class Reader(Protocol):
         ...
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return one answer for each question; without hits a question is declined, except by a closed book."""
+        """Return an answer for each question; only a closed book answers without hits."""
         ...
 
 

@@ -91,7 +91,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the regression, with the threshold and prior chosen on the same questions."""
+    """Coefficients of the regression, and threshold and prior from the same questions."""
 
     coefficients: tuple[float, ...]
     fitted_on: str = "nothing: the raw probability of the answer"
@@ -170,7 +170,7 @@ def fit_calibration(
     counts: npt.ArrayLike | None = None,
     ridge: float = 1e-3,
 ) -> Calibration:
-    """Fit a calibration by maximum likelihood (Newton's method), with a small ridge for separable data.
+    """Fit a calibration by maximum likelihood (Newton's method) with a small ridge.
 
     Args:
         evidence: evidence of N answers.

@@ -77,7 +77,7 @@ class GenerativeReader:
     def load(
         cls, source: str | Path, kind: str | None = None, *, device: str = "cpu", **options: Any
     ) -> "GenerativeReader":
-        """Load the generator in a directory or on the hub, with the calibration in the same directory.
+        """Load a generator from a directory or the hub, and the calibration next to it.
 
         Args:
             source: directory or hub name; see ``ragqa.models.generation.generators.load_generator``.
@@ -114,7 +114,7 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return one answer for each question; without hits a question is declined, except by a closed book."""
+        """Return an answer for each question; only a closed book answers without hits."""
         rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
             self._make_answer(question, passages, candidates) if candidates else decline(question)
@@ -122,7 +122,7 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return the answer of ``read`` to each question with its evidence; an empty list if it declines."""
+        """Return each question's answer with its evidence; an empty list if it is declined."""
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
             for candidates in self._generate(questions, hits)
@@ -139,7 +139,7 @@ class GenerativeReader:
 
     @property
     def can_stream(self) -> bool:
-        """True for greedy search, except by RAG-Sequence, which compares the whole answers of all passages."""
+        """True for greedy search, except by RAG-Sequence, which compares whole answers."""
         return self._search.beams == 1 and self.kind != GeneratorKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
@@ -170,7 +170,7 @@ class GenerativeReader:
         yield answer
 
     def _make_inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
-        """Return the generator's inputs and the prior [B, K], -inf where a question has fewer passages."""
+        """Return the generator's inputs and the prior [B, K], -inf for missing passages."""
         import torch
 
         inputs = self._generator.make_inputs(questions, [[hit.passage for hit in passages] for passages in hits])
@@ -273,7 +273,7 @@ def _make_evidence(candidate: "Candidate") -> Evidence:
 
 
 def decline(question: str, hits: list[Hit] | None = None) -> Answer:
-    """Return a declined answer, either without passages or because the generator wrote nothing from ``hits``."""
+    """Return a declined answer: without passages, or because nothing was written from ``hits``."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
     reason = NO_PASSAGES if hits is None else "the generator wrote nothing"
     return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

@@ -1,4 +1,4 @@
-"""Names of all readers, and loading of a reader by a setting such as ``rag-token:DIRECTORY``.
+"""Names of all readers, and opening of a reader from a setting.
 
 To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load``, and add
 one entry to ``READERS``.
@@ -88,7 +88,7 @@ def is_generator(path: Path) -> bool:
 
 
 def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str:
-    """Return the setting that a pipeline stores under ``name``, or ``name`` if it is a setting itself.
+    """Return the setting that a pipeline stores under ``name``, or ``name`` if it is one.
 
     Args:
         name: name or setting.

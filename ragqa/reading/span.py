@@ -42,7 +42,7 @@ class _SpanCandidate:
     """Share of the relevance that comes from retrieval (ORQA, section 4.1)."""
 
     def overlaps(self, other: "_SpanCandidate") -> bool:
-        """Tell whether two spans share characters: a longer or shorter form of an answer adds nothing new."""
+        """Tell whether two spans share characters, as longer and shorter forms of an answer do."""
         return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 
@@ -141,7 +141,7 @@ class ExtractiveReader:
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
     def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
-        """Score all spans of the hits of each question; nearly all the time of reading is spent here."""
+        """Score all spans of each question's hits; reading spends nearly all its time here."""
         windows = []
         for question, found in zip(questions, hits, strict=True):
             texts = [(hit.passage.title, hit.passage.text) for hit in found]
@@ -195,7 +195,7 @@ def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
 
 
 def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
-    """Return the best spans over all windows, best first, and the log of the sum of exp(score) over all spans."""
+    """Return the best spans, best first, and the log of the sum of exp(score) over all spans."""
     priors = [float(prior_K[window.passage]) for window in scored.windows]
     scores = [replace(s, relevance=s.relevance + prior) for s, prior in zip(scored.scores, priors, strict=True)]
     tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]
@@ -219,7 +219,7 @@ def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[lis
 
 
 def _score_spans(window: Window, scores: Scores) -> np.ndarray:
-    """Return [P, W]: the score of the span of w + 1 wordpieces from p; -inf where no answer is possible."""
+    """Return [P, W]: the score of the w + 1 wordpieces from p; -inf for impossible spans."""
     part = slice(window.offset, window.offset + len(window.offsets))
     table_PW = scores.make_table(part, MAX_ANSWER)
     return np.where(window.find_possible_spans(table_PW.shape[1]), table_PW, -np.inf)
@@ -264,7 +264,7 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return one source for each passage that holds the answer, by falling weight; weights sum to 1."""
+    """Return the passages with the answer as sources, by falling weight; weights sum to 1."""
     by_passage: dict[int, list[_SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)

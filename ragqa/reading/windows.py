@@ -1,4 +1,4 @@
-"""Windows: question, title and part of a passage as one sequence of tokens for a span scorer.
+"""Windows: question, title and part of a passage as one sequence of tokens.
 
 A passage longer than the model's limit is read in overlapping windows. An answer may begin and end only at whole words
 of the passage; this module decides on them for all span decoders and for training.
@@ -113,7 +113,7 @@ def _iter_starts(length: int, width: int, overlap: int) -> Iterator[int]:
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
-    """Return [P, 2] start and end of each wordpiece in characters, with the combining marks that follow it.
+    """Return [P, 2] start and end of each wordpiece in characters, combining marks included.
 
     BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points), and an answer
     must not lose its last one.

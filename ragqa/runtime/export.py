@@ -116,7 +116,7 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     import torch
 
     from ragqa.models import span_readers
-    from ragqa.models.encoder_attention import UNPADDED, choose_attention
+    from ragqa.models.attention import UNPADDED, choose_attention
 
     path = Path(source)
     weights = path / "model.safetensors"

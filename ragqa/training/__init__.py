@@ -1,1 +1,1 @@
-"""Shared leaves of training: step, schedule, checkpoints, metric log. Each recipe writes its own loop."""
+"""Shared parts of training: step, checkpoints, metric log. Each recipe has its own loop."""

@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimizer, random states, step and a recipe's own values. Nothing is pickled."""
+"""Checkpoints: weights, optimizer, random states, step and a recipe's own values."""
 
 import json
 import shutil
@@ -29,17 +29,9 @@ class TrainState:
 
 
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
-    """Write ``folder/step-N`` atomically and delete all but the newest ``keep`` checkpoints.
+    """Write and return ``folder/step-N``; delete all but the newest ``keep`` checkpoints.
 
     An existing checkpoint of the same step is left alone: a resumed run reaches its first step in the same state.
-
-    Args:
-        state: state to save.
-        folder: directory of the run's checkpoints.
-        keep: number of checkpoints to keep.
-
-    Returns:
-        The directory of the checkpoint.
 
     Raises:
         BadInput: the checkpoint cannot be written, for example because the disk is full.
@@ -73,7 +65,7 @@ def read_extras(folder: Path) -> list[dict[str, Any]]:
 
 
 def restore(state: TrainState, folder: Path) -> bool:
-    """Load the newest checkpoint under ``folder`` into ``state``; return False if there is none.
+    """Load the newest checkpoint under ``folder``; return False if there is none.
 
     Raises:
         DamagedArtefact: the checkpoint belongs to another model or is damaged.

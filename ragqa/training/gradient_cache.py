@@ -19,7 +19,7 @@ ChunkEncoder = Callable[[], Tensor]
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
-    """Add the gradients of ``loss`` to the parameters, as if all vectors had been computed at once.
+    """Add the gradients of ``loss``, as if all vectors had been computed at once.
 
     Each of several processes computes the loss of all vectors but only the gradients of its own. The sum of the
     processes' gradients (``parallel.sum_gradients``) is the gradient of the whole batch.

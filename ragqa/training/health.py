@@ -39,7 +39,7 @@ MIN_GENERALISED = 0.4
 
 
 def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
-    """Return RU(z|x) = log p(y|z,x) - log p(y|∅,x) of each passage in nats [B, K] (REALM, section 5).
+    """Return RU(z|x) = log p(y|z,x) - log p(y|∅,x) in nats [B, K] (REALM, section 5).
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
@@ -95,7 +95,7 @@ def measure_retrieval(
 
 
 def _measure_distinct(rows_BK: np.ndarray) -> float:
-    """Return the number of different passages, scaled to 0 … 1 from its smallest to its largest possible value."""
+    """Return the number of different passages, scaled to 0 … 1 between its possible extremes."""
     counts_B = (rows_BK >= 0).sum(-1)
     fewest, most = int(counts_B.max(initial=0)), int(counts_B.sum())
     return (len(np.unique(rows_BK[rows_BK >= 0])) - fewest) / (most - fewest) if most > fewest else 1.0
@@ -103,7 +103,7 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass
 class Health:
-    """Figures of the last steps, and the alarms they raised, each only once until its cause is gone."""
+    """Figures of the last steps, and alarms, each raised once until its cause is gone."""
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -155,7 +155,7 @@ class Health:
         ]
 
     def check_recall(self, value: float, questions: int) -> list[str]:
-        """Record a recall measured on ``questions`` held-out questions; return new alarms beyond sampling error."""
+        """Record recall on some held-out questions; return new alarms beyond sampling error."""
         self._best = max(self._best, value)
         spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
         has_fallen = value < min(MIN_RECALL * self._best, self._best - spread)
@@ -196,7 +196,7 @@ class Health:
         return nll / max(alone, 1e-9)
 
     def _raise_alarm(self, name: str, is_due: bool, message: str) -> list[str]:
-        """Return the message of an alarm that is due, unless it has been raised before and is not yet over."""
+        """Return the message of an alarm that is due, unless it was raised before and still holds."""
         is_new = is_due and name not in self._raised
         (self._raised.add if is_due else self._raised.discard)(name)
         return [message] if is_new else []

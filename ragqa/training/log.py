@@ -1,4 +1,4 @@
-"""Metric log of a run: one JSON object per line in ``metrics.jsonl``, and TensorBoard where it is installed."""
+"""Metric log of a run: ``metrics.jsonl``, and TensorBoard where it is installed."""
 
 import json
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ class Log:
 
 
 class MetricLog(Log):
-    """Log in ``folder/metrics.jsonl`` from ``step`` on; a resumed run first drops the rows after its checkpoint."""
+    """Log in ``metrics.jsonl`` from a step on; rows after a resumed checkpoint are dropped."""
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def _is_swap(row: dict[str, Any]) -> bool:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run, without a last one that a kill cut off; none if there is no log."""
+    """Return the rows of a run, without a last one that a kill cut off."""
     rows = []
     if (folder / FILE).is_file():
         for line in (folder / FILE).read_text().splitlines():

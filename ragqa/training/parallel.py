@@ -1,4 +1,4 @@
-"""Data-parallel training: each process has a share of every batch, and together they take one step.
+"""Data-parallel training: processes share every batch and take one step together.
 
 A loss is a mean over the counted items of the whole batch. So each process weights its own mean by its share of these
 items, and gradients are summed. Without ``torch.distributed`` every function here is the identity.
@@ -50,7 +50,7 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss: its share of all items for which ``counted`` is true."""
+    """Return the weight of this process's mean loss: its share of all ``counted`` items."""
     if count_processes() == 1:
         return torch.ones((), device=counted.device)
     count = counted.sum().float()
@@ -77,7 +77,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
-    """Return the rows [n, …] of all processes in process order, without a graph, and the slice of this process."""
+    """Return the rows [n, …] of all processes without a graph, and the slice of this process."""
     if count_processes() == 1:
         return rows.detach(), slice(0, len(rows))
     parts = [torch.empty_like(rows) for _ in range(count_processes())]
@@ -87,7 +87,7 @@ def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
 
 
 def average_over_processes(figures: dict[str, float], weight: Tensor) -> dict[str, float]:
-    """Return the figures of the whole batch, each process's figures weighted by its ``compute_loss_weight``."""
+    """Return the figures of the whole batch, the mean weighted by ``compute_loss_weight``."""
     if count_processes() == 1:
         return figures
     values = torch.tensor(list(figures.values()), dtype=torch.float64) * float(weight)
@@ -115,7 +115,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other, so that later ones find the files of the first."""
+    """Run the block in one process after the other; later ones find the files of the first."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield
@@ -123,7 +123,7 @@ def take_turns() -> Iterator[None]:
 
 
 def seed_process(*numbers: int) -> None:
-    """Seed torch's random numbers, such as dropout's, from ``numbers`` and the rank of this process."""
+    """Seed torch's random numbers from ``numbers`` and the rank of this process."""
     torch.manual_seed(int(np.random.SeedSequence([*numbers, get_rank()]).generate_state(1)[0]))
 
 

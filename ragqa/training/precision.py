@@ -1,4 +1,4 @@
-"""Precision of training: bfloat16 where the machine multiplies faster in it than in float32."""
+"""Precision of training: bfloat16 where the machine multiplies faster in it."""
 
 import platform
 import time

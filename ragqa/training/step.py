@@ -38,7 +38,7 @@ def optimise(
 def apply_gradients(
     optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Sum gradients over processes, clip them and step the optimizer; arguments and result as in ``optimise``."""
+    """Sum gradients over processes, clip them and step the optimizer; see ``optimise``."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     parallel.sum_gradients(parameters)
     norm = float(nn.utils.clip_grad_norm_(parameters, clip))
@@ -52,7 +52,7 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return two optimizer groups per module: weights that decay, then biases and norms, which do not (BERT)."""
+    """Return two optimizer groups per module: weights with decay, biases and norms without."""
     groups: list[dict[str, object]] = []
     for module in modules:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]

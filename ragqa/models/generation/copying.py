@@ -1,4 +1,4 @@
-"""Initialisation of cross-attention that lets a generator made from an encoder copy before any training step.
+"""Initialisation of cross-attention with which a new generator copies from the start.
 
 A decoder with random cross-attention (Rothe et al. 2020) needs thousands of steps until it copies. The encoder's states
 tell well which token is at which position, so three linear maps, fitted by least squares, are a sufficient start:
@@ -42,7 +42,7 @@ _BATCH = 32
 
 
 class _LeastSquares:
-    """Fit weight ``[E, D]`` and bias ``[E]`` of a linear map from x to y, whose rows are added in parts."""
+    """Fit of a linear map, weight ``[E, D]`` and bias ``[E]``, to rows that are added in parts."""
 
     def __init__(self) -> None:
         self._within: Tensor | float = 0.0
@@ -71,7 +71,7 @@ class Example:
 
 
 def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
-    """Fit the cross-attention of the last layer, and the layers after it, so that the decoder copies.
+    """Fit the last layer's cross-attention and the layers after it so that the decoder copies.
 
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.
@@ -89,7 +89,7 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int 
 
 
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """Fit the same layers, and let an answer begin where a span reader's encoder expects answers to begin.
+    """Fit the same layers, and let answers begin where a span reader's encoder expects them.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.
@@ -156,7 +156,7 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
 
 
 def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
-    """Fit two coordinates of each head to the starts of answers, and to the positions of their later tokens."""
+    """Fit two coordinates of each head to the starts of answers and to their later tokens."""
     first = _LeastSquares()
     states, starts, rest = [], [], []
     start_D = torch.zeros(0)
@@ -190,14 +190,14 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
 
 
 def _make_distribution(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
-    """Return a uniform distribution ``[L]`` over the positions at distances ``behind`` from the ``places``."""
+    """Return a uniform distribution ``[L]`` over the tokens ``behind`` each of the ``places``."""
     shares_L = torch.zeros(length)
     shares_L[[place + at for place in places for at in behind]] = 1.0
     return shares_L / shares_L.sum()
 
 
 def _fit_positions(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
-    """Fit weights ``[D]`` whose softmax over the states of a text is closest to ``share_NL``; the problem is convex."""
+    """Fit weights ``[D]`` whose softmax over a text's states is closest to ``share_NL``."""
     weight_D = torch.zeros(state_NLD.shape[-1], requires_grad=True)
     solver = torch.optim.LBFGS([weight_D], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -230,7 +230,7 @@ def _find_layers(model: Seq2Seq) -> _Layers:
 
 
 def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return centred embeddings, whitened embeddings in a random basis, and a random rotation ``[D, D]``."""
+    """Return centred embeddings, whitened ones in a random basis, and a rotation ``[D, D]``."""
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
@@ -243,7 +243,7 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
 def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield each text's ids and states ``[L, D]``, and the decoder's states before cross-attention ``[T, D]``."""
+    """Yield each text's ids, and the states of encoder ``[L, D]`` and decoder ``[T, D]``."""
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):

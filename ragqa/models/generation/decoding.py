@@ -1,4 +1,4 @@
-"""Decoding of RAG: RAG-Token over the mixture of passages, RAG-Sequence over the union of the passages' beams.
+"""Decoding of RAG-Token (a mixture of passages) and RAG-Sequence (beams of each passage).
 
 Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates,
 T tokens, M scored positions, V vocabulary.
@@ -44,10 +44,10 @@ class Candidate:
 def decode_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> list[list[Candidate]]:
-    """Decode RAG-Token: one search per question over the mixture of its K passages (Lewis et al. 2020, section 2.5).
+    """Decode RAG-Token: one search per question over the mixture of its K passages.
 
-    With K = 1 that is plain seq2seq decoding. The posterior of a candidate is the expected share of its tokens that
-    each passage contributed.
+    See Lewis et al. 2020, section 2.5; with K = 1 this is plain seq2seq decoding. The posterior of a candidate is the
+    expected share of its tokens that each passage contributed.
 
     Args:
         model: the seq2seq.
@@ -73,7 +73,7 @@ def decode_token(
 def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Yield the tokens ``[B]`` of a greedy ``decode_token`` step by step, and return its candidates."""
+    """Yield the tokens ``[B]`` of a greedy ``decode_token``, and return its candidates."""
     run, prior_BK = DecoderRun(model, states), _compute_prior(relevance_BK)
     tokens = []
     for token_B, _ in search_greedily(PassageMixture(run, prior_BK), search):
@@ -88,7 +88,7 @@ def stream_token(
 def decode_sequence(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
 ) -> list[list[Candidate]]:
-    """Decode RAG-Sequence: one search per passage, whose candidates are ranked together by p(y|x).
+    """Decode RAG-Sequence: one search per passage, all candidates ranked by p(y|x).
 
     Thorough decoding scores every candidate under every passage (Lewis et al. 2020, section 2.5). With ``fast``,
     p(y|x, z) is 0 for a candidate that the search over z did not find, and the search's own score otherwise.
@@ -210,7 +210,7 @@ def _repeat_per_passage(values_BCT: Tensor, passages: int) -> Tensor:
 
 
 def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
-    """Return for each position ``[B, C, T]`` the first candidate of the question with the same prefix."""
+    """Return the first candidate with the same prefix for each position ``[B, C, T]``."""
     owners = []
     for labels_CT, ids_CT in zip(labels_BCT.tolist(), ids_BCT.tolist(), strict=True):
         first: dict[Ids, int] = {}
@@ -224,7 +224,7 @@ def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
-    """Return ids ``[B, C, T]``, padded with ``fill`` to the longest and to the largest number of candidates."""
+    """Return ids ``[B, C, T]``, padded with ``fill`` in both directions."""
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

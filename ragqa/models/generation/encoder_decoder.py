@@ -1,4 +1,4 @@
-"""Seq2seq models made from a BERT-like encoder, if there is no pretrained one (Rothe et al. 2020)."""
+"""Seq2seq models that are made from a BERT-like encoder (Rothe et al. 2020)."""
 
 import shutil
 import tempfile
@@ -25,7 +25,7 @@ _NAMES = {
 
 
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """Make an encoder-decoder whose two halves are initialised with the encoder in the directory ``path``.
+    """Make an encoder-decoder, both halves initialised with the encoder at ``path``.
 
     The decoder's layers are copies of the encoder's first ``decoder_layers``, by default all. Its cross-attention is
     random, and so is the layer before its vocabulary if ``path`` has no language model. An answer starts after [CLS]
@@ -71,7 +71,7 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
 
 
 def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
-    """Load tokenizer.json and set its special tokens, since many directories have no other tokenizer file."""
+    """Load tokenizer.json and set its special tokens, which it does not name itself."""
     file = path / "tokenizer.json"
     if not file.is_file():
         raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")

@@ -1,4 +1,4 @@
-"""Fusion-in-Decoder, which encodes passages separately and decodes from all of them (Izacard & Grave 2021).
+"""Fusion-in-Decoder: separate encoding, joint decoding (Izacard & Grave 2021).
 
 Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
 T tokens of an answer, D width, H heads.
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragqa.models.generation import attention
+from ragqa.models import attention
 from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
 from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.models.generation.rag import PassageGenerator, score_answers
@@ -31,7 +31,7 @@ class FusionInDecoder(PassageGenerator):
         super().__init__(seq2seq, template=template, passages=passages, **settings)
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x, all passages) of each answer ``[B]``; relevance only marks missing passages by -inf."""
+        """Return -log p(y|x, all passages) ``[B]``; relevance only marks missing passages (-inf)."""
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
         return score_answers(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
@@ -53,7 +53,7 @@ class FusionInDecoder(PassageGenerator):
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
     def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
-        """Join the pairs of each question without padding; return them and the passage of each token ``[B, S]``."""
+        """Join each question's pairs without padding; return also each token's passage ``[B, S]``."""
         states = self.seq2seq.encode(inputs)
         questions, passages = relevance_BK.shape
         mask_BKL = states.mask_NL.view(questions, passages, -1) & ~relevance_BK.isneginf().unsqueeze(-1)
@@ -66,7 +66,7 @@ class FusionInDecoder(PassageGenerator):
     def _attribute_passages(
         self, states: EncoderStates, owner_BS: Tensor, candidates_B: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
-        """Set the posterior of candidates to the attention that each passage received, since FiD has no posterior.
+        """Set the posterior of candidates, which FiD does not have, to each passage's attention.
 
         It is the share of the decoder's attention, averaged over layers, heads and the tokens of the answer, which is
         the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).

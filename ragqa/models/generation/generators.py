@@ -9,7 +9,7 @@ from transformers import PretrainedConfig, RagSequenceForGeneration, RagTokenFor
 
 from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
-from ragqa.models import dpr
+from ragqa.models.dpr import make_dpr_tower
 from ragqa.models.generation.fid import FusionInDecoder
 from ragqa.models.generation.kinds import MAX_ANSWER, GeneratorKind
 from ragqa.models.generation.rag import Marginal, RagGenerator
@@ -138,7 +138,7 @@ def _load_saved(file: Path) -> Generator:
 
 
 def fingerprint_generator(source: str | Path) -> str:
-    """Return 16 hex digits for the weights, tokenizers and settings in a directory or on the hub."""
+    """Return a digest (16 hex digits) of a generator's weights, tokenizers and settings."""
     folder = Path(source)
     if not folder.is_dir():
         from transformers.utils.hub import cached_file
@@ -158,12 +158,12 @@ def read_generator_kind(path: Path) -> str:
 
 
 def read_model_type(source: str | Path) -> str:
-    """Return the ``model_type`` of the model in a directory or on the hub; raises ArtefactError if there is none."""
+    """Return a directory's or hub name's ``model_type``; raises ArtefactError without a model."""
     return str(load_config(source).model_type)
 
 
 def load_rag(source: str | Path) -> PublishedRag:
-    """Load a checkpoint in the format of ``facebook/rag-token-nq`` and ``facebook/rag-sequence-nq``.
+    """Load a checkpoint in the format of ``facebook/rag-token-nq``.
 
     Its config.json gives the marginal, the separators, and the numbers of passages and tokens.
 
@@ -188,11 +188,11 @@ def load_rag(source: str | Path) -> PublishedRag:
         retriever=str(source),  # only ``pipelines.publish`` makes indexes with it, and records this name
         question_tokens=question_tokens,
     )
-    return PublishedRag(generator, Tower.from_dpr(*dpr.split_dpr_encoder(inner.question_encoder)), question_tokens)
+    return PublishedRag(generator, make_dpr_tower(inner.question_encoder), question_tokens)
 
 
 def _restore_conventions(generator: Any, source: str | Path) -> None:
-    """Restore the generation settings of a checkpoint, which transformers loses in nested configurations."""
+    """Restore generation settings, which transformers loses in nested configurations."""
     row = PretrainedConfig.get_config_dict(source)[0]
     for settings in (row, row.get("generator") or {}):  # the generator's own settings win
         for name in CONVENTIONS:

@@ -9,7 +9,7 @@ MAX_ANSWER = 32
 
 
 class GeneratorKind(StrEnum):
-    """A way to write answers from passages, by its name on command lines and in saved generators."""
+    """Kinds of generators by their names on command lines and in saved generators."""
 
     RAG_TOKEN = "rag-token"
     RAG_SEQUENCE = "rag-sequence"

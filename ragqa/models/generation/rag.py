@@ -1,4 +1,4 @@
-"""RAG: a seq2seq that reads one passage at a time and marginalises over all of them (Lewis et al. 2020).
+"""RAG: one passage is read at a time, and all are marginalised over (Lewis et al. 2020).
 
 Legend: B questions, K passages per question, N = B * K pairs, T tokens of an answer, M positions that count.
 """
@@ -24,7 +24,7 @@ Marginal = Literal["token", "sequence"]
 
 
 class PassageGenerator(nn.Module):
-    """Base of the generators: a seq2seq that reads pairs of question and passage, and the settings of its training."""
+    """Base of the generators: a seq2seq that reads passages, and the settings of its training."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PassageGenerator(nn.Module):
 
 
 class RagGenerator(PassageGenerator):
-    """RAG-Token or RAG-Sequence over a seq2seq; with a template without passage (K = 1), the closed-book reader."""
+    """RAG-Token or RAG-Sequence, or a closed book if the template has no passage (K = 1)."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RagGenerator(PassageGenerator):
         passages: int = 5,
         **settings: Any,
     ) -> None:
-        """Set the marginal, ``token`` or ``sequence``; the other arguments are those of ``PassageGenerator``."""
+        """Set the marginal (``token`` or ``sequence``) and the settings of ``PassageGenerator``."""
         if marginal not in ("token", "sequence"):
             raise BadInput(f"marginal {marginal!r}: choose token or sequence")
         super().__init__(seq2seq, template=template, passages=passages, **settings)
@@ -95,7 +95,7 @@ class RagGenerator(PassageGenerator):
         return GeneratorKind.RAG_TOKEN if self.marginal == "token" else GeneratorKind.RAG_SEQUENCE
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x) of each answer ``[B]``, see ``objectives.rag_token_nll`` and ``rag_sequence_nll``.
+        """Return -log p(y|x) of each answer ``[B]`` in nats, see ``objectives.rag_token_nll``.
 
         Args:
             inputs: N pairs.
@@ -108,7 +108,7 @@ class RagGenerator(PassageGenerator):
     def score_labels(
         self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return ``compute_nll``, and log p(y_i|x,z,y_<i) of the labels ``[B, K, T]``; 0 where labels do not count."""
+        """Return ``compute_nll``, and log p(y_i|x,z,y_<i) ``[B, K, T]``, 0 where nothing counts."""
         states = self.seq2seq.encode(inputs)
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
 
@@ -143,7 +143,7 @@ class RagGenerator(PassageGenerator):
 def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``RagGenerator.score_labels`` from encoded pairs; with K = 1 the two marginals are equal."""
+    """Compute ``RagGenerator.score_labels`` from encoded pairs."""
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
     logits_MV = model.compute_logits(states, model.shift_labels(labels_NT), labels_NT != IGNORED)
@@ -167,7 +167,7 @@ def _scatter(values: Tensor, chosen_BKT: Tensor) -> Tensor:
 
 
 def _smoothed_token_nll(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
-    """Compute RAG-Token with smoothing, question by question, because only counted positions have logits."""
+    """Compute smoothed RAG-Token question by question: only counted positions have logits."""
     passages, counts = relevance_BK.shape[1], (labels_BT != IGNORED).sum(-1).tolist()
     blocks = logits_MV.split([passages * count for count in counts])
     losses = [

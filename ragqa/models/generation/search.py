@@ -1,4 +1,4 @@
-"""Greedy and beam search over a mixture of passages, with one passage equal to ``generate`` of transformers.
+"""Greedy and beam search over a mixture of passages, like ``generate`` of transformers.
 
 Legend: G searches at once, P passages that each of them mixes, W beams, V vocabulary, T tokens.
 """
@@ -41,7 +41,7 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Token scorer of G searches, each of which mixes the probabilities of P passages by their priors."""
+    """Next-token probabilities of G searches, each a mixture of P passages by their priors."""
 
     def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
         self.run, self.prior_GP, self.rules = run, prior_GP, run.model.conventions
@@ -102,7 +102,7 @@ class _Beams:
 
 
 def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
-    """Restrict log-probabilities to the tokens that a model's conventions and the settings allow.
+    """Restrict log-probabilities to the tokens that conventions and settings allow.
 
     Args:
         log_probs: ``[..., V]``.
@@ -121,7 +121,7 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the most probable token of each search ``[G]`` and its log-probability ``[G]``, step by step.
+    """Yield each search's most probable token ``[G]`` and its log-probability ``[G]``.
 
     Ends are included. After an end comes padding with log-probability 0.
     """
@@ -139,7 +139,7 @@ def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator
 
 
 def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
-    """Run beam search; return the answers of each search up to their ends, best first, with their scores.
+    """Run beam search; return the answers of each search, best first, and their scores.
 
     It equals ``generate`` with ``early_stopping=False``: finished answers compete by log-probability over length to
     the power of ``length_penalty``, and a search ends when its best running beam, at its current length, beats none of
@@ -171,7 +171,7 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
 def _advance(
     state: _Beams, log_probs_GWV: Tensor, step: int, rules: Conventions, search: SearchSettings
 ) -> tuple[_Beams, Tensor, Tensor]:
-    """Take one step of every search; return the new state, and each beam's parent and last token ``[G, W]``."""
+    """Take one step; return the new state, and each beam's parent and last token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]
     total = (log_probs_GWV + state.score_GW.unsqueeze(-1)).flatten(1)
     # So many candidates that ``beams`` of them continue even if the best ones end.

@@ -1,4 +1,4 @@
-"""Seq2seq models of transformers behind one interface: encode once, then score answers or decode token by token.
+"""Seq2seq models of transformers behind one interface: encode once, then score or decode.
 
 Legend: N texts, R decoder rows (R / N consecutive ones read the same text), L tokens of a text, T tokens of an answer,
 M selected positions, V vocabulary, D width.
@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models.generation import attention
+from ragqa.models import attention
 from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 from ragqa.models.inputs import Inputs, group_by_length
 from ragqa.models.pretrained import get_max_input, load_seq2seq_module, silence_transformers
@@ -90,7 +90,7 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.model = cast(Any, model)
         self.tokens = tokens
-        self.model.set_attn_implementation(attention.NAME)
+        self.model.set_attn_implementation(attention.SHARED)
         self.conventions = rules = _read_conventions(self.model)
         _check_tokenizer(self.model, tokens, rules)
         tokens.start, tokens.ends = rules.start, rules.ends
@@ -157,7 +157,7 @@ class Seq2Seq(nn.Module):
     def compute_logits(
         self, states: EncoderStates, inputs_RT: Tensor, chosen_RT: Tensor | None = None, **options: Any
     ) -> Tensor:
-        """Return logits ``[R, T, V]`` after each token of ``inputs_RT``, or ``[M, V]`` at the chosen positions.
+        """Return logits ``[R, T, V]`` after each input, or ``[M, V]`` at the chosen positions.
 
         Args:
             states: encoded texts.
@@ -187,7 +187,7 @@ class Seq2Seq(nn.Module):
 
     @classmethod
     def load(cls, source: str | Path, *, fresh: bool = False) -> "Seq2Seq":
-        """Load model and tokenizer from a directory or the hub; ``fresh`` makes random weights instead.
+        """Load from a directory or the hub; ``fresh`` makes random weights instead.
 
         Raises:
             ArtefactError: there is none, weights are missing, or the tokenizer belongs to another model.
@@ -200,7 +200,7 @@ class Seq2Seq(nn.Module):
 
 
 class DecoderRun:
-    """Incremental decoding over encoded texts, whose cross-attention keys and values are computed once."""
+    """Incremental decoding; keys and values of cross-attention are computed once per text."""
 
     def __init__(self, model: Seq2Seq, states: EncoderStates, cross: DynamicCache | None = None) -> None:
         """Start a run; raises Mismatch if the model is in training mode."""
@@ -224,7 +224,7 @@ class DecoderRun:
         return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` at the chosen positions of whole rows; decoded tokens are discarded."""
+        """Return logits ``[M, V]`` at chosen positions of whole rows; decoded tokens are discarded."""
         self._restart()
         logits = self._compute_logits(inputs_RT, chosen_RT)
         self._restart()
@@ -239,7 +239,7 @@ class DecoderRun:
         self._cache.self_attention_cache.reorder_cache(rows_R)
 
     def select(self, texts: Tensor, rows: Tensor) -> "DecoderRun":
-        """Return a run over some of the texts that continues these rows; this one must not be used again."""
+        """Return a run over some texts and rows; this one must not be used again."""
         cross = DynamicCache()
         for number, layer in enumerate(self._cross.layers):
             cross.update(layer.keys[texts], layer.values[texts], number)

@@ -108,7 +108,7 @@ class PairEncoder:
         return [*ids[: self.max_tokens - tail], *ids[len(ids) - tail :]]
 
     def _cut_question(self, question: str) -> str:
-        """Return the longest beginning of a question that fits; if there are passages, into half of the input."""
+        """Return the longest beginning of a question that fits (half the input, if with passages)."""
 
         def count(characters: int) -> int:
             return self._count_tokens(question[:characters])

@@ -83,7 +83,7 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return labels ``[B, T]`` of the answers, cut to ``max_tokens``; ``IGNORED`` after their ends.
+        """Return labels ``[B, T]`` of at most ``max_tokens``, ``IGNORED`` after the answers' ends.
 
         They equal those of transformers with two exceptions. The decoder's start is not repeated, as it would be for a
         BERT decoder. If the tokenizer adds no end, the model's end is added, so that stopping is learned.
@@ -106,7 +106,7 @@ class Seq2SeqTokenizer:
 
     @classmethod
     def load(cls, source: str | Path, **options: Any) -> "Seq2SeqTokenizer":
-        """Load the tokenizer in a directory or on the hub; a tokenizer.json alone is loaded unchanged.
+        """Load from a directory or the hub; a tokenizer.json alone is loaded unchanged.
 
         Raises:
             ArtefactError: there is no tokenizer.

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models import encoder_attention
+from ragqa.models import attention
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -275,8 +275,8 @@ def test_bfloat16_attention_differs_by_rounding_only(family: str) -> None:
     torch.manual_seed(3)
     encoder = AutoModel.from_config(make_tiny_config(family), attn_implementation="eager").eval()
     halved = copy.deepcopy(encoder)
-    encoder_attention.choose_attention(halved, encoder_attention.BFLOAT16)
-    assert (halved.config._attn_implementation == encoder_attention.BFLOAT16) == (family != "deberta-v2")
+    attention.choose_attention(halved, attention.BFLOAT16)
+    assert (halved.config._attn_implementation == attention.BFLOAT16) == (family != "deberta-v2")
     found = []
     for model in (encoder, halved):
         hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
@@ -299,14 +299,14 @@ def test_unpadded_attention_computes_the_same_without_a_mask(family: str) -> Non
         config.num_hidden_layers, config.local_attention, config.layer_types = 3, 4, ["sliding_attention"] * 3
     encoder = AutoModel.from_config(config, attn_implementation="eager").eval()
     unmasked, ids = copy.deepcopy(encoder), torch.arange(3, 23).unsqueeze(0)
-    encoder_attention.choose_attention(unmasked, encoder_attention.UNPADDED)
-    assert (unmasked.config._attn_implementation == encoder_attention.UNPADDED) == (family != "deberta-v2")
+    attention.choose_attention(unmasked, attention.UNPADDED)
+    assert (unmasked.config._attn_implementation == attention.UNPADDED) == (family != "deberta-v2")
     for mask in (None, torch.ones_like(ids)):
         one, other = (model(input_ids=ids, attention_mask=mask).last_hidden_state for model in (encoder, unmasked))
         assert torch.allclose(one, other, atol=1e-5)
     sizes = {"batch_size": 1, "q_length": 4, "kv_length": 4}
-    assert encoder_attention.unpadded_mask(mask_function=bidirectional_mask_function, **sizes) is None
-    causal = encoder_attention.unpadded_mask(mask_function=causal_mask_function, **sizes)
+    assert attention.unpadded_mask(mask_function=bidirectional_mask_function, **sizes) is None
+    causal = attention.unpadded_mask(mask_function=causal_mask_function, **sizes)
     assert torch.equal(causal[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
@@ -326,7 +326,7 @@ def test_a_fully_masked_query_is_not_nan() -> None:
     """Padding outside the window of local attention (ModernBERT) must not spoil other positions."""
     value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
     mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
-    found, _ = encoder_attention.bfloat16_attention(nn.Module(), value, value, value, mask)
+    found, _ = attention.bfloat16_attention(nn.Module(), value, value, value, mask)
     assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
     found.sum().backward()
     assert torch.isfinite(value.grad).all()

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from ragqa.errors import BadInput
-from ragqa.models.generation import attention
+from ragqa.models import attention
 from ragqa.models.generation.copying import (
     Example,
     _fit_positions,

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
-from ragqa.models.dpr import load_dpr
+from ragqa.models.dpr import load_dpr_tower
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation import decoding, fid
 from ragqa.models.generation.fid import FusionInDecoder
@@ -331,7 +331,7 @@ def test_dpr_encoders_become_towers(kind: Any, width: int, binary: bool, tmp_pat
     if binary:
         torch.save(model.state_dict(), tmp_path / "dpr" / "pytorch_model.bin")
         (tmp_path / "dpr" / "model.safetensors").unlink()
-    tower = Tower.from_dpr(*load_dpr(tmp_path / "dpr", kind.__name__)).eval()
+    tower = load_dpr_tower(tmp_path / "dpr", kind.__name__).eval()
     ids, mask = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
     with torch.no_grad():
         assert torch.allclose(tower(ids, mask), model(ids, mask).pooler_output, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Two attention functions for encoders, in addition to those of transformers.
+"""Attention functions for transformers, in addition to its own.
 
 ``BFLOAT16`` computes attention in bfloat16 from end to end, for training on a CPU that multiplies faster in it. Under
 autocast the softmax and the sum with the padding mask would be computed in float32 and kept for backward. On a CPU
@@ -7,24 +7,31 @@ these passes over all pairs of tokens take as long as the matrix products betwee
 ``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would still compute and
 add a mask, which is another such pass.
 
-Legend: N sequences, H heads, G key-value heads, L queries, M keys, D width of a head.
+``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
+
+Legend: N texts, R decoder rows (R / N consecutive ones read the same text), H heads, G key-value heads, L queries,
+M keys, D width of a head.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, eager_mask, sdpa_mask
 
-BFLOAT16, UNPADDED = "ragqa_bfloat16", "ragqa_unpadded"
+BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 """Names of the functions in transformers (``attn_implementation``)."""
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of every transformers encoder in ``model`` that allows a choice."""
+    """Set the attention function of every transformers encoder in ``model`` that has a choice."""
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.base_model is part and part._supports_attention_backend:
             part.set_attn_implementation(name)
@@ -80,7 +87,66 @@ def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, *
     return sdpa_mask(mask_function=mask_function, **{**options, **skips})
 
 
-AttentionInterface.register(BFLOAT16, bfloat16_attention)
-AttentionMaskInterface.register(BFLOAT16, eager_mask)
-AttentionInterface.register(UNPADDED, unpadded_attention)
-AttentionMaskInterface.register(UNPADDED, unpadded_mask)
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def record_weights() -> Iterator[list[Tensor]]:
+    """Collect each layer's cross-attention weights ``[R, H, L, M]`` while the block runs."""
+    recorded: list[Tensor] = []
+    token = _recorded.set(recorded)
+    try:
+        yield recorded
+    finally:
+        _recorded.reset(token)
+
+
+def _shared_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_bias: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention ``[R, L, H, D]`` of queries ``[R, H, L, D]`` over keys and values ``[N, H, M, D]``."""
+    rows, heads, length, width = query.shape
+    texts = key.shape[0]
+    scaling = width**-0.5 if scaling is None else scaling
+    # The queries of all rows of a text become one long row, so that nothing of the text is copied for a beam. Only
+    # cross-attention has fewer texts than rows; it knows no positions, so T5's ``position_bias`` is dropped there.
+    if texts != rows:
+        query = query.view(texts, -1, heads, length, width).transpose(1, 2).reshape(texts, heads, -1, width)
+        position_bias = None
+    biases = [bias for bias in (attention_mask, position_bias) if bias is not None]
+    bias = sum(biases[1:], biases[0]).to(query.dtype) if biases else None
+    mixed = _attend(module, query, key, value, bias, scaling, dropout)
+    if texts != rows:
+        mixed = mixed.view(texts, heads, -1, length, width).transpose(1, 2).reshape(rows, heads, length, width)
+    return mixed.transpose(1, 2), None
+
+
+def _attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float, dropout: float
+) -> Tensor:
+    recorded = _recorded.get()
+    # The fused kernel returns no weights, and in bfloat16 on a CPU it makes a training step a third slower.
+    if recorded is None and (query.device.type, query.dtype) != ("cpu", torch.bfloat16):
+        return scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scaling)
+    score = (query * scaling) @ key.transpose(-1, -2)
+    weights = (score if bias is None else score + bias).softmax(-1, dtype=torch.float32).to(value.dtype)
+    if recorded is not None and not getattr(module, "is_causal", False):
+        recorded.append(weights)
+    return drop(weights, dropout, training=dropout > 0) @ value
+
+
+for name, attention, mask in (
+    (BFLOAT16, bfloat16_attention, eager_mask),
+    (UNPADDED, unpadded_attention, unpadded_mask),
+    (SHARED, _shared_attention, eager_mask),
+):
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
