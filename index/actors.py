@@ -155,7 +155,7 @@ class EncodingActor:
             if fingerprint != self._fingerprint and self._load(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"
             target = Path(folder)
-            with hold_lock(target / f".{shard.vectors}.lock", wait=True):
+            with hold_lock(target / f".{shard.vectors_file}.lock", wait=True):
                 if not read_shard_record(target, shard, fingerprint):
                     self._embedder.embed(target, [shard])
             return fingerprint, ""

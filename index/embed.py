@@ -213,7 +213,11 @@ def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair:
     """Raise DamagedArtefact for damaged shards; with ``repair`` delete their records."""
     records = {shard: read_shard_record(out, shard, encoder) for shard in shards}
     bad = list(find_damaged_files(out, [record for record in records.values() if record]))
-    bad += [out / shard.vectors for shard, record in records.items() if not record and (out / shard.record).exists()]
+    bad += [
+        out / shard.vectors_file
+        for shard, record in records.items()
+        if not record and (out / shard.record_file).exists()
+    ]
     if bad and not repair:
         names = ", ".join(str(file) for file in sorted(bad)[:5]) + (" …" if len(bad) > 5 else "")
         are = "shard is not as it was" if len(bad) == 1 else "shards are not as they were"
@@ -227,7 +231,7 @@ def _write_manifest(out: Path, shards: list[EmbeddingShard], identity: dict[str,
     records = [record for shard in shards if (record := read_shard_record(out, shard, identity["encoder"]))]
     if len(records) < len(shards):
         raise DamagedArtefact(f"{out} is incomplete after the job: run it again")
-    known = {EmbeddingShard(r.first, r.last).vectors: {"size": r.bytes, "sha256": r.sha256} for r in records}
+    known = {r.vectors_file: {"size": r.bytes, "sha256": r.sha256} for r in records}
     config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
     return artefacts.write_manifest(out, "vectors", config, parents, known=known)

@@ -9,7 +9,6 @@ from ragqa import artefacts
 from ragqa.errors import ArtefactError
 from ragqa.indexing.embed import (
     PARTIAL,
-    EmbeddingShard,
     ShardRecord,
     prepare_shard_folder,
     write_shard_file,
@@ -43,10 +42,9 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
             write_shard_file(out / IDENTITY, json.dumps(settings, sort_keys=True).encode())
         for file in sorted(vectors.glob("*.npy")):
             record = ShardRecord(**json.loads(file.with_suffix(".json").read_text()))
-            shard = EmbeddingShard(record.first, record.last)
-            if not (out / shard.record).exists():
-                artefacts.link_file(file, out / PARTIAL / shard.vectors)
-                (out / PARTIAL / shard.vectors).replace(out / shard.vectors)
+            if not (out / record.record_file).exists():
+                artefacts.link_file(file, out / PARTIAL / record.vectors_file)
+                (out / PARTIAL / record.vectors_file).replace(out / record.vectors_file)
                 write_shard_record(out, replace(record, encoder=fingerprint))
     return True
 

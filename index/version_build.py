@@ -224,16 +224,18 @@ def _embed_shards(folder: Path, shards: list[EmbeddingShard], encoder: str, embe
         if bad := _drop_damaged(folder, shards, encoder):
             embedder.embed(folder, bad)
             if bad := _drop_damaged(folder, shards, encoder):
-                raise DamagedArtefact(f"{folder / bad[0].vectors} has changed since it was written: check the disk")
+                raise DamagedArtefact(
+                    f"{folder / bad[0].vectors_file} has changed since it was written: check the disk"
+                )
 
 
 def _drop_damaged(folder: Path, shards: list[EmbeddingShard], encoder: str) -> list[EmbeddingShard]:
     """Delete the records of damaged shards; return missing and damaged shards."""
     records = {shard: read_shard_record(folder, shard, encoder) for shard in shards}
     damaged = set(find_damaged_files(folder, [record for record in records.values() if record]))
-    bad = [shard for shard, record in records.items() if not record or folder / shard.vectors in damaged]
+    bad = [shard for shard, record in records.items() if not record or folder / shard.vectors_file in damaged]
     for shard in bad:
-        (folder / shard.record).unlink(missing_ok=True)
+        (folder / shard.record_file).unlink(missing_ok=True)
     return bad
 
 

@@ -18,9 +18,7 @@ IGNORED = -100
 def realm_mlm_nll(
     logits: Tensor, relevance: Tensor, labels: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Compute the negative log-likelihood of masked tokens, marginalised over the passages.
-
-    Probabilities are mixed, never logits.
+    """Compute the negative log-likelihood of masked tokens; probabilities are mixed over the passages, not logits.
 
     Args:
         logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
@@ -33,9 +31,7 @@ def realm_mlm_nll(
     Returns:
         A scalar; 0 if nothing counts.
     """
-    gold_BKL = gold_log_probs(logits, labels)
-    counted_BL = labels != IGNORED
-    return marginal_nll(gold_BKL, relevance, counted_BL, marginal=marginal)
+    return marginal_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED, marginal=marginal)
 
 
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -51,29 +47,16 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
     Returns:
         ``[B]``; 0 where nothing counts.
     """
-    means = label_means(logits, labels) if smoothing else None
-    return sequence_nll(
-        gold_log_probs(logits, labels),
-        relevance,
-        labels != IGNORED,
-        smoothing=smoothing,
-        means=means,
-        vocabulary=logits.shape[-1],
-    )
+    gold_BKT, counted_BT = gold_log_probs(logits, labels), labels != IGNORED
+    means_BKT, vocabulary = label_means(logits, labels) if smoothing else None, logits.shape[-1]
+    return sequence_nll(gold_BKT, relevance, counted_BT, smoothing=smoothing, means=means_BKT, vocabulary=vocabulary)
 
 
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Token: each token is given by any passage (Lewis et al. 2020, section 2.1).
 
-    Args:
-        logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.
-        relevance: ``[B, K]``; -inf where a question has fewer than K passages.
-        labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing on the mixture over the passages. It needs the mixture's probabilities of
-            the whole vocabulary; without it nothing of that size is computed.
-
-    Returns:
-        ``[B]``; 0 where nothing counts.
+    Arguments and result are those of ``rag_sequence_nll``, but labels are smoothed on the mixture over the passages.
+    Smoothing needs the mixture's probabilities of the whole vocabulary; without it nothing of that size is computed.
     """
     nll_B = token_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED)
     if not smoothing:
@@ -168,17 +151,10 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
 
 
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute the Kullback-Leibler divergence from a teacher's softmax at ``temperature``.
+    """Compute the Kullback-Leibler divergence ``[...]`` from a teacher's softmax at ``temperature``.
 
     It is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015, section 2).
-
-    Args:
-        score: ``[..., S]``.
-        teacher: ``[..., S]``, scores of the teacher.
-        temperature: by which both scores are divided.
-
-    Returns:
-        ``[...]``.
+    ``score`` and ``teacher`` are ``[..., S]``; both are divided by the temperature.
     """
     log_p, log_q = (teacher / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
@@ -187,12 +163,8 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
     """Compute the negative log-likelihood of the passages with an answer (ORQA's "early" loss, section 7.1).
 
-    Args:
-        relevance: ``[..., K]`` of more passages than are read.
-        has_answer: ``[..., K]`` bool, true for passages with an answer.
-
-    Returns:
-        ``[...]``; 0 where no passage has one.
+    ``relevance [..., K]`` is of more passages than are read; ``has_answer [..., K]`` is true for those with an answer.
+    The result ``[...]`` is 0 where there are none.
     """
     return _correct_nll(relevance, has_answer)
 

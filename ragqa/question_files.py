@@ -8,9 +8,10 @@ import lzma
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -18,21 +19,30 @@ from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
 _DECOMPRESSION_ERRORS = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
+_QED = {
+    "question_text": "question",
+    "answer_text": "answers",
+    "paragraph_text": "passages",
+    "title_text": "titles",
+    "example_id": "id",
+}
+"""Names of fields in QED (Lamm et al. 2021) and in our JSON lines."""
 
 
 @dataclass(frozen=True)
 class SquadQuestion:
-    """A question of SQuAD with its gold answers and the start of the first one in characters (-1 if there is none)."""
+    """Question of SQuAD with its gold answers."""
 
     id: str
     text: str
     answers: tuple[str, ...]
     answer_start: int
+    """Character of the paragraph where the first answer starts; -1 without answers."""
 
 
 @dataclass(frozen=True)
 class SquadParagraph:
-    """A paragraph of SQuAD with the title of its article and its questions."""
+    """Paragraph of SQuAD with the title of its article and its questions."""
 
     title: str
     text: str
@@ -43,7 +53,7 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
     """Yield the paragraphs of a SQuAD 1.1 file (``.json``, ``.json.xz`` or ``.json.gz``) in order.
 
     Raises:
-        BadInput: the file cannot be read, or is not such a file.
+        BadInput: the file cannot be read, or is not a SQuAD file.
     """
     try:
         with _open(path) as file:
@@ -53,18 +63,15 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
                 questions = tuple(map(_parse_squad_question, paragraph["qas"]))
                 title, text = _check_text(article["title"], "title"), _check_text(paragraph["context"], "context")
                 yield SquadParagraph(title.replace("_", " "), text, questions)
-    except KeyError as error:
-        raise BadInput(f"{path} is not a SQuAD 1.1 file: no {error}") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise BadInput(f"{path} is not a SQuAD 1.1 file: {error}") from error
-    except _DECOMPRESSION_ERRORS as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise BadInput(f"{path} is not a SQuAD 1.1 file: {reason}") from error
 
 
 def _parse_squad_question(row: dict[str, Any]) -> SquadQuestion:
     answers = row["answers"]
-    start = answers[0]["answer_start"] if answers else -1
     texts = tuple(_check_text(answer["text"], "answer") for answer in answers)
+    start = answers[0]["answer_start"] if answers else -1
     return SquadQuestion(str(row["id"]), _check_question(row["question"]), texts, start)
 
 
@@ -73,68 +80,54 @@ def read_questions(path: Path) -> Iterator[Question]:
 
     - ``.jsonl``: an object per line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] if the
       question is unanswerable) and optionally ``id``, the gold ``documents`` (ids or ends of paths) and
-      ``passages`` (texts), and ``titles``, one for each gold passage; or QED's names of the same
-    - ``.tsv``, ``.csv``: DPR's: the question, a tab, a Python list of answers
+      ``passages`` (texts), and ``titles``, one for each gold passage; or the fields of QED
+    - ``.tsv``, ``.csv``: DPR's format: the question, a tab, a Python list of answers
     - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
 
     Files may be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line.
 
     Raises:
         BadInput: the file cannot be read or is of another kind.
-        BadLine: a line is not a question; names the file and the line.
+        BadLine: a line is not a question; the message names the file and the line.
     """
-    name = _plain_name(path)
     if is_squad(path):
         for paragraph in read_squad(path):
             for q in paragraph.questions:
                 yield Question(q.text, q.answers, q.id, passages=(paragraph.text,), titles=(paragraph.title,))
         return
-    if not name.endswith((".jsonl", ".ndjson", ".tsv", ".csv")):
+    kind = Path(_strip_compression(path)).suffix
+    parsers = {".jsonl": _parse_json, ".ndjson": _parse_json, ".tsv": _parse_tsv, ".csv": _parse_tsv}
+    if kind not in parsers:
         raise BadInput(f"{path}: questions are read from .jsonl, .tsv, .csv (DPR) or .json (SQuAD 1.1) files")
-    parse = _parse_tsv if name.endswith((".tsv", ".csv")) else _parse_json
-    try:
-        with _open(path) as file:
-            for number, data in enumerate(file, 1):
-                try:
-                    line = data.decode("utf-8-sig" if number == 1 else "utf-8")
-                    question = parse(line, str(number)) if line.strip() else None
-                except UnicodeDecodeError as error:
-                    raise BadLine(f"{path}:{number}: not UTF-8 text") from error
-                except (ValueError, RecursionError) as error:
-                    raise BadLine(f"{path}:{number}: not a question: {error}") from error
-                if question is not None:
-                    yield question
-    except _DECOMPRESSION_ERRORS as error:
-        raise BadInput(f"{path} is damaged: {error}") from error
+    with _open(path) as file:
+        for number, data in enumerate(file, 1):
+            try:
+                line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+                question = parsers[kind](line, str(number)) if line.strip() else None
+            except UnicodeDecodeError as error:
+                raise BadLine(f"{path}:{number}: not UTF-8 text") from error
+            except (ValueError, RecursionError) as error:
+                raise BadLine(f"{path}:{number}: not a question: {error}") from error
+            if question is not None:
+                yield question
 
 
-def _plain_name(path: Path) -> str:
-    """Return the file's name in lower case without a compression suffix."""
+def is_squad(path: Path) -> bool:
+    """Tell by its name whether a file is in SQuAD's format."""
+    return _strip_compression(path).endswith(".json")
+
+
+def _strip_compression(path: Path) -> str:
     return path.name.lower().removesuffix(".xz").removesuffix(".gz")
 
 
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """Yield a random sample of ``count`` out of ``total`` questions, always the same one, in file order.
+    """Yield ``count`` of the ``total`` questions in file order, drawn at random, but always the same ones.
 
     The first questions would be a biased sample: files are in order of articles.
     """
     sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in sample)
-
-
-def is_squad(path: Path) -> bool:
-    """Return whether a file is in SQuAD's format, judged by its name."""
-    return _plain_name(path).endswith(".json")
-
-
-_QED = {
-    "question_text": "question",
-    "answer_text": "answers",
-    "paragraph_text": "passages",
-    "title_text": "titles",
-    "example_id": "id",
-}
-"""Field names of QED (Lamm et al. 2021) and of this module."""
 
 
 def _parse_json(line: str, number: str) -> Question:
@@ -146,17 +139,11 @@ def _parse_json(line: str, number: str) -> Question:
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if answers is None:
         raise ValueError("no answers; give [] for an unanswerable question")
-    passages, titles = (_check_texts(row.get(name, []), name) for name in ("passages", "titles"))
-    if titles and len(titles) != len(passages):
+    lists = {name: _check_texts(row.get(name, []), name) for name in ("documents", "passages", "titles")}
+    if lists["titles"] and len(lists["titles"]) != len(lists["passages"]):
         raise ValueError("titles must be as many as passages")
-    return Question(
-        text=_check_question(row.get("question")),
-        answers=_check_texts(answers, "answers"),
-        id=number if row.get("id") is None else str(row["id"]),
-        documents=_check_texts(row.get("documents", []), "documents"),
-        passages=passages,
-        titles=titles,
-    )
+    identifier = number if row.get("id") is None else str(row["id"])
+    return Question(_check_question(row.get("question")), _check_texts(answers, "answers"), identifier, **lists)
 
 
 def _parse_tsv(line: str, number: str) -> Question:
@@ -195,19 +182,21 @@ def _check_texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _open(path: Path) -> BinaryIO:
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, compressed or not; raise BadInput if it cannot be read or decompressed."""
+    open_file: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
-        if path.suffix == ".xz":
-            return cast(BinaryIO, lzma.open(path))
-        if path.suffix == ".gz":
-            return cast(BinaryIO, gzip.open(path))
-        return path.open("rb")
+        with open_file(path, "rb") as file:
+            yield file
+    except _DECOMPRESSION_ERRORS as error:
+        raise BadInput(f"{path} is damaged: {error}") from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write titles and texts as JSON lines for indexing, without duplicate texts; return their number."""
+    """Write titles and texts as JSON lines for indexing, without duplicate texts; return how many there are."""
     seen = set()
     with out.open("w", encoding="utf-8") as file:
         for row, (title, text) in enumerate(texts):

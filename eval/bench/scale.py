@@ -103,9 +103,9 @@ def write_vectors(config: ScaleConfig) -> None:
         np.save(buffer, _mix(real, shard).astype("<f2"))
         data = buffer.getvalue()
         made = ShardRecord(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
-        (config.out / shard.vectors).write_bytes(data)
-        (config.out / shard.record).write_text(json.dumps(asdict(made)))
-        known[shard.vectors] = {"size": made.bytes, "sha256": made.sha256}
+        (config.out / shard.vectors_file).write_bytes(data)
+        (config.out / shard.record_file).write_text(json.dumps(asdict(made)))
+        known[shard.vectors_file] = {"size": made.bytes, "sha256": made.sha256}
     parents = {"corpus": source.parents["corpus"], "encoder": made_by}
     shape = {"rows": config.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
     described = {**parents, **shape, "name": embedded.config["encoder"]}

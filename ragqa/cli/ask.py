@@ -5,7 +5,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
+from ragqa.cli.output import complain, say
 from ragqa.cli.render import one_line, printable, render_answer, render_rest
 from ragqa.errors import BadInput
 from ragqa.pipeline import Pipeline, clean_question
@@ -17,7 +19,7 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Refusal:
-    """A question that cannot be asked, and why."""
+    """Question that cannot be asked, and the reason."""
 
     question: str
     error: str
@@ -26,22 +28,8 @@ class Refusal:
 Formatter = Callable[[Answer | Refusal], str]
 
 
-def ask_one(
-    pipeline: Pipeline,
-    question: str,
-    min_confidence: float | None,
-    format_result: Formatter,
-    say: Callable[[str], None],
-) -> Answer:
-    """Answer a question and show the answer; as text on a terminal, show it while it is written.
-
-    Args:
-        pipeline: the pipeline to ask.
-        question: the question.
-        min_confidence: confidence below which the answer is declined; None for the reader's threshold.
-        format_result: ``format_text`` or ``format_json``.
-        say: prints a result.
-    """
+def ask_one(pipeline: Pipeline, question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
+    """Answer a question and print the answer; as text on a terminal, print it while it is written."""
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
         if isinstance(piece, Answer):
@@ -54,7 +42,7 @@ def ask_one(
 
 
 def ask_many(pipeline: Pipeline, questions: Iterable[str], min_confidence: float | None) -> Iterator[Answer | Refusal]:
-    """Yield answers in the order of the questions; a question that cannot be asked does not stop the others."""
+    """Yield the answers in order; a question that cannot be asked does not stop the others."""
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
         refusals = {n: Refusal(_encodable(q), str(error)) for n, q in enumerate(batch) if (error := _find_error(q))}
@@ -76,15 +64,10 @@ def prompt(pipeline: Pipeline, min_confidence: float | None, format_result: Form
         if not question.strip():
             return
         try:
-            ask_one(pipeline, question, min_confidence, format_result, print)
+            ask_one(pipeline, question, min_confidence, format_result)
             print()
         except BadInput as error:
-            print(f"ragqa: {error}", file=sys.stderr)
-
-
-def read_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Yield a question for each line that is not blank; bytes other than UTF-8 come as surrogates."""
-    return (line.rstrip("\r\n") for line in lines if line.strip())
+            complain(str(error))
 
 
 def format_text(result: Answer | Refusal) -> str:
@@ -97,9 +80,8 @@ def format_text(result: Answer | Refusal) -> str:
 def format_json(result: Answer | Refusal) -> str:
     """Return ``Answer.to_dict`` as one line of JSON; a refusal has no answer, no sources, and ``error``."""
     if isinstance(result, Refusal):
-        return json.dumps(
-            {"question": result.question, "answer": None, "confidence": 0.0, "sources": [], "error": result.error}
-        )
+        unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
+        return json.dumps({**unanswered, "error": result.error})
     return _encodable(json.dumps(result.to_dict(), ensure_ascii=False))
 
 

@@ -22,7 +22,6 @@ from ragqa.errors import BadInput
 if TYPE_CHECKING:
     from ragqa.evaluation import EvaluationSettings, Report
     from ragqa.evaluation.evaluated_systems import System
-    from ragqa.evaluation.question_set import QuestionSet
     from ragqa.evaluation.rows import Rule
     from ragqa.pipeline import Pipeline
 
@@ -69,12 +68,15 @@ def score(
     as_json: FiguresAsJsonOption = False,
 ) -> None:
     """Ask every question and score the answers (the default command); an interrupted run is continued."""
+    from ragqa.artefacts.paths import demo_dir
     from ragqa.demo import demo_index
     from ragqa.evaluation import EvaluationSettings, evaluate
+    from ragqa.evaluation.question_set import QuestionSet
     from ragqa.progress import Bars
 
     place, is_demo = pipeline_options.find_index(), str(questions) == DEMO
-    question_set = _open_questions(questions, split).sample(limit)
+    file, name = (demo_dir() / "questions.jsonl", "demo questions") if is_demo else (questions, None)
+    question_set = QuestionSet.from_file(file, name=name, split=split).sample(limit)
     if is_demo and place is None and predictions is None:
         place, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"
     scoring = _choose_rule(rule, questions)
@@ -100,7 +102,9 @@ def score(
         system = _open_predictions(predictions, settings, pipeline_options, is_complete=limit is None)
     else:
         raise BadInput("give --index DIR to ask, or --predictions FILE to score another system's answers")
-    out = out or _default_report(question_set.name, (place or predictions or questions).resolve().name)
+    if out is None:
+        system_name = _strip_suffixes((place or predictions or questions).resolve().name)
+        out = Path(f"{_strip_suffixes(question_set.name)}-{system_name}.report")
     say(_format_report(evaluate(system, question_set, settings, out=out, progress=Bars()), as_json=as_json))
 
 
@@ -133,15 +137,6 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
     say(_format_report(rebuild_report(report)))
 
 
-def _open_questions(file: Path, split: str) -> "QuestionSet":
-    from ragqa.artefacts.paths import demo_dir
-    from ragqa.evaluation.question_set import QuestionSet
-
-    if str(file) == DEMO:
-        return QuestionSet.from_file(demo_dir() / "questions.jsonl", name="demo questions", split=split)
-    return QuestionSet.from_file(file, split=split)
-
-
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "System":
@@ -155,20 +150,14 @@ def _open_predictions(
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
-    """Return the scoring rule of this name; by default SQuAD's for its own files, else that of NQ-open."""
+    """Return the scoring rule of this name; by default that of SQuAD for its files, and of NQ-open for others."""
     from ragqa.evaluation.rows import Rule
     from ragqa.question_files import is_squad
 
-    if name is None:
-        name = "squad" if is_squad(file) else "nq"
     try:
-        return Rule.from_name(name)
+        return Rule.from_name(name or ("squad" if is_squad(file) else "nq"))
     except KeyError:
         raise BadInput(f"rule '{name}': choose one of nq, squad, regex") from None
-
-
-def _default_report(questions: str, system: str) -> Path:
-    return Path(f"{_strip_suffixes(questions)}-{_strip_suffixes(system)}.report")
 
 
 def _strip_suffixes(name: str) -> str:
@@ -188,7 +177,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
 
 def _write_page(file: Path, page: str) -> None:
-    """Write a comparison's page; raise BadInput if ``file`` is anything but such a page, or cannot be written."""
+    """Write the page of a comparison; raise BadInput if ``file`` is another file, or cannot be written."""
     from ragqa import artefacts
 
     in_report = (file.parent / artefacts.MANIFEST).exists()

@@ -65,7 +65,7 @@ def ask(
     pipeline = pipeline_options.load_pipeline(place)
     format_result = asking.format_json if as_json else asking.format_text
     if question is not None:
-        answer = asking.ask_one(pipeline, question, min_confidence, format_result, say)
+        answer = asking.ask_one(pipeline, question, min_confidence, format_result)
         raise typer.Exit(DECLINED if answer.text is None else ANSWERED)
     if sys.stdin is None:
         raise BadInput("no question, and no standard input to read questions from")
@@ -74,8 +74,9 @@ def ask(
         return
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # with a byte order mark, or without
+    questions = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
     refused = 0
-    for result in asking.ask_many(pipeline, asking.read_lines(sys.stdin), min_confidence):
+    for result in asking.ask_many(pipeline, questions, min_confidence):
         say(format_result(result))
         refused += isinstance(result, asking.Refusal)
     if refused:
@@ -121,7 +122,7 @@ def demo(
 
 
 def main() -> None:
-    """Run the command; print an expected error as one line on stderr."""
+    """Ask, index or evaluate from the command line; print an expected error as one line on stderr."""
     if sys.stdout is None:
         complain("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)

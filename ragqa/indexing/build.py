@@ -5,8 +5,8 @@
     dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
     manifest.json   written last
 
-A build works in ``.NAME.building`` next to the target, under a lock. Finished parts of the index are in its ``made/``,
-and every 512 passages have a file of vectors. At the end the target is replaced at once.
+A build works under a lock in ``.NAME.building`` next to the target. Finished parts of the index are in its ``made/``,
+and every 512 passages have a file of vectors. At the end the target is replaced in one step.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ import numpy as np
 from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
+from ragqa.corpus.blocks import DEFAULT_SIZES, Splitter, make_splitter
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.progress import SILENT, Progress
-from ragqa.question_files import read_questions
+from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
 from ragqa.retrieval.registry import (
     DEFAULT_ENGINE,
@@ -51,9 +51,11 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Passages whose vectors share a file: at most so many are embedded again after a kill."""
+"""Passages whose vectors share a file: at most this many are embedded again after a kill."""
 SAMPLE = 400
 """Questions on which recall is measured."""
+REPORT_FILE, SEARCH_FILE = "report.json", "search.json"
+"""Files of a workspace: report on the documents that were read, and tuned search settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +84,8 @@ class IndexConfig:
     """Device of torch encoders and FAISS; exports run on the CPU."""
 
     def __post_init__(self) -> None:
-        choices = {
-            "retriever": tuple(RetrieverKind),
-            "kind": tuple(IndexKind),
-            "engine": tuple(TermEngine),
-            "blocks": tuple(DEFAULT_SIZES),
-        }
+        choices: dict[str, list[str]] = {"retriever": [*RetrieverKind], "kind": [*IndexKind]}
+        choices |= {"engine": [*TermEngine], "blocks": [*DEFAULT_SIZES]}
         errors = [
             f"{name} '{getattr(self, name)}': choose one of {', '.join(allowed)}"
             for name, allowed in choices.items()
@@ -107,11 +105,6 @@ class IndexConfig:
         """True if the index has vectors."""
         return RetrieverKind(self.retriever).needs_vectors
 
-    @property
-    def needs_terms(self) -> bool:
-        """True if the index has terms."""
-        return RetrieverKind(self.retriever).needs_terms
-
 
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
@@ -121,8 +114,8 @@ def build_index(
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
         out: directory of the index; an index that is there is replaced.
-        config: options of the index.
-        progress: reports progress.
+        config: options of the index; by default those of a hybrid one.
+        progress: receiver of progress reports.
 
     Returns:
         The report on the documents that were read.
@@ -145,33 +138,34 @@ def build_index(
     encoder = _load_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
     with resume.open_workspace(out, _compute_signature(paths, config, encoder)) as folder:
-        build = _IndexBuild(folder, paths, config, encoder, queries, progress)
         if not resume.is_complete(folder):
-            build.run()
-        report = CorpusReport(**json.loads(build.report_file.read_text()))
+            _IndexBuild(folder, paths, config, encoder, queries, progress).run()
+        report = CorpusReport(**json.loads((folder / REPORT_FILE).read_text()))
         resume.move_into_place(folder, out)
     return report
 
 
-def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Encode up to ``SAMPLE`` random questions of a file, to measure recall on.
+def open_splitter(blocks: str, size: int | None, encoder: str) -> Splitter:
+    """Return the splitter of documents into passages of ``size`` units; wordpieces are those of ``encoder``."""
+    tokenizer = TextTokenizer(find_tokenizer(encoder)) if blocks == "wordpieces" else None
+    return make_splitter(blocks, size, tokenizer)
 
-    Returns:
-        Their vectors [B, D].
+
+def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
+    """Return vectors [B, D] of up to ``SAMPLE`` random questions of a file, to measure recall on.
 
     Raises:
         BadInput: the file cannot be read or has no questions.
     """
-    questions = [question.text for question in read_questions(Path(file))]
+    questions = list(read_questions(Path(file)))
     if not questions:
         raise BadInput(f"no questions in {file}")
-    rows = np.random.default_rng(0).permutation(len(questions))[:SAMPLE]
-    return encoder.encode_questions([questions[row] for row in np.sort(rows)])
+    return encoder.encode_questions([q.text for q in sample_questions(questions, len(questions), SAMPLE)])
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Return the encoder, if one is needed; raise errors early that would else come after hours of work."""
-    if config.needs_terms:
+    """Return the encoder if one is needed; raise early the errors that would come after hours of work."""
+    if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
     if not config.needs_vectors:
         return None
@@ -185,14 +179,13 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of ragqa's version, the options, the encoder, and path, size and time of every input file."""
+    """Return a digest of version, options and encoder, and of path, size and time of every input file."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
-        if hub.is_hub_name(file):
-            stats.append((str(file), 0, 0))
-            continue
         with suppress(OSError):
-            stats.append((str(file), file.stat().st_size, file.stat().st_mtime_ns))
+            is_remote = hub.is_hub_name(file)
+            size, modified = (0, 0) if is_remote else (file.stat().st_size, file.stat().st_mtime_ns)
+            stats.append((str(file), size, modified))
     questions = artefacts.checksum(Path(config.questions)) if encoder and config.questions else None
     settings = [__version__, artefacts.FORMAT, asdict(config), encoder.fingerprint if encoder else None, questions]
     return hashlib.sha256(json.dumps([settings, stats], default=str).encode()).hexdigest()
@@ -200,7 +193,7 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Steps of a build in the workspace ``folder``; each does only the part that no earlier run finished."""
+    """Steps of a build in the workspace ``folder``, without those that an earlier run finished."""
 
     folder: Path
     paths: Sequence[Path]
@@ -210,39 +203,27 @@ class _IndexBuild:
     """Vectors of sample questions [B, D]."""
     progress: Progress
 
-    @property
-    def report_file(self) -> Path:
-        """File of the report on the documents that were read."""
-        return self.folder / "report.json"
-
-    @property
-    def _search_file(self) -> Path:
-        """File of the tuned search settings, until the manifest has them."""
-        return self.folder / "search.json"
-
     def run(self) -> None:
         """Make all parts of the index, and its manifest last."""
-        index = self.folder / "made"
+        index, config = self.folder / resume.BUILD_FOLDER, self.config
         _make_once(index, "passages", self._write_passages)
         store = PassageStore.open(index / "passages")
-        if self.config.needs_terms:
-            _make_once(index, TERMS_FOLDER, lambda part: self._write_terms(store, part))
+        if RetrieverKind(self.config.retriever).needs_terms:
+            _make_once(index, TERMS_FOLDER, lambda part: build_terms(store, part, config.engine, self.progress))
         search = None
         if self.encoder is not None:
             if not (index / VECTORS_FOLDER).is_dir():
                 self._embed(store, self.encoder)
             _make_once(index, VECTORS_FOLDER, lambda part: self._index_vectors(store, part))
-            search = json.loads(self._search_file.read_text())
+            search = json.loads((self.folder / SEARCH_FILE).read_text())
         sources = [str(path) for path in self.paths]
-        settings = {**asdict(self.config), "passages": len(store), "sources": sources, "search": search}
+        settings = {**asdict(config), "passages": len(store), "sources": sources, "search": search}
         parents = {"encoder": self.encoder.fingerprint} if self.encoder else {}
         artefacts.write_manifest(index, "index", settings, {"corpus": store.compute_fingerprint(), **parents})
 
     def _write_passages(self, part: Path) -> None:
-        config, report, tokenizer = self.config, CorpusReport(), None
-        if config.blocks == "wordpieces":
-            tokenizer = TextTokenizer(find_tokenizer(config.encoder))
-        split = make_splitter(config.blocks, config.block_size, tokenizer)
+        config, report = self.config, CorpusReport()
+        split = open_splitter(config.blocks, config.block_size, config.encoder)
         documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
         size = count_input_bytes(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
@@ -252,11 +233,7 @@ class _IndexBuild:
             step.advance_to(report.bytes_read)
         if not writer.rows:
             raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {_format_counts(report)}")
-        self.report_file.write_text(json.dumps(asdict(report)))  # before the passages count as made
-
-    def _write_terms(self, store: PassageStore, part: Path) -> None:
-        with self.progress.step(RetrieverKind.BM25, len(store), "passages") as step:
-            BM25.build(store, part, engine=self.config.engine, progress=step.advance_to)
+        (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))  # before the passages count as made
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
         """Write a file of vectors for every ``SHARD`` passages."""
@@ -280,7 +257,14 @@ class _IndexBuild:
             queries=self.queries,
             progress=self.progress,
         )
-        self._search_file.write_text(json.dumps(tuned and tuned.as_dict()))  # before the vectors count as made
+        # Written before the vectors count as made.
+        (self.folder / SEARCH_FILE).write_text(json.dumps(tuned and tuned.as_dict()))
+
+
+def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:
+    """Write the terms of all passages to ``folder``."""
+    with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
+        BM25.build(store, folder, engine=engine, progress=step.advance_to)
 
 
 def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:

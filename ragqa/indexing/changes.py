@@ -1,7 +1,7 @@
 """Effect of an update on the documents of an index: which are added, replaced, unchanged and deleted.
 
-A document is identified by its id and its path, since different files may use the same ids. A new document replaces
-those with the same id in other files, so that corrections can come in a file of their own. Documents of the files that
+A document is identified by its id and its path, since several files may use the same ids. A new document replaces
+documents with the same id in other files, so that a separate file can bring corrections. Documents of the files that
 are being added are not replaced that way.
 """
 
@@ -19,12 +19,12 @@ _BATCH_CHARACTERS = 32 << 20
 
 @dataclass
 class DocumentChanges:
-    """Documents read for an update, by outcome."""
+    """Documents that were read for an update, by outcome."""
 
     written: set[DocumentKey] = field(default_factory=set)
-    """Documents whose passages were written: new ones, and those with another text than in the index."""
+    """Documents whose passages were written: new documents, and documents with a new text."""
     unchanged: set[DocumentKey] = field(default_factory=set)
-    """Documents that are in the index with the same text."""
+    """Documents with the same text as in the index."""
     left_out: set[DocumentKey] = field(default_factory=set)
     """Documents without passages: empty ones and duplicates."""
 

@@ -1,4 +1,4 @@
-"""Compaction: the passages, terms and vectors of an updated index are rewritten without the deleted rows."""
+"""Compaction: passages, terms and vectors of an updated index are written again without the deleted rows."""
 
 import shutil
 from pathlib import Path
@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import RagqaError
-from ragqa.indexing.build import encode_sample_questions
+from ragqa.indexing.build import build_terms, encode_sample_questions
 from ragqa.progress import Progress
-from ragqa.retrieval.bm25 import BM25
-from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind
+from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
 from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
@@ -27,56 +26,42 @@ def compact_index(
 
     Args:
         folder: directory of the index, to which only this process writes.
-        config: configuration in its manifest.
-        encoder: fingerprint of the encoder that made its vectors.
-        device: where torch encoders and FAISS run.
-        progress: reports progress.
+        config: configuration in the manifest of the index.
+        encoder: fingerprint of the encoder that made the vectors, if there are any.
+        device: device of torch encoders and FAISS.
+        progress: receiver of progress reports.
 
     Returns:
         The changed entries of the configuration.
     """
     compacted = folder / ".compact"
     old = PassageStore.open(folder / "passages")
-    live_rows = np.setdiff1d(np.arange(len(old)), old.deleted)
     with PassageWriter(compacted / "passages") as writer:
         for batch in old.iter_batches():
             for passage in batch:
                 writer.add_passage(passage)
     store = PassageStore.open(compacted / "passages")
     if (folder / TERMS_FOLDER).is_dir():
-        with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
-            BM25.build(store, compacted / TERMS_FOLDER, engine=config["engine"], progress=step.advance_to)
-    changes = {"built": len(store)}
+        build_terms(store, compacted / TERMS_FOLDER, config["engine"], progress)
+    changes: dict[str, Any] = {"built": len(store)}
     if (folder / VECTORS_FOLDER).is_dir():
-        changes["search"] = _compact_vectors(folder, config, encoder, live_rows, device, progress)
+        live_rows = np.setdiff1d(np.arange(len(old)), old.deleted)
+        (compacted / VECTORS_FOLDER).mkdir()
+        tuned = mips.build(
+            SelectedVectors(open_vectors(folder / VECTORS_FOLDER), live_rows),
+            config["kind"],
+            compacted / VECTORS_FOLDER,
+            device=device,
+            recall=config.get("recall", DEFAULT_RECALL),
+            queries=_encode_questions(config, encoder, device),
+            progress=progress,
+        )
+        changes["search"] = tuned and tuned.as_dict()
     for part in list(compacted.iterdir()):
         shutil.rmtree(folder / part.name)
         part.rename(folder / part.name)
     compacted.rmdir()
     return changes
-
-
-def _compact_vectors(
-    folder: Path,
-    config: dict[str, Any],
-    encoder: str | None,
-    rows: npt.NDArray[np.int64],
-    device: str,
-    progress: Progress,
-) -> Any:
-    """Build the vector index of these rows; return the settings of its search."""
-    target = folder / ".compact" / VECTORS_FOLDER
-    target.mkdir()
-    tuned = mips.build(
-        SelectedVectors(open_vectors(folder / VECTORS_FOLDER), rows),
-        config["kind"],
-        target,
-        device=device,
-        recall=config.get("recall", DEFAULT_RECALL),
-        queries=_encode_questions(config, encoder, device),
-        progress=progress,
-    )
-    return tuned and tuned.as_dict()
 
 
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:

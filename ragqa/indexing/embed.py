@@ -1,10 +1,9 @@
-"""Embedding of passages in shards of rows; each has its own file, so that finished shards are never redone.
+"""Embedding of passages in shards of rows; each has its own file, so that finished shards are never made again.
 
     0000000000.npy     float16 [rows of the shard, D]
-    0000000000.json    first and last row, checksum, encoder; written last, so a shard without it is unfinished
+    0000000000.json    first and last row, checksum, encoder; written last: a shard without it is unfinished
 
-One encoder encodes a shard at once, with batches that never cross shards. So its vectors do not depend on which worker
-makes it, or when.
+Batches of an encoder never cross shards. So the vectors of a shard do not depend on the worker that makes it.
 """
 
 import hashlib
@@ -38,30 +37,28 @@ class EmbeddingShard:
     last: int
 
     @property
-    def vectors(self) -> str:
-        """Name of the file with its vectors."""
+    def vectors_file(self) -> str:
+        """Name of the file with the vectors."""
         return f"{self.first:010d}.npy"
 
     @property
-    def record(self) -> str:
-        """Name of the file with its record, which shows that it is finished."""
+    def record_file(self) -> str:
+        """Name of the file with the record, which exists once the shard is finished."""
         return f"{self.first:010d}.json"
 
 
 @dataclass(frozen=True)
-class ShardRecord:
+class ShardRecord(EmbeddingShard):
     """Record of a finished shard."""
 
-    first: int
-    last: int
     encoder: str
-    """Fingerprint of the encoder that made it."""
+    """Fingerprint of the encoder."""
     bytes: int
     """Size of the file of vectors."""
     sha256: str
-    """Its SHA-256, in hexadecimal."""
+    """SHA-256 of the file of vectors, in hexadecimal."""
     device: str = ""
-    """Processor or GPU that made it, if known."""
+    """Processor or GPU that made the shard, if known."""
 
 
 def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
@@ -73,7 +70,7 @@ def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
     """Prepare ``folder`` for ``embed_shard``, and remove unfinished files afterwards.
 
-    A worker that outlives its job finds no place to write then, and cannot leave files among the finished ones.
+    A worker that outlives its job then has no folder to write to, and leaves no files among the finished ones.
     """
     remove_partial_files(folder)
     (folder / PARTIAL).mkdir(parents=True, exist_ok=True)
@@ -96,14 +93,12 @@ def remove_partial_files(folder: Path) -> None:
 def embed_shard(
     store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
 ) -> ShardRecord:
-    """Encode title and text of the rows of a shard and write its files.
-
-    Deleted rows get a vector, too, so that there are as many vectors as rows.
+    """Encode title and text of the rows of a shard, deleted rows among them, and write its files.
 
     Args:
         store: the passages.
         encoder: encoder of passages.
-        folder: where to write, within ``prepare_shard_folder``.
+        folder: folder of the files, within ``prepare_shard_folder``.
         shard: rows to encode.
         device: processor or GPU to name in the record.
     """
@@ -113,14 +108,14 @@ def embed_shard(
     data = buffer.getvalue()
     checksum = hashlib.sha256(data).hexdigest()
     record = ShardRecord(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)
-    write_shard_file(folder / shard.vectors, data)
+    write_shard_file(folder / shard.vectors_file, data)
     write_shard_record(folder, record)
     return record
 
 
 def write_shard_record(folder: Path, record: ShardRecord) -> None:
     """Write the record of a shard whose vectors are in ``folder``, which makes it finished."""
-    write_shard_file(folder / EmbeddingShard(record.first, record.last).record, json.dumps(asdict(record)).encode())
+    write_shard_file(folder / record.record_file, json.dumps(asdict(record)).encode())
 
 
 def write_shard_file(file: Path, data: bytes) -> None:
@@ -134,8 +129,8 @@ def write_shard_file(file: Path, data: bytes) -> None:
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
     """Return the record of a finished shard made by this encoder, or None if it is unfinished."""
     try:
-        record = ShardRecord(**json.loads((folder / shard.record).read_text()))
-        size = (folder / shard.vectors).stat().st_size
+        record = ShardRecord(**json.loads((folder / shard.record_file).read_text()))
+        size = (folder / shard.vectors_file).stat().st_size
     except (OSError, ValueError, TypeError):
         return None
     is_finished = (record.first, record.last, record.encoder, record.bytes) == (shard.first, shard.last, encoder, size)
@@ -145,7 +140,7 @@ def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> Shar
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
     """Yield the files whose content differs from its checksum; all of them are read."""
     for record in records:
-        file = folder / EmbeddingShard(record.first, record.last).vectors
+        file = folder / record.vectors_file
         try:
             if file.stat().st_size != record.bytes or artefacts.checksum(file) != record.sha256:
                 yield file

@@ -1,12 +1,12 @@
 """Updates of an index: documents are added, deleted and replaced without building it again.
 
-An update makes a new version of the index next to the old one. The new version shares the old files by hard links, and
-nothing ever writes into a shared file; new data goes into new files:
+An update makes a new version of the index from hard links to the old files. Nothing ever writes into a shared file; new
+data goes into new files:
 
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
 
-Then the two versions change places at once. Open pipelines keep the old version until their next search, which notices
+Then the versions change places in one step. Open pipelines use the old version until their next search, which notices
 the new manifest (``ragqa.retrieval.live``). Once a fifth of the rows are deleted or added, the index is compacted.
 """
 
@@ -28,18 +28,17 @@ from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.paths import make_absolute
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import make_splitter
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch
+from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.store import ADDED_FILE
-from ragqa.runtime.encoder import find_tokenizer, load_encoder
-from ragqa.runtime.tokens import TextTokenizer
+from ragqa.runtime.encoder import load_encoder
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
@@ -49,17 +48,15 @@ COMPACT_AT = 0.2
 _EMBED_BATCH = 64
 """Passages that are embedded at a time."""
 _SMALL = 1000
-"""Rows below which a file of added passages is rewritten instead of followed by another, to keep files few."""
+"""Rows below which a file of added passages is written again, together with the next ones, to keep files few."""
 
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """Result of an update."""
+    """Result of an update: numbers of documents by outcome, and the new state of the index."""
 
     added: int
-    """New documents."""
     replaced: int
-    """Documents whose text changed."""
     unchanged: int
     """Documents to add that were in the index already."""
     deleted: int
@@ -67,9 +64,7 @@ class UpdateReport:
     passages: int
     """Passages in the index after the update."""
     compacted: bool
-    """True if the index was compacted."""
     seconds: float
-    """Duration of the update."""
     corpus: CorpusReport = field(default_factory=CorpusReport)
     """Report on the documents that were read."""
 
@@ -87,21 +82,19 @@ def update_index(
     """Change the documents of an index; on an error nothing changes.
 
     Args:
-        index: directory of the index. Other processes may search it at the same time; they see the change at their
-            next search.
-        add: files and folders; their documents replace those that the index has already.
+        index: directory of the index, which other processes may search at the same time.
+        add: files and folders; their documents replace those in the index.
         delete: ids of documents as they are cited, or paths of files; all documents with such an id are deleted.
-        skip_bad: skip and count malformed records.
+        skip_bad: skip and count malformed records instead of stopping.
         compact: whether to compact the index; by default once a fifth of the rows are deleted or added.
-        device: where torch encoders and FAISS run.
-        progress: reports progress.
+        device: device of torch encoders and FAISS.
+        progress: receiver of progress reports.
 
     Raises:
         BadInput: an id is unknown, a file cannot be read, there is nothing to do, the disk is full, or the index uses
             Lucene.
         Mismatch: the encoder is not the one that made the index.
-        ArtefactError: the directory is not an index.
-        DamagedArtefact: the index is damaged.
+        ArtefactError: the directory is not an index, or is damaged.
     """
     start = perf_counter()
     if isinstance(add, str | Path) or isinstance(delete, str):
@@ -114,7 +107,9 @@ def update_index(
     with artefacts.report_write_errors(target), hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
         artefacts.restore_interrupted_swap(target)
         manifest = artefacts.read_manifest(target, "index")
-        _check_engine(target, manifest)
+        engine = manifest.config["engine"]
+        if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
+            raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")
         folder = target.with_name(f".{target.name}.updating")
         try:
             _link_files(target, folder)
@@ -137,14 +132,8 @@ def update_index(
     )
 
 
-def _check_engine(index: Path, manifest: Manifest) -> None:
-    engine = manifest.config["engine"]
-    if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
-        raise BadInput(f"{index} holds terms of {engine}, which cannot be updated: index again")
-
-
 def _link_files(source: Path, target: Path) -> None:
-    """Hard-link the files of an index (or copy them, if the file system has no links), except manifest and locks."""
+    """Hard-link the files of an index except manifest and locks."""
     shutil.rmtree(target, ignore_errors=True)
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
@@ -158,7 +147,7 @@ def _link_files(source: Path, target: Path) -> None:
 
 
 class _NewVersion:
-    """New version of an index in ``folder``, which starts as links to the files of the old one."""
+    """New version of an index in ``folder``, which begins as links to the files of the old one."""
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self._folder, self._old, self._device, self._progress = folder, manifest, device, progress
@@ -180,7 +169,7 @@ class _NewVersion:
         to_delete = self._find_documents(delete)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
         rows = self.store.find_rows({identifier for identifier, _ in changes.all | to_delete})
-        keys = [(p.document, p.path) for p in self.store.get(rows.tolist())]
+        keys = self._read_keys(rows)
         removed, counts = changes.find_removed(set(keys), to_delete)
         if add and not (changes.written or changes.unchanged or removed - to_delete):
             problems = "; ".join(line.strip() for line in self.report.describe_problems())
@@ -189,11 +178,13 @@ class _NewVersion:
             self._change_rows(rows[[key in removed for key in keys]], first_added)
         return counts
 
+    def _read_keys(self, rows: Rows) -> list[DocumentKey]:
+        return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
+
     def _find_documents(self, names: Sequence[str]) -> set[DocumentKey]:
         """Return the documents with these ids or paths; raise BadInput if there is none for a name."""
         ids_of_name = {name: {to_document_id(name), to_document_id(str(make_absolute(name)))} for name in names}
-        rows = self.store.find_rows(set().union(*ids_of_name.values()))
-        documents = {(p.document, p.path) for p in self.store.get(rows.tolist())}
+        documents = set(self._read_keys(self.store.find_rows(set().union(*ids_of_name.values()))))
         known = {identifier for identifier, _ in documents}
         if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
@@ -201,10 +192,8 @@ class _NewVersion:
 
     def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
         """Write the passages of new and changed documents in ``add``."""
-        config, tokenizer, changes = self._config, None, DocumentChanges()
-        if config["blocks"] == "wordpieces":
-            tokenizer = TextTokenizer(find_tokenizer(config["encoder"]))
-        split = make_splitter(config["blocks"], config["block_size"], tokenizer)
+        changes = DocumentChanges()
+        split = open_splitter(self._config["blocks"], self._config["block_size"], self._config["encoder"])
         documents = read_documents(
             add,
             skip_bad=skip_bad,
@@ -231,7 +220,7 @@ class _NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return number and first row of the file to write: the last one again, if it was added and is small."""
+        """Return number and first row of the file to write: the last one again if it was added and is small."""
         number, first_row = self.store.last_file
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
@@ -282,7 +271,7 @@ class _NewVersion:
         self.is_changed = self.is_compacted = True
 
     def write_manifest(self, old: Path) -> None:
-        """Write the manifest; checksums of files shared with the version in ``old`` are reused."""
+        """Write the manifest, with the known checksums of files that the version in ``old`` shares."""
         config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry
@@ -299,6 +288,6 @@ class _NewVersion:
 
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:
-    """Write an array to a new file and rename it: the old version may share ``file``, and must not change."""
+    # The old version may share ``file``, and must not change.
     with artefacts.replace_file(file) as temporary, temporary.open("wb") as stream:
         np.save(stream, array)

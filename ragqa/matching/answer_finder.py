@@ -1,4 +1,4 @@
-"""Search for the questions that a passage answers: ``metrics.has_answer`` for many questions at once."""
+"""Search of a passage for the answers to many questions at once, by the rule of ``metrics.has_answer``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,19 +11,14 @@ _GRAM = 3
 
 
 class AnswerFinder:
-    """Finds the questions whose answers a passage holds.
+    """Finder of the questions that have an answer in a passage.
 
     A passage is tokenized once, and searched only for answers whose longest token, likely the rarest, is in it.
-    A pattern is searched only if a text that it needs is there.
+    A pattern is searched only if a text that it needs is in the passage.
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
-        """Prepare the search.
-
-        Args:
-            answers: gold answers of the questions 0 … Q - 1.
-            regex: the answers are patterns.
-        """
+        """Prepare the search for the gold answers of the questions 0 … Q - 1; with ``regex`` they are patterns."""
         questions_of_pattern: dict[str, list[int]] = {}
         sequences: dict[str, tuple[str, list[int]]] = {}
         for number, answers_of_question in enumerate(answers):
@@ -52,23 +47,20 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Patterns with the numbers of their questions, by the first characters of the texts that each needs."""
+    """Patterns with the numbers of their questions, found by the first characters of the texts that they need."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
         self._searches: list[tuple[Search, list[int]]] = []
-        self._always: list[int] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
-        for pattern, own_numbers in numbers.items():
+        for pattern, questions in numbers.items():
             if search := patterns.compile_search(pattern):
-                self._add(search, own_numbers)
+                self._add(search, questions)
 
     def _add(self, search: Search, numbers: list[int]) -> None:
         position = len(self._searches)
         self._searches.append((search, numbers))
-        if search.needed is None:
-            self._always.append(position)
-        for text in search.needed or ():
+        for text in search.needed or [""]:  # every text contains the empty one, so that the pattern is always searched
             entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
             entries.append((text, position))
 
@@ -80,8 +72,7 @@ class _PatternIndex:
         folded = patterns.fold_case(text)
         grams = {folded[start : start + _GRAM] for start in range(len(folded) - _GRAM + 1)}
         entries = [entry for gram in self._by_gram.keys() & grams for entry in self._by_gram[gram]]
-        possible = {position for needed, position in (*entries, *self._short) if needed in folded}
-        for position in {*self._always, *possible}:
+        for position in {position for needed, position in (*entries, *self._short) if needed in folded}:
             search, numbers = self._searches[position]
             if search.pattern.search(text):
                 yield numbers

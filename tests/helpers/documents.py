@@ -1,0 +1,47 @@
+"""Documents of all formats, written and read."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
+
+
+def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
+    report = CorpusReport()
+    documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
+    assert report.documents == len(documents)
+    assert report.bytes_read == count_input_bytes(paths)
+    return documents, report
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read_one(path: Path, content: str | bytes) -> Document:
+    documents, report = read(write(path, content))
+    assert len(documents) == 1
+    assert report == CorpusReport(documents=1, bytes_read=path.stat().st_size)
+    return documents[0]
+
+
+def to_json_lines(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def make_article(identifier: str, title: str, body: str) -> str:
+    return f'<doc id="{identifier}" url="http://w?curid={identifier}" title="{title}">\n{title}\n\n{body}\n</doc>\n'
+
+
+def make_tar(members: dict[str, bytes], mode: str = "w") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
