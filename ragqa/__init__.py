@@ -1,4 +1,4 @@
-"""ragqa: question answering over your documents, with sources. ``Pipeline.load(dir).ask("…")`` answers."""
+"""Question answering over your documents, with sources: ``Pipeline.load(dir).ask("…")``."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Errors that ragqa raises on purpose; each message is one line: what is wrong, where, and what to do."""
+"""Errors that ragqa raises on purpose, with one line: what is wrong, where, what to do."""
 
 
 class RagqaError(Exception):
@@ -6,7 +6,7 @@ class RagqaError(Exception):
 
 
 def summarize_error(error: Exception) -> str:
-    """Return the first line of an error's message without a full stop; the name of its class if it has none."""
+    """Return the first line of an error's message, or else the name of its class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -59,4 +59,4 @@ class StaleIndex(RagqaError):
 
 
 class RefreshFailed(RagqaError):
-    """Failed build of an index from a snapshot of the weights; the previous index is still in use."""
+    """Failed build of an index from a snapshot; the previous index is still in use."""

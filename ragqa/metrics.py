@@ -22,7 +22,7 @@ def exact_match(
     regex: bool = False,
     unicode: Literal["NFD"] | None = "NFD",
 ) -> bool:
-    """Return whether the prediction is one of the answers; False for None.
+    """Tell whether the prediction is one of the answers; False for None.
 
     Args:
         prediction: the system's answer; None if it gave none.
@@ -43,7 +43,7 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the best bag-of-tokens overlap with one of the answers (SQuAD 1.1, so without a Unicode step).
+    """Return the best token overlap with an answer (SQuAD 1.1, without a Unicode step).
 
     An empty side gives 0, even where ``exact_match`` gives True, as in the official script.
     """
@@ -68,7 +68,7 @@ def _token_f1(predicted: list[str], gold: list[str]) -> float:
 
 
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
-    """Return whether the text of a passage holds one of the answers (DPR's rule; the title does not count).
+    """Tell whether a passage's text, without its title, holds one of the answers (DPR's rule).
 
     The tokens of an answer must stand in the text one after the other; case and Unicode form do not matter,
     articles and punctuation do. No passage holds an answer without tokens (in DPR's code every passage
@@ -124,7 +124,7 @@ def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, flo
 
 
 def mean_reciprocal_rank(ranks: Iterable[int | None], *, cutoff: int | None = None) -> float:
-    """Return the mean of 1 / rank; None and ranks beyond ``cutoff`` count as 0, and no ranks give 0."""
+    """Return the mean of 1 / rank, where None and ranks beyond ``cutoff`` count as 0."""
     total, count = 0.0, 0
     for rank in ranks:
         count += 1
@@ -140,7 +140,7 @@ def answer_recall(
     *,
     regex: bool = False,
 ) -> dict[int, float]:
-    """Return the share of questions with an answer in one of their first k passages, for each k.
+    """Return the share of questions with an answer in their first k passages, for each k.
 
     Both iterables are consumed in step, so that any number of questions fits in memory.
 

@@ -18,7 +18,7 @@ IGNORED = -100
 def realm_mlm_nll(
     logits: Tensor, relevance: Tensor, labels: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Compute the negative log-likelihood of masked tokens; probabilities are mixed over the passages, not logits.
+    """Compute the loss of masked tokens; probabilities, not logits, are mixed over passages.
 
     Args:
         logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
@@ -35,7 +35,7 @@ def realm_mlm_nll(
 
 
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Compute -log p(y|x) of RAG-Sequence: one passage gives the whole answer (Lewis et al. 2020, section 2.1).
+    """Compute -log p(y|x) of RAG-Sequence, one passage per answer (Lewis et al. 2020, 2.1).
 
     Args:
         logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.
@@ -53,7 +53,7 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 
 
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Compute -log p(y|x) of RAG-Token: each token is given by any passage (Lewis et al. 2020, section 2.1).
+    """Compute -log p(y|x) of RAG-Token, any passage per token (Lewis et al. 2020, 2.1).
 
     Arguments and result are those of ``rag_sequence_nll``, but labels are smoothed on the mixture over the passages.
     Smoothing needs the mixture's probabilities of the whole vocabulary; without it nothing of that size is computed.
@@ -67,19 +67,19 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
 
 
 def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels ``[B, L]``; 0 at positions that do not count."""
+    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels ``[B, L]``; 0 where they do not count."""
     target_BKL = labels.unsqueeze(1).expand(logits.shape[:-1])
     flat = cross_entropy(logits.flatten(0, -2), target_BKL.flatten(), ignore_index=IGNORED, reduction="none")
     return -flat.view(target_BKL.shape)
 
 
 def label_means(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of log p(v|z,x) over the vocabulary ``[B, K, L]``; 0 at positions that do not count."""
+    """Return the vocabulary's mean of log p(v|z,x) ``[B, K, L]``; 0 where labels do not count."""
     return (logits.mean(-1) - logits.logsumexp(-1)) * (labels != IGNORED).unsqueeze(1)
 
 
 def token_nll(gold: Tensor, relevance: Tensor, counted: Tensor) -> Tensor:
-    """Return -log of the product over positions of the sum over z of p(z|x) p(y_j|z,x), ``[B]``.
+    """Return -log Π_j Σ_z p(z|x) p(y_j|z,x), ``[B]``: each position may use another passage.
 
     Args:
         gold: ``[B, K, L]`` log-probabilities of the labels.
@@ -99,7 +99,7 @@ def sequence_nll(
     means: Tensor | None = None,
     vocabulary: int = 1,
 ) -> Tensor:
-    """Return -log of the sum over z of p(z|x) times the product over positions of p(y_j|z,x), ``[B]``.
+    """Return -log Σ_z p(z|x) Π_j p(y_j|z,x), ``[B]``: one passage explains all positions.
 
     Args:
         gold: ``[B, K, L]`` log-probabilities of the labels.
@@ -123,7 +123,10 @@ def sequence_nll(
 def marginal_nll(
     gold: Tensor, relevance: Tensor, counted: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Compute ``realm_mlm_nll`` from the labels' log-probabilities ``gold [B, K, L]``, where ``counted [B, L]``."""
+    """Compute ``realm_mlm_nll`` from ``gold``, log-probabilities of the labels ``[B, K, L]``.
+
+    ``counted [B, L]`` is true at positions that count.
+    """
     if marginal == "token":
         return token_nll(gold, relevance, counted).sum() / counted.sum().clamp_min(1)
     if marginal != "sequence":
@@ -132,7 +135,7 @@ def marginal_nll(
 
 
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Compute the negative log-likelihood of the correct spans, normalised over all passages together.
+    """Compute the loss of the correct spans, normalised over all passages together.
 
     P(z, s) is the softmax of ``span_logits + relevance`` over all spans of all passages, and the loss is -log of the
     sum over the correct spans (ORQA, Lee et al. 2019, section 4; REALM, Guu et al. 2020, section 3.2 and released
@@ -151,7 +154,7 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
 
 
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute the Kullback-Leibler divergence ``[...]`` from a teacher's softmax at ``temperature``.
+    """Compute the divergence ``[...]`` from a teacher's softmax at ``temperature``.
 
     It is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015, section 2).
     ``score`` and ``teacher`` are ``[..., S]``; both are divided by the temperature.
@@ -161,7 +164,7 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
 
 
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
-    """Compute the negative log-likelihood of the passages with an answer (ORQA's "early" loss, section 7.1).
+    """Compute the loss of passages with an answer (ORQA's "early" loss, section 7.1).
 
     ``relevance [..., K]`` is of more passages than are read; ``has_answer [..., K]`` is true for those with an answer.
     The result ``[...]`` is 0 where there are none.
@@ -170,14 +173,14 @@ def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
 
 
 def _correct_nll(score: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Return -log of the softmax mass of the correct elements of the last dimension; 0 where there are none."""
+    """Return -log of the softmax mass of the correct elements; 0 where there are none."""
     correct_score = score.masked_fill(~correct, torch.finfo(score.dtype).min)  # with -inf the gradient would be NaN
     nll = score.logsumexp(-1) - (correct_score.amax(-1) if hard else correct_score.logsumexp(-1))
     return torch.where(correct.any(-1), nll, torch.zeros_like(nll))
 
 
 def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor, *, masked: Tensor | None = None) -> Tensor:
-    """Compute the cross-entropy of each query's passage in the batch (DPR, section 3.2; ORQA's inverse cloze).
+    """Compute the loss of in-batch negatives (DPR, section 3.2; ORQA's inverse cloze).
 
     Args:
         queries: ``[B, D]``.

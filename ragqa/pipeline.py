@@ -41,10 +41,10 @@ class OpenedIndex:
 
 
 class Pipeline:
-    """Question-answering system: a retriever that finds passages, and a reader that answers from them."""
+    """Question-answering system of a retriever, which finds passages, and a reader."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
-        """Put a pipeline together; ``k`` is by default as many passages as the reader was trained with, or 10."""
+        """Put a pipeline together; ``k`` is by default as in the reader's training, or 10."""
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
@@ -133,11 +133,11 @@ class Pipeline:
 
     @property
     def is_loaded(self) -> bool:
-        """True if the parts are still those that ``load`` opened, so that ``describe`` identifies the pipeline."""
+        """True if the parts are still those that ``load`` opened."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
 
     def describe(self) -> dict[str, Any]:
-        """Return the parts by fingerprint; of a retriever that was not loaded, only the class is known."""
+        """Return the parts by fingerprint; a retriever that was not loaded by its class."""
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
         if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
@@ -149,7 +149,7 @@ class Pipeline:
     def stream(
         self, question: str, *, k: int | None = None, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer while the reader writes it, then the answer; see ``ask`` for the arguments.
+        """Yield pieces of the answer while the reader writes it, then the answer; see ``ask``.
 
         A reader that cannot stream yields the answer alone. The pieces may be those of an answer that is declined.
         """
@@ -250,7 +250,7 @@ def _open_served(settings: PipelineSettings) -> OpenedIndex:
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line without control characters, cut at ``MAX_QUESTION_CHARS``.
+    """Return the question as one line without control characters, cut if it is very long.
 
     Raises:
         BadInput: the result is empty, or the question is not text.

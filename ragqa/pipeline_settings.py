@@ -1,4 +1,4 @@
-"""Settings from which a pipeline is loaded, as its directory's ``pipeline.json`` holds them."""
+"""Settings from which a pipeline is loaded: the content of ``pipeline.json``."""
 
 import json
 import os

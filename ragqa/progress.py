@@ -20,7 +20,7 @@ class Step(Protocol):
     """Running piece of work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Report that ``done`` units of the announced total are finished; ``status`` is shown with it."""
+        """Report that ``done`` of all units are finished, and a ``status`` to show."""
 
 
 class Progress(Protocol):
@@ -52,7 +52,7 @@ SILENT = Silent()
 
 
 class Bars:
-    """Bars with rate and time left on standard error, by Rich; plain lines if that is no terminal."""
+    """Bars with rate and time left on standard error; plain lines if that is no terminal."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:

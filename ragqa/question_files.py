@@ -50,7 +50,7 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """Yield the paragraphs of a SQuAD 1.1 file (``.json``, ``.json.xz`` or ``.json.gz``) in order.
+    """Yield the paragraphs of a SQuAD 1.1 file, which may be compressed, in order.
 
     Raises:
         BadInput: the file cannot be read, or is not a SQuAD file.
@@ -122,9 +122,9 @@ def _strip_compression(path: Path) -> str:
 
 
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """Yield ``count`` of the ``total`` questions in file order, drawn at random, but always the same ones.
+    """Yield a random sample of ``count`` out of ``total`` questions in file order.
 
-    The first questions would be a biased sample: files are in order of articles.
+    The sample is always the same. The first questions would be biased: files are in order of articles.
     """
     sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in sample)
@@ -196,7 +196,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write titles and texts as JSON lines for indexing, without duplicate texts; return how many there are."""
+    """Write titles and distinct texts as JSON lines for indexing; return their number."""
     seen = set()
     with out.open("w", encoding="utf-8") as file:
         for row, (title, text) in enumerate(texts):

@@ -1,4 +1,4 @@
-"""Normal forms of texts: normalised answers and DPR's tokens, by which texts are compared, and valid Unicode."""
+"""Normal forms of texts: normalised answers, DPR's tokens, and valid Unicode."""
 
 import re
 import string
@@ -41,15 +41,15 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
 
 
 def split_words(text: str) -> list[str]:
-    """Return the lower-cased tokens of the NFD form: runs of letters, digits and marks, or one other visible character.
+    """Return lower-case tokens: runs of letters, digits and marks, or one other visible sign.
 
-    This is DPR's tokenizer (Karpukhin et al. 2020), which decides whether a passage holds an answer.
+    This is DPR's tokenizer (Karpukhin et al. 2020) on the NFD form; it decides whether a passage holds an answer.
     """
     return [token.lower() for token in _token_pattern().findall(to_nfd(text))]
 
 
 def join_tokens(tokens: list[str]) -> str:
-    """Join tokens to one text, which contains the joined tokens of an answer if the answer stands in it."""
+    """Join tokens to a text that contains the joined tokens of each answer in it."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 

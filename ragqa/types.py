@@ -62,7 +62,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Passage that supports an answer: the answer's span in it, and its share of the answer's weight.
+    """Passage that supports an answer, with the answer's span and the passage's weight.
 
     The weight of a passage for a generated answer is its posterior p(z|x,y); the span is None if the passage does not
     contain the answer.
@@ -73,7 +73,7 @@ class Source:
     weight: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as JSON values, with positions in characters of the document at ``path``."""
+        """Return the source as JSON values; positions are characters of the document."""
         passage, span = self.hit.passage, self.span
         return {
             "title": passage.title,

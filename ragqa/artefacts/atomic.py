@@ -14,7 +14,7 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 @contextmanager
 def replace_directory(target: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces ``target`` if the block ends without an error; until then ``target`` stays."""
+    """Yield a new folder, which replaces ``target`` if the block ends without an error."""
     target = target.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with report_write_errors(target):
@@ -49,7 +49,7 @@ def swap_into_place(temporary: Path, target: Path) -> None:
 
 
 def restore_interrupted_swap(target: Path) -> None:
-    """Finish or undo the swap that a killed process began; the caller holds a lock on ``target``."""
+    """Finish or undo the swap of a killed process; the caller holds a lock on ``target``."""
     for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -70,7 +70,7 @@ def exchange_directories(first: Path, second: Path) -> bool:
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` is free, empty, or an artefact of one of ``kinds``, damaged or not."""
+    """Raise BadInput unless ``target`` is free, empty, or an artefact, even damaged, of a kind."""
     with report_write_errors(target):
         if not target.exists() or (target.is_dir() and not any(target.iterdir())):
             return
@@ -86,7 +86,7 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 
 def check_no_other_files(folder: Path, own: Collection[str]) -> None:
-    """Raise BadInput if ``folder`` holds files not named in ``own``: replacing the folder would delete them."""
+    """Raise BadInput if ``folder`` holds files beyond ``own``, which replacing it would delete."""
     with report_write_errors(folder):
         names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
     if others := [name for name in names if name not in own and not name.startswith(".")]:
@@ -111,7 +111,7 @@ def report_write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_elsewhere(name: object, path: Path) -> bool:
-    """Tell whether an error names a file that is not ``path``, inside or above it, or its temporary form."""
+    """Tell whether a file is neither ``path``, nor inside or above it, nor its temporary form."""
     if not isinstance(name, str) or Path(name) in path.parents:
         return False
     return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def replace_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary name; the file written there becomes ``target`` if the block ends without an error."""
+    """Yield a temporary file name, which becomes ``target`` if the block ends without an error."""
     temporary = target.with_name(f".{target.name}.writing")
     try:
         yield temporary
@@ -36,7 +36,7 @@ def write_text_whole(file: Path, text: str) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Make ``target`` another name of the file ``source``, or a copy where the file system has no hard links."""
+    """Hard-link a file, or copy it where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

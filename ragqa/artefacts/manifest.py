@@ -56,7 +56,7 @@ class Manifest:
 
     @property
     def origin(self) -> str:
-        """Fingerprint of the first version of an updated artefact, or of an artefact that was never updated."""
+        """Fingerprint of the first version, which updates do not change."""
         return self.parents.get("origin", self.fingerprint)
 
 
@@ -118,7 +118,7 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
 
 def peek_manifest(path: Path) -> Manifest:
-    """Return the manifest at ``path`` without checking the files; raise as ``read_manifest`` does."""
+    """Return the manifest at ``path`` without a check of the files; see ``read_manifest``."""
     file = path / MANIFEST
     try:
         if not path.exists():
@@ -207,7 +207,7 @@ def _write_stamp(path: Path, states: str) -> None:
 
 
 def _file_states(path: Path, manifest: Manifest) -> str:
-    """Return size, times and inode of every file; raise DamagedArtefact if a size is not the manifest's."""
+    """Return size, times and inode of every file; raise DamagedArtefact if a size differs."""
     states = {MANIFEST: _file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():
         states[name] = _file_state(path / name)

@@ -12,6 +12,6 @@ _LOCK = Lock()
 
 
 def load_array(file: Path, *, mapped: bool = False) -> Any:
-    """Load an array that ``numpy.save`` wrote, memory-mapped if ``mapped``; raise as ``numpy.load`` does."""
+    """Load a file of ``numpy.save``, memory-mapped if ``mapped``; see ``numpy.load``."""
     with _LOCK:
         return np.load(file, mmap_mode="r" if mapped else None)

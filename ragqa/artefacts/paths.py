@@ -11,7 +11,7 @@ _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
 def cache_dir() -> Path:
-    """Return ``$XDG_CACHE_HOME/ragqa`` (by default ``~/.cache/ragqa``), which may not exist yet."""
+    """Return ``$XDG_CACHE_HOME/ragqa``, by default ``~/.cache/ragqa``; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragqa"
 
 
@@ -26,7 +26,7 @@ def demo_dir() -> Path:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return ``path`` absolute and without ``..``, so that a file has the same name in every directory."""
+    """Return ``path`` absolute and without ``..``: the same name from every directory."""
     absolute = Path(path).absolute()
     if ".." not in absolute.parts:
         return absolute
@@ -36,12 +36,12 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def check_model(name: str | Path) -> None:
-    """Raise ArtefactError unless ``name`` is a directory or, given as text, a possible name on the hub."""
+    """Raise ArtefactError unless ``name`` is a directory or, as text, a possible hub name."""
     if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB_NAME.fullmatch(name)):
         raise ArtefactError(f"{name}: no such directory")
 
 
 def parse_url(path: object) -> str | None:
-    """Return the URL in ``path`` (``Path`` turns ``http://`` into ``http:/``), or None if it is not a URL."""
+    """Return the URL in ``path``, mended if ``Path`` took a slash from it, or None."""
     match = _URL.fullmatch(str(path))
     return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None

@@ -1,4 +1,4 @@
-"""Resumable builds: a workspace next to the target, from which the next run continues after a kill.
+"""Resumable builds: after a kill the next run continues in a workspace near the target.
 
 .NAME.building/begun     signature of the input; work starts again if the input differs
 .NAME.building/made/     the directory that becomes NAME at the end, in one step
@@ -22,7 +22,7 @@ SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
 
 @contextmanager
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
-    """Yield the locked folder in which ``target`` is built, emptied if its signature is another.
+    """Yield the locked folder in which ``target`` is built, emptied if its signature differs.
 
     The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``.
     Afterwards ``target`` is marked as checked, and the workspace is deleted.
@@ -45,7 +45,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Tell whether ``made/`` is whole or already in its place, so that nothing remains to be built."""
+    """Tell whether ``made/`` is whole or already in its place."""
     return (work / IDENTITY_FILE).is_file()
 
 
@@ -67,7 +67,7 @@ def _can_resume(work: Path, target: Path, signature: str) -> bool:
 
 
 def _identify(folder: Path) -> str:
-    """Identify a directory wherever it is moved to; return an empty text if it is not an artefact.
+    """Return an identity that survives moves; an empty text if this is not an artefact.
 
     The fingerprint alone is not enough: an index that is built again after damage has the same one.
     """

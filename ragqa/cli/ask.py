@@ -29,7 +29,7 @@ Formatter = Callable[[Answer | Refusal], str]
 
 
 def ask_one(pipeline: Pipeline, question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
-    """Answer a question and print the answer; as text on a terminal, print it while it is written."""
+    """Answer a question and print the answer, on a terminal while it is written."""
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
         if isinstance(piece, Answer):
@@ -78,7 +78,7 @@ def format_text(result: Answer | Refusal) -> str:
 
 
 def format_json(result: Answer | Refusal) -> str:
-    """Return ``Answer.to_dict`` as one line of JSON; a refusal has no answer, no sources, and ``error``."""
+    """Return ``Answer.to_dict``, or a refusal with its ``error``, as one line of JSON."""
     if isinstance(result, Refusal):
         unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
         return json.dumps({**unanswered, "error": result.error})
@@ -86,7 +86,7 @@ def format_json(result: Answer | Refusal) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode, which a question from the command line may hold."""
+    """Replace characters that UTF-8 cannot encode; a command line may hold them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -67,7 +67,7 @@ def score(
     no_coverage: Annotated[bool, typer.Option("--no-coverage", help="Do not search the corpus for answers.")] = False,
     as_json: FiguresAsJsonOption = False,
 ) -> None:
-    """Ask every question and score the answers (the default command); an interrupted run is continued."""
+    """Ask the questions and score the answers (default command); an interrupted run continues."""
     from ragqa.artefacts.paths import demo_dir
     from ragqa.demo import demo_index
     from ragqa.evaluation import EvaluationSettings, evaluate
@@ -115,7 +115,7 @@ def compare(
     html: Annotated[Path | None, typer.Option(help="HTML page to write with both side by side.")] = None,
     as_json: FiguresAsJsonOption = False,
 ) -> None:
-    """Compare two reports: differences, their intervals, and the probability that they are chance."""
+    """Compare two reports: differences, intervals, and the probability of chance."""
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare as compare_reports
     from ragqa.evaluation.report.page import render_comparison_page
@@ -131,7 +131,7 @@ def compare(
 
 @app.command("page", epilog="Example: ragqa eval page notes.report")
 def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a report.")]) -> None:
-    """Rebuild the figures and the page of a report from its rows, for example to add plots (extra 'eval')."""
+    """Rebuild the figures and the page of a report, for example to add plots (extra 'eval')."""
     from ragqa.evaluation import rebuild_report
 
     say(_format_report(rebuild_report(report)))
@@ -150,7 +150,7 @@ def _open_predictions(
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
-    """Return the scoring rule of this name; by default that of SQuAD for its files, and of NQ-open for others."""
+    """Return the scoring rule of this name; by default squad for SQuAD's files, else nq."""
     from ragqa.evaluation.rows import Rule
     from ragqa.question_files import is_squad
 
@@ -177,7 +177,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
 
 def _write_page(file: Path, page: str) -> None:
-    """Write the page of a comparison; raise BadInput if ``file`` is another file, or cannot be written."""
+    """Write the page of a comparison; raise BadInput if ``file`` is something else."""
     from ragqa import artefacts
 
     in_report = (file.parent / artefacts.MANIFEST).exists()

@@ -68,7 +68,7 @@ def update(
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Add, delete and replace documents; open pipelines pick up the change on their next search."""
+    """Add, delete and replace documents; open pipelines see it on their next search."""
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.update import update_index
     from ragqa.progress import Bars

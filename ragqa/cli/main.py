@@ -122,7 +122,7 @@ def demo(
 
 
 def main() -> None:
-    """Ask, index or evaluate from the command line; print an expected error as one line on stderr."""
+    """Ask, index or evaluate from the command line; errors are one line on stderr."""
     if sys.stdout is None:
         complain("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)

@@ -96,7 +96,7 @@ class PipelineOptions:
 
 
 def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a Typer command the options of a pipeline, which it gets as its parameter ``pipeline_options``."""
+    """Give a Typer command ``PipelineOptions`` in place of its parameter of that name."""
 
     @wraps(command)
     def run(**values: Any) -> None:

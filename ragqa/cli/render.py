@@ -12,7 +12,7 @@ _CONTEXT = 160
 
 
 def render_answer(answer: Answer) -> str:
-    """Return the answer, its sources with the answer marked, and less likely answers, as lines for a terminal."""
+    """Return lines with the answer, its sources, and less likely answers."""
     if answer.text is None:
         title = "No answer in these documents" if answer.sources else "No answer"
         lines = [f"{bold(title)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
@@ -63,7 +63,7 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Collapse white space and show control characters as spaces, so that a document cannot steer a terminal."""
+    """Return the text as one line without control characters, which could steer a terminal."""
     return " ".join(printable(text).split())
 
 

@@ -1,4 +1,4 @@
-"""Builds of index directories from documents; after a kill the next run continues with the first unfinished step.
+"""Builds of indexes from documents; after a kill the next run continues.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     bm25/           terms                                          (ragqa.retrieval.bm25)
@@ -146,13 +146,13 @@ def build_index(
 
 
 def open_splitter(blocks: str, size: int | None, encoder: str) -> Splitter:
-    """Return the splitter of documents into passages of ``size`` units; wordpieces are those of ``encoder``."""
+    """Return the splitter into passages of ``size`` words, or wordpieces of ``encoder``."""
     tokenizer = TextTokenizer(find_tokenizer(encoder)) if blocks == "wordpieces" else None
     return make_splitter(blocks, size, tokenizer)
 
 
 def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Return vectors [B, D] of up to ``SAMPLE`` random questions of a file, to measure recall on.
+    """Return vectors [B, D] of up to ``SAMPLE`` questions of a file, to measure recall.
 
     Raises:
         BadInput: the file cannot be read or has no questions.
@@ -164,7 +164,7 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Return the encoder if one is needed; raise early the errors that would come after hours of work."""
+    """Return the encoder if one is needed; raise now what would fail after hours."""
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
     if not config.needs_vectors:
@@ -179,7 +179,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of version, options and encoder, and of path, size and time of every input file."""
+    """Return a digest of version, options, encoder, and paths, sizes and times of the input."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):

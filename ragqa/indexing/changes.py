@@ -1,4 +1,4 @@
-"""Effect of an update on the documents of an index: which are added, replaced, unchanged and deleted.
+"""Documents of an index that an update adds, replaces, leaves unchanged and deletes.
 
 A document is identified by its id and its path, since several files may use the same ids. A new document replaces
 documents with the same id in other files, so that a separate file can bring corrections. Documents of the files that
@@ -36,7 +36,7 @@ class DocumentChanges:
     def find_removed(
         self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
     ) -> tuple[set[DocumentKey], dict[str, int]]:
-        """Return the documents to remove from the index, and how many are added, replaced, unchanged and deleted.
+        """Return the documents to remove from the index, and the numbers by outcome.
 
         Args:
             indexed: documents in the index that share an id with those that were read or are to be deleted.

@@ -1,4 +1,4 @@
-"""Compaction: passages, terms and vectors of an updated index are written again without the deleted rows."""
+"""Compaction: an updated index is written again without its deleted rows."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ from ragqa.runtime.encoder import load_encoder
 def compact_index(
     folder: Path, config: dict[str, Any], encoder: str | None, *, device: str, progress: Progress
 ) -> dict[str, Any]:
-    """Rewrite the parts of the index in ``folder`` without deleted rows; nothing is embedded again.
+    """Rewrite the index in ``folder`` without deleted rows; nothing is embedded again.
 
     Args:
         folder: directory of the index, to which only this process writes.
@@ -65,7 +65,7 @@ def compact_index(
 
 
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
-    """Return vectors of the sample questions of the build, or None if they or the encoder have changed since."""
+    """Return vectors of the build's sample questions; None if they or the encoder changed."""
     file = config.get("questions")
     if not file or config["kind"] == IndexKind.FLAT:
         return None

@@ -1,4 +1,4 @@
-"""Embedding of passages in shards of rows; each has its own file, so that finished shards are never made again.
+"""Embedding of passages in shards, each a file, so that no finished shard is made again.
 
     0000000000.npy     float16 [rows of the shard, D]
     0000000000.json    first and last row, checksum, encoder; written last: a shard without it is unfinished
@@ -93,7 +93,7 @@ def remove_partial_files(folder: Path) -> None:
 def embed_shard(
     store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
 ) -> ShardRecord:
-    """Encode title and text of the rows of a shard, deleted rows among them, and write its files.
+    """Encode the rows of a shard, deleted ones among them, and write its files.
 
     Args:
         store: the passages.

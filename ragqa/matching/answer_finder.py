@@ -1,4 +1,4 @@
-"""Search of a passage for the answers to many questions at once, by the rule of ``metrics.has_answer``."""
+"""Search of a passage for the answers to many questions at once, as in ``has_answer``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,7 +18,7 @@ class AnswerFinder:
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
-        """Prepare the search for the gold answers of the questions 0 … Q - 1; with ``regex`` they are patterns."""
+        """Prepare the search for the answers, or patterns, of the questions 0 … Q - 1."""
         questions_of_pattern: dict[str, list[int]] = {}
         sequences: dict[str, tuple[str, list[int]]] = {}
         for number, answers_of_question in enumerate(answers):
@@ -47,7 +47,7 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Patterns with the numbers of their questions, found by the first characters of the texts that they need."""
+    """Patterns with the numbers of their questions, by the prefixes of the texts they need."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
         self._searches: list[tuple[Search, list[int]]] = []

@@ -1,4 +1,4 @@
-r"""Texts that a regular expression needs to match: a cheap substring search before the expensive pattern search.
+r"""Texts that a pattern needs to match: a cheap search before the expensive one.
 
 Answers of CuratedTREC are patterns such as ``New\s+York|Long Island``. Whatever that matches holds "york" or
 "long island"; a text without either need not be searched. Only ASCII characters are considered, in any case; a pattern
@@ -29,7 +29,7 @@ def fold_case(text: str) -> str:
 
 @lru_cache(4096)
 def compile_pattern(pattern: str) -> re.Pattern[str] | None:
-    """Compile a gold answer that is a pattern, to match in any case and by lines; return None if it is invalid."""
+    """Compile a pattern that is a gold answer, for any case and by lines; None if invalid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about patterns that a later Python may read differently
         try:
@@ -61,7 +61,7 @@ def compile_search(pattern: str) -> Search | None:
 
 
 def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
-    """Return lower-case texts one of which stands in everything a pattern matches; None if nothing is known."""
+    """Return lower-case texts, one of which is in every match; None if nothing is known."""
     try:
         parser = import_module("re._parser")  # not public, but it is the parser that re itself uses
         with warnings.catch_warnings():
@@ -74,7 +74,7 @@ def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return all texts that consecutive parts may match, if they are few, and the texts they need."""
+    """Return all texts that consecutive parts may match, if few, and the texts they need."""
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
         texts, needed = _analyse_part(str(kind), value)

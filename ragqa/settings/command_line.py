@@ -60,7 +60,7 @@ def parse_config(
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked instance with the options in ``file``, and ``missing`` for those without a value."""
+    """Return an unchecked instance with the options in ``file``; see ``_decode_config``."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -79,7 +79,7 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 def _decode_config(
     ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, missing: Any, problems: list[str]
 ) -> Any:
-    """Return an instance with ``values`` over those of ``base``, or over the defaults of the class.
+    """Return an instance with ``values`` over those of ``base`` or the class's defaults.
 
     Its ``__post_init__`` has not run, since options on the command line may still change it. Options without a value
     are ``missing``; if that is MISSING, they are among the problems.
@@ -108,7 +108,7 @@ def _decode_config(
 
 
 def _decode(value: Any, expected: Any) -> Any:
-    """Turn a JSON value into one of type ``expected``: text may be a path, a list a tuple; raise TypeError."""
+    """Return a JSON value as one of type ``expected``; raise TypeError if it is of another."""
     origin, members = get_origin(expected), get_args(expected)
     if origin in (Union, UnionType):
         for member in members:
@@ -128,7 +128,7 @@ def _decode(value: Any, expected: Any) -> Any:
 
 
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance and its nested ones again, so that each ``__post_init__`` runs."""
+    """Construct an unchecked instance again, so that each ``__post_init__`` runs."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
@@ -187,7 +187,7 @@ def main_module() -> str:
 
 
 def _unframe(message: str) -> str:
-    """Return an error of tyro as one line, without the frame around it (of lines, or of spaces only)."""
+    """Return an error of tyro as one line without its frame, which may be only spaces."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
     return f"{' '.join((text or title).split())}; --help lists the options"
@@ -212,7 +212,7 @@ def resolve_shared_paths(config: Config, *names: str) -> Config:
 
 @contextmanager
 def report_errors(program: str) -> Iterator[None]:
-    """Print an expected error as one line on standard error and exit with status 2, or 130 after an interrupt."""
+    """Print an expected error as one line and exit with 2, or with 130 after an interrupt."""
     try:
         yield
     except (RagqaError, OSError) as error:

@@ -24,7 +24,7 @@ def flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with those of each flat group in a dictionary under the group's name, unless nested already."""
+    """Return settings with those of each flat group in a dictionary under the group's name."""
     groups = flat_groups(kind)
     group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
     nested: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def make_config(kind: type[Config], /, **settings: Any) -> Config:
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nest the settings, and turn each group into an instance: that of ``values`` with these changes."""
+    """Nest the settings, and make each group the instance in ``values`` with these changes."""
     nested = nest_settings(kind, settings)
     for name, group in flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):
