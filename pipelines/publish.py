@@ -1,4 +1,4 @@
-r"""Publish models: make pipelines of others' published checkpoints, and put model cards into exports.
+r"""Publish models: make pipelines of published checkpoints, and add model cards.
 
     ragqa index psgs_w100.tsv --retriever bm25 --out wiki.index
     python -m pipelines.publish --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \
@@ -114,7 +114,7 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
-    """Write the retriever and, for a checkpoint of RAG, the generator; return the kind of the generator."""
+    """Write the retriever and, for RAG, the generator, and return its kind."""
     from pipelines.common import generation
     from ragqa.models.dpr import load_dpr_tower
     from ragqa.models.dual_encoder import DualEncoder

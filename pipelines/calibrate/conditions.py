@@ -37,7 +37,7 @@ OTHER_ANNOTATORS = 2
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Questions that a reader was not trained on, with the condition under which they are asked."""
+    """Questions that a reader was not trained on, and the condition to ask them under."""
 
     file: Path
     """File that the questions come from."""
@@ -58,7 +58,7 @@ def search_passages(retriever: Retriever, k: int) -> Condition:
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the first ``k`` hits of documents that do not answer the question.
+    """Return the condition that reads the first ``k`` hits of unanswering documents.
 
     Documents that the question names, and those with a hit that holds an answer, are left out.
     """
@@ -91,7 +91,7 @@ def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[fl
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return the probability that each answer is that of the known annotator, or of one of ``OTHER_ANNOTATORS``.
+    """Return the probability of each answer to be that of one of several annotators.
 
     The other annotators are assumed to mean the same thing as the known one and to word it independently: among the
     answers that share a word with the known one, each is said as often as its weight. This is an assumption, not a
@@ -106,7 +106,7 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
 
 
 def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
-    """Index SQuAD's paragraphs, one passage each, unless the index exists; the paragraphs are kept in a hidden file.
+    """Index SQuAD's paragraphs, one passage each, unless the index exists.
 
     Raises:
         BadInput: ``out`` is an index of other paragraphs, or for another retriever.

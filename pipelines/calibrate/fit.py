@@ -1,4 +1,4 @@
-"""Fit of the shipped reader's confidence: asks the questions, chooses weights and threshold, writes the figures."""
+"""Fit of the shipped reader's confidence, with the choice of its threshold."""
 
 import datetime
 import json
@@ -124,7 +124,7 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Ask all questions, fit the calibration, install it in the reader, and write the figures with ``command``.
+    """Fit and install the calibration, and write its figures with ``command``.
 
     Raises:
         BadInput: no question is left to ask, or too few are answered rightly.
@@ -172,7 +172,7 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return questions to ask over an index, and half of them without the documents that answer them."""
+    """Return questions over an index, and half of them without the answering documents."""
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [
@@ -182,7 +182,7 @@ def search_index(
 
 
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
-    """Return at most ``count`` questions that did not select the weights; raise BadInput if none is left."""
+    """Return ``count`` questions that did not select the weights; raise BadInput if none is left."""
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
     selected = drop_known(others, make_question_keys(config.exclude))[: config.count]
     if not selected:
@@ -230,7 +230,7 @@ def _mark_shallow(row: CalibrationRow) -> CalibrationRow:
 
 
 def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
-    """Return the weight of each answer in the fit, scaled so that every file has the same total weight."""
+    """Return the weight of each answer in the fit; every file has the same total weight."""
     weight = np.array([row.weight for row in rows])
     file = np.array([str(row.file) for row in rows])
     for each in np.unique(file):
@@ -255,7 +255,7 @@ def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
 
 
 def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str) -> tuple[float, dict[float, float]]:
-    """Return the weight of retrieval scores that makes right answers most likely, and the likelihood under each."""
+    """Return the weight of retrieval scores that suits right answers best, and all likelihoods."""
     likelihoods = {weight: measure_likelihood(rows) for weight, rows in by_weight.items()}
     best = max(likelihoods, key=lambda weight: likelihoods[weight])
     return best if prior == SPREAD else 1.0, likelihoods
@@ -294,7 +294,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
 
 
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
-    """Return the threshold that declines at most 5 % of the right answers to ordinary questions over an index.
+    """Return the threshold that declines at most 5 % of the right answers over an index.
 
     Also return the share of right answers that it declines in each such set: where few questions have an answer, right
     answers are less confident, and more of them are declined.

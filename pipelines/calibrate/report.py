@@ -64,7 +64,7 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 
 
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
-    """Return the effect of declining below each confidence; arguments as in ``summarise_answers``.
+    """Return the effect of each threshold; arguments as in ``summarise_answers``.
 
     Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
     unanswerable questions. The first two are wrong refusals in a strict and in a mild sense: nobody misses a wrong
@@ -86,7 +86,7 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
 
 
 def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Return the highest confidence, in hundredths, below which at most ``MAX_DECLINED`` of the right answers lie."""
+    """Return the highest threshold that declines at most ``MAX_DECLINED`` of the right answers."""
     right = np.sort(confidence_N[right_N == 1])
     return float(np.floor(100 * right[int(MAX_DECLINED * len(right))]) / 100) if len(right) else 0.0
 

@@ -1,4 +1,4 @@
-"""Rows of the passages that answer training questions: found once in the whole corpus, then kept on disk.
+"""Rows of the passages that answer training questions, found once and kept on disk.
 
 Legend: Q questions, K passages.
 """
@@ -54,7 +54,7 @@ def locate_answers(
     regex: bool = False,
     progress: Progress = SILENT,
 ) -> tuple[AnsweredQuestions, AnsweredQuestions]:
-    """Return the training questions that some passage answers, and all held-out ones; one process after the other.
+    """Return the training questions that some passage answers, and all held-out ones.
 
     Args:
         store: the passages.

@@ -143,7 +143,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 
 
 def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the readers of the exported parts, and write the pipeline directory that names them."""
+    """Calibrate the exported readers, and write the pipeline directory that names all parts."""
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in sort_generators(config.generators)}
@@ -164,7 +164,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
 
 
 def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
-    """Return the directories of generators by their kinds; raise BadInput if two are of the same kind."""
+    """Return the directories of generators by kind; raise BadInput if two have one kind."""
     paths: dict[str, Path] = {}
     for path in generators:
         kind = read_generator_kind(path)

@@ -35,7 +35,7 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and report an evaluation, and keep the weights if it is the best; of equal ones, the last is."""
+        """Log and report an evaluation, and keep the weights of the best, the last of equal ones."""
         step, value, best = self._run.step, figures[self._metric], self._best
         if best is None or value >= best["value"]:
             is_equal = best is not None and value == best["value"]

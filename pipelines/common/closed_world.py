@@ -173,7 +173,7 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
 
 
 def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> WorldFolders:
-    """Write corpora, questions, and a model's configuration and tokenizer under ``root``, unless they exist.
+    """Write corpora, questions, and an untrained model under ``root``, unless they exist.
 
     Raises:
         Mismatch: ``root`` holds a world of other settings.
@@ -224,7 +224,7 @@ def write_questions(facts: Iterable[Fact], file: Path) -> Path:
 
 
 def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
-    """Save random weights of the world's encoder, from which towers and masked language models start."""
+    """Save random weights of the world's encoder, from which other models start."""
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 
     return _save_random(lambda: KnowledgeAugmentedEncoder.from_config(folders.encoder), out, seed)

@@ -89,7 +89,7 @@ def schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
 
 
 class FromRecipe:
-    """Mark of a stage's default that the value of the whole recipe replaces (``pipelines.common.stages.fill_unset``).
+    """Mark of a stage's default that the value of the whole recipe replaces.
 
     ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each has the default
     ``NumberFromRecipe(0)``. After ``--tune.seed 0`` that stage has a plain 0, which is not replaced.
@@ -148,7 +148,7 @@ class TrainingConfig:
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def rules(self) -> Rules:
-        """Return the rules of all settings; a recipe adds its own."""
+        """Return the rules of all settings; recipes add theirs."""
         return {
             "weight_decay": at_least_0(self.weight_decay),
             "clip": above_0(self.clip),
@@ -203,7 +203,7 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Refreshes of an index whose passage tower learns."""
+    """Refreshes of the index of a passage tower that learns."""
 
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""

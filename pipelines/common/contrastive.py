@@ -1,4 +1,4 @@
-"""Contrastive step of a dual encoder, as ORQA and DPR learn: find each question's passage among a batch's.
+"""Contrastive step of a dual encoder (ORQA, DPR): find a question's passage in a batch.
 
 Legend: N sequences, B questions, P passages, D width.
 """
@@ -91,7 +91,7 @@ def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Cal
 
 
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
-    """Return the vectors [N, D] of sequences; the longest are encoded first and separately, to pad little."""
+    """Return the vectors [N, D] of sequences, encoded in groups of similar length."""
     vectors, order = [], group_by_length(rows)
     with autocast(device):
         for some in order:
@@ -103,7 +103,7 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
 
 
 def group_by_length(rows: Rows) -> list[list[int]]:
-    """Return the places of sequences that are encoded together: longest first, in two halves if that saves padding."""
+    """Group the places of sequences, longest first, in two halves if that saves padding."""
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
     return [order[:half], order[half:]] if half else [order]

@@ -53,7 +53,7 @@ def load_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Load the generator of a recipe: one of this kind, or a sequence-to-sequence model used as one.
+    """Load the generator of a recipe, or a sequence-to-sequence model as one.
 
     Args:
         kind: kind of the generator.
@@ -79,7 +79,7 @@ def prepare_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Prepare a generator for training as ``kind``, whatever its kind was; arguments as in ``load_for_training``."""
+    """Prepare a generator for training as ``kind``; arguments as in ``load_for_training``."""
     if generator.kind != kind:  # a generator of another kind is a good start, too
         generator = make_generator(generator.seq2seq, kind, **_keep_template(generator, kind))
     longest = generator.seq2seq.max_tokens
@@ -93,7 +93,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the options by which another kind of generator reads a passage as this one of RAG does."""
+    """Return the options by which another kind reads a passage as this generator of RAG."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -148,7 +148,7 @@ def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *
 
 
 def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
-    """Return a search by a tower in training, for at least ``passages`` hits and as many as recall is measured at."""
+    """Return a search by a tower in training, deep enough for ``passages`` and for recall."""
     depth = min(max(*KS, passages), index.store.live_count)
 
     def find_passages(texts: list[str]) -> list[list[Hit]]:
@@ -159,7 +159,7 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
 
 
 def stack_scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
-    """Return retrieval scores ``[B, K]``: -inf where a question has fewer passages, 0 where it has none."""
+    """Return retrieval scores ``[B, K]``: -inf for missing passages, 0 without any."""
     relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
     for row, own in zip(relevance_BK, hits, strict=True):
         row[: max(1, len(own))] = torch.tensor([hit.score for hit in own] or [0.0])
@@ -208,13 +208,13 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the operations of a training step for each token that is read, and for each that is written."""
+    """Return the operations of a training step for a token that is read, and for one written."""
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 
 
 def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write the generator's directory, whole or not at all; the first of several processes does."""
+    """Write the generator's directory; only the first process does."""
     if not parallel.is_first_process():
         return
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None

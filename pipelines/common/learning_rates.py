@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
-    """Return the learning rate: linear from 0 to ``peak`` in ``warmup`` steps, then to 0 at step ``total`` (BERT).
+    """Return the learning rate of a step: it rises to ``peak``, then falls to 0 (BERT).
 
     A ``warmup`` of None is replaced as in ``limit_warmup``.
     """
@@ -21,7 +21,7 @@ def limit_warmup(chosen: int | None, default: int, total: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRates:
-    """Learning rates of the reader and of the retriever, which begins to learn after some steps."""
+    """Learning rates of the reader, and of the retriever, which begins to learn later."""
 
     steps: int
     """Steps of the run."""

@@ -36,7 +36,7 @@ ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A text with some of its wordpieces masked."""
+    """Text with some of its wordpieces masked."""
 
     row: int
     """Row of the passage that it was taken from; NULL if that is none of those to retrieve."""
@@ -75,7 +75,7 @@ class MaskedBatch:
 
 
 def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagger:
-    """Return the tagger ``rule``, which learns from titles and texts, or spaCy's model of ``spacy:MODEL``."""
+    """Return the tagger ``rule``, learned from titles and texts, or spaCy's ``spacy:MODEL``."""
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
         return SpacyTagger(model)
@@ -85,7 +85,7 @@ def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagge
 
 
 def position_chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> ChoosePositions:
-    """Return the function that chooses what to mask.
+    """Return the function that chooses the positions to mask.
 
     Args:
         kind: one of ``MASKINGS``.
@@ -141,7 +141,7 @@ def document_titles(store: PassageStore) -> set[str]:
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return texts of some passages from all over the corpus, which show what is written in lower case."""
+    """Return texts from all over the corpus, which show the words in lower case."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
@@ -198,7 +198,7 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Mask something in a run of sentences of ``text``; return None if there is nothing to mask."""
+        """Mask a run of sentences of ``text``; return None if there is nothing to mask."""
         start, end = draw_sentences(text, rng, self._room)
         pieces = truncate(self._tokenizer.tokenize(text[start:end]), self._room)
         if not pieces.ids:
@@ -226,7 +226,7 @@ class MaskedTexts:
 
 
 def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """Draw a run of sentences of up to about ``room`` wordpieces; return its first and last character.
+    """Draw sentences of about ``room`` wordpieces; return their first and last character.
 
     A wordpiece is taken to have four characters; callers truncate what is too long.
     """

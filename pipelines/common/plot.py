@@ -57,7 +57,7 @@ def check_plot(out: Path) -> None:
 
 
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
-    """Draw ``runs`` into the file ``out``; ``names`` stand in the legend instead of those of the directories.
+    """Draw ``runs`` into the file ``out``, with ``names`` in the legend.
 
     Raises:
         BadInput: a directory holds no figures, or ``out`` is no name of a picture.

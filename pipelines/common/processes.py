@@ -1,4 +1,4 @@
-"""Training in several processes, started by Ray Train, with the first process's progress shown where they started."""
+"""Training in several processes by Ray Train, with the progress of the first."""
 
 import os
 import re
@@ -26,7 +26,7 @@ _MESSAGE_INTERVAL = 0.2
 
 
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
-    """Call ``main(config, **options)`` in ``config.processes`` processes of a Ray cluster, or here if that is 1.
+    """Call a recipe in ``config.processes`` processes of a Ray cluster, or here if that is 1.
 
     Each process has a CPU core or, if ``config.gpus``, a GPU. All machines must see the paths of the config. A lost
     process ends the run; the same command continues from its newest checkpoint.
@@ -96,7 +96,7 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line about a failed worker: the message of a RagqaError, or the end of that of another error."""
+    """Return one line about a failed worker: its RagqaError, or the end of another error."""
     while error.__cause__ is not None:
         error = error.__cause__
     found = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # last line of a worker's traceback
@@ -135,7 +135,7 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender`` until there are none, also if the sender died within a step."""
+    """Show the messages of a ``ProgressSender``, which may die within a step."""
     messages = iter(messages)
     for kind, *values in messages:
         if kind == "begin":
@@ -151,7 +151,7 @@ def replay_messages(
 
 @contextmanager
 def _receive_messages(progress: Progress = SILENT, notify: Notify = ignore_line) -> Iterator[Any]:
-    """Yield a queue whose messages are shown as they come."""
+    """Yield a queue, and show its messages as they come."""
     from ray.util.queue import Queue
 
     queue = Queue(actor_options={"num_cpus": 0})

@@ -1,4 +1,4 @@
-"""Questions of a run: which there are, and which of them a step takes."""
+"""Questions of a run, and the draw of those of a step."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """Return the questions of a file that have answers, or ``sample`` of them, drawn at random by ``seed``.
+    """Return the questions with answers of a file, or ``sample`` drawn by ``seed``.
 
     Blank answers do not count. Raises BadInput if no question has an answer.
     """
@@ -46,7 +46,7 @@ def make_question_keys(files: Iterable[Path]) -> set[str]:
 
 
 def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Return the questions whose key is not among the known ones."""
+    """Return the questions without those that have a known key."""
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
@@ -73,7 +73,7 @@ def read_training_questions(
 def iterate_batches(
     items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """Yield batches of ``size`` questions, or of their results, from number ``done`` on, and report progress."""
+    """Yield batches of questions, or of their results, from ``done`` on; report progress."""
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
             yield items[first : first + size]
@@ -81,7 +81,7 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of a step's questions, each below ``count``: a pure function of seed and step.
+    """Draw the numbers of a step's questions, each below ``count``, by seed and step.
 
     Each epoch has its own order.
     """
@@ -89,7 +89,7 @@ def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
 
 
 def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Return ``number`` places of the endless order in which ``count`` questions are drawn, from place ``first`` on."""
+    """Return a part of the endless order in which ``count`` questions are drawn."""
     places = (divmod(place, count) for place in range(first, first + number))
     return [int(_order(seed, epoch, count)[rank]) for epoch, rank in places]
 

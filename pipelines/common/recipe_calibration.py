@@ -37,7 +37,7 @@ MIN_UNSEEN = 200
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Calibration, with the confidence of each answer by a fit on the other half of the answers."""
+    """Calibration, with the confidence of each answer by a fit on the other half."""
 
     calibration: Calibration
     confidence: np.ndarray
@@ -80,7 +80,7 @@ def collect_answers(
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Return the evidence for the best answer to each question that has one, and whether the answer is right."""
+    """Ask questions; return the evidence for each best answer, and True if it is right."""
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]
@@ -124,7 +124,7 @@ def cross_fit(
 
 
 def install_calibration(calibration: Calibration, reader: Path) -> None:
-    """Write a calibration into a generator's directory, or into an exported reader, whose manifest is renewed."""
+    """Write a calibration into a generator, or into an exported reader and its manifest."""
     if registry.is_generator(reader):
         calibration.save(reader)
         return

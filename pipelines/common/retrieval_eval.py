@@ -1,4 +1,4 @@
-"""Answer recall of a retriever in training: questions by its live tower, passages by an index.
+"""Answer recall of a retriever in training, by its live tower and an index.
 
 Legend: B questions, K passages, D width.
 """
@@ -33,7 +33,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class HeldOutQuestions:
-    """Held-out questions on which retrieval is evaluated; none of them is ever trained on."""
+    """Held-out questions on which retrieval is evaluated."""
 
     questions: Sequence[Question]
     passages: TokenizedPassages
@@ -42,7 +42,7 @@ class HeldOutQuestions:
 
     @classmethod
     def read(cls, config: HeldOutConfig, passages: TokenizedPassages, seed: int) -> "HeldOutQuestions | None":
-        """Draw the questions of a recipe, None if it has none; raise BadInput if none has an answer."""
+        """Draw the questions of a recipe, if it has a file; raise BadInput if none has an answer."""
         if config.dev is None:
             return None
         return cls(read_answerable(config.dev, config.sample, seed), passages, config.regex)
@@ -78,7 +78,7 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Return ``recall@k``: the share of questions with an answer in the first k passages, by DPR's rule."""
+    """Return ``recall@k``: the share of questions answered in k passages, by DPR's rule."""
     texts = [question.text for question in held_out.questions]
     vectors = encode_questions(tower, held_out.passages.tokenizer, texts, device)
     store = held_out.passages.store
@@ -91,7 +91,7 @@ def evaluate_retrieval(
 def evaluate_with_new_index(
     work: Path, retriever: DualEncoder, held_out: HeldOutQuestions, corpus: Path, *, device: str, workers: int = 0
 ) -> dict[str, float]:
-    """Return ``recall@k`` by an exact index of the present weights, which is made in the folder ``work``."""
+    """Return ``recall@k`` by an exact index of the present weights, made in ``work``."""
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
         retriever.save_passages(work / "snapshot")

@@ -1,4 +1,4 @@
-"""A training run: a directory with its settings, checkpoints and figures, from which it continues after a kill."""
+"""Training run: a directory with settings, checkpoints and figures to continue from."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class BatchLoss:
 
     @classmethod
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
-        """Weigh the mean loss of this process's share of a batch by the number of items that count in it.
+        """Weigh this process's mean loss by the number of items that count in it.
 
         Args:
             mean: mean loss of the items.
@@ -83,13 +83,13 @@ class Run:
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint of the weights and of ``extra``; only the first of several processes does."""
+        """Write a checkpoint of the weights and ``extra``; only the first process does."""
         self.state.extra = extra
         if parallel.is_first_process():
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return the values with a name in ``extra`` of the existing checkpoints; none but in the first process."""
+        """Return the values with a name in the checkpoints; [] except in the first process."""
         if not parallel.is_first_process():
             return []
         return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
@@ -103,7 +103,7 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Begin each remaining step; write checkpoints and evaluate before steps that are due, and at the end.
+        """Begin each remaining step, with checkpoints and evaluations where they are due.
 
         The loop's body finishes the step. A checkpoint comes before the evaluation at the same step, which a run that
         continues there repeats.
@@ -137,7 +137,7 @@ class Run:
         parallel.seed_process(self.seed, self.step)
 
     def take_step(self, batch: BatchLoss, *, rate: float | Sequence[float], clip: float, **figures: float) -> None:
-        """Take an optimizer step on the loss of a batch, and log it; raise NonFiniteLoss before the weights change.
+        """Take an optimizer step and log it; raise NonFiniteLoss before the weights change.
 
         Args:
             batch: loss and figures of the batch.
@@ -236,7 +236,7 @@ def open_run(
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
-    """Write the result of a run and, if it does not save one, its tokenizer.json; only the first process does."""
+    """Write the result of a run, with a tokenizer.json; only the first process does."""
     if not parallel.is_first_process():
         return
     with artefacts.replace_directory(folder) as aside:

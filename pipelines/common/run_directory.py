@@ -1,4 +1,4 @@
-"""Directory of a run: its settings and inputs, and whether a run may begin or continue there.
+"""Directory of a run: its settings and inputs, and the check before it continues.
 
 Modules with torch are imported in the functions that use them, because the command lines of whole papers import this
 module.
@@ -40,7 +40,7 @@ _RESULTS = ("model", "best", "generator", "pipeline", "system")
 
 
 def record_settings(config: Any, *, has_begun: bool) -> None:
-    """Write the settings into ``config.out``, or check that a run there began with the same ones.
+    """Write the settings into ``config.out``, or check those of the run there.
 
     Args:
         config: settings with a directory ``out`` and a ``device``.
@@ -133,7 +133,7 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a lock for a directory with several runs, one after the other; only the first process takes it."""
+    """Return a lock for a directory with several runs; only the first process takes it."""
     from ragqa.training import parallel
 
     return hold_lock(out / ".lock", wait=False) if parallel.is_first_process() else nullcontext()

@@ -1,4 +1,4 @@
-"""Stages of a whole recipe: each has a directory of its own, is done once, and continues where it was interrupted."""
+"""Stages of a whole recipe, each done once in its directory."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ finished work."""
 
 
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
-    """Return the settings of a stage, with the recipe's values in place of those that the user has not given.
+    """Fill the settings of a stage that the user has not given with the recipe's values.
 
     Given values stay, even if they equal the default (see ``FromRecipe``).
     """
@@ -34,7 +34,7 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 
 
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
-    """Return the path that ``main(config)`` makes in ``config.out``, without repeating a finished stage.
+    """Return the path that ``main(config)`` makes; a finished stage is not repeated.
 
     A stage is finished if it was made there with the same settings and inputs. It stays finished when its inputs are
     deleted.

@@ -1,4 +1,4 @@
-"""Passages of an index as wordpieces: tokenized once, then mapped from disk by every recipe."""
+"""Passages of an index as wordpieces, tokenized once and mapped from disk."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class TokenizedPassages:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """Return the first ``limit`` wordpieces of a passage, title first; nothing for row -1, the null passage."""
+        """Return the first ``limit`` wordpieces of title and text; none for row -1 (null passage)."""
         if row < 0 or limit < 0:
             return []
         start, end = self._starts[row : row + 2]
@@ -56,7 +56,7 @@ class TokenizedPassages:
         return ids
 
     def contains(self, row: int, pieces: bytes) -> bool:
-        """Return whether a passage contains a run of wordpieces, given as the bytes of int32."""
+        """Tell whether a passage contains a run of wordpieces, given as the bytes of int32."""
         start, end = self._starts[row : row + 2]
         data = self._ids[start:end].tobytes()
         place = data.find(pieces)
@@ -65,7 +65,7 @@ class TokenizedPassages:
         return place >= 0
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
-        """Return [CLS] passage [SEP] of each row, as an index embeds them; row -1 is the null passage, empty."""
+        """Return [CLS] passage [SEP] of each row, as an index embeds them; row -1 is empty."""
         first, last = self.tokenizer.special_ids
         return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
 

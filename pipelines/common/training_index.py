@@ -1,4 +1,4 @@
-"""Index that recipes search in training: frozen, or refreshed while its passage tower learns.
+"""Index that recipes search in training: frozen, or refreshed from a learning tower.
 
 Legend: B questions, K passages of a question, N passages, P different passages of a batch, D width.
 """
@@ -48,7 +48,7 @@ _SEARCH = "search.json"
 
 
 class TrainingIndex:
-    """Passages that training searches: a ``FrozenIndex``, or a ``RefreshedIndex`` whose passage tower learns."""
+    """Index of the passages that training searches: ``FrozenIndex`` or ``RefreshedIndex``."""
 
     store: PassageStore
     """The passages."""
@@ -70,13 +70,13 @@ class TrainingIndex:
         return encode_with_gradient(tower, self.tokenizer, texts, device)
 
     def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows [B, K] of the best passages, at most all there are, ``NOT_FOUND`` where fewer were found."""
+        """Return the rows [B, K] of the best passages, ``NOT_FOUND`` where there are fewer."""
         k = min(k, self.store.live_count)
         rankings = self.mips.search(queries_BD, k)
         return np.stack([np.pad(found.rows, (0, k - len(found)), constant_values=NOT_FOUND) for found in rankings])
 
     def score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores f(x, z) [B, K] with their gradient; ``IMPOSSIBLE`` where nothing was found."""
+        """Return the scores f(x, z) [B, K] with gradient; ``IMPOSSIBLE`` for ``NOT_FOUND``."""
         score_BK = self._score(query_BD, rows_BK)
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
 
@@ -99,7 +99,7 @@ class TrainingIndex:
 
 
 class FrozenIndex(TrainingIndex):
-    """Training index whose vectors stay as they are, because only the question tower learns."""
+    """Training index with fixed vectors, because only the question tower learns."""
 
     def __init__(
         self, store: PassageStore, corpus: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
@@ -116,7 +116,7 @@ class FrozenIndex(TrainingIndex):
         *,
         progress: Progress = SILENT,
     ) -> "FrozenIndex":
-        """Embed and index the passages, unless that is done; one of several processes after the other.
+        """Embed and index the passages, unless that is done; one process after the other.
 
         Args:
             corpus: index directory of the passages.
@@ -153,7 +153,7 @@ class FrozenIndex(TrainingIndex):
 
 
 class RefreshedIndex(TrainingIndex):
-    """Training index that is made again and again from a retriever that learns, and scores by its live towers.
+    """Training index that is rebuilt as its retriever learns, and scores by the live towers.
 
     The first of several processes refreshes the index; it is the same in all of them at every step.
     """
@@ -235,7 +235,7 @@ class RefreshedIndex(TrainingIndex):
             self._refresher.refresh(_PassageTower(self._retriever), learned)
 
     def _poll(self, step: int) -> None:
-        """Take the newest finished index into use; the other processes open the version of the first."""
+        """Take the newest finished index into use, the same version in all processes."""
         if self._refresher is not None:
             self.mips = self._refresher.poll(step)
             self.version = parallel.broadcast_from_first(self._refresher.version)
@@ -264,7 +264,7 @@ class RefreshedIndex(TrainingIndex):
 
 
 class _PassageTower:
-    """The part of a retriever that an index is made with, for the refresher's snapshots."""
+    """Passage tower of a retriever, for the refresher's snapshots."""
 
     def __init__(self, retriever: DualEncoder) -> None:
         self.save = retriever.save_passages
@@ -273,7 +273,7 @@ class _PassageTower:
 def score_with_towers(
     retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, passages: TokenizedPassages, limit: int
 ) -> tuple[Tensor, int]:
-    """Return f(x, z) [B, K] by the live towers, and the number of tokens that were encoded for it.
+    """Return f(x, z) [B, K] by the live towers, and the number of encoded tokens.
 
     Each different passage of the batch is encoded once; row -1 is the empty passage.
     """
@@ -317,7 +317,7 @@ def corpus_fingerprint(index: Path) -> str:
 
 
 def check_corpus_size(index: Path, k: int, option: str) -> None:
-    """Raise BadInput if an index directory has fewer passages than are to be read, before hours are spent on it."""
+    """Raise BadInput if an index directory has fewer than ``k`` passages."""
     artefacts.read_manifest(index, "index")
     if (count := PassageStore.open(index / "passages").live_count) < k:
         raise BadInput(f"{index} holds {count} passages, not {k} to read: lower {option}")

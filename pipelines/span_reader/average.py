@@ -1,4 +1,4 @@
-"""Average the weights of readers that continue from each other: often better than any one of them.
+"""Average the weights of readers that continue from each other.
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
@@ -18,7 +18,7 @@ from ragqa.runtime.tokens import TextTokenizer
 
 
 def average_readers(readers: Sequence[Path], out: Path) -> None:
-    """Write the mean of the weights of ``readers`` into the directory ``out``, with the last one's configuration.
+    """Write the mean of the weights of readers, with the configuration of the last.
 
     Args:
         readers: directories of torch readers of one kind, size and tokenizer; at least two.

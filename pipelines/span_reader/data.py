@@ -70,7 +70,7 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers of a step's questions, counted over all sets; each epoch of a set has its own order."""
+        """Return the numbers of a step's questions, counted over all sets."""
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)
@@ -78,7 +78,7 @@ class ReaderBatches:
         return numbers
 
     def _draw_pool(self, pool: int) -> np.ndarray:
-        """Return ``[POOL_BATCHES, B]``: questions grouped by the length of their passages, batches in random order."""
+        """Return batches of questions with passages of similar length: ``[POOL_BATCHES, B]``."""
         firsts = np.cumsum([0, *self._sizes])
         numbers = np.concatenate(
             [
@@ -128,7 +128,7 @@ class ReaderBatches:
 
 
 def apportion(shares: Sequence[float], total: int) -> list[int]:
-    """Return whole numbers in proportion to ``shares`` that add up to ``total``; largest remainders are rounded up."""
+    """Apportion ``total`` to ``shares`` in whole numbers, by largest remainders."""
     exact = np.asarray(shares, float) / sum(shares) * total
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1

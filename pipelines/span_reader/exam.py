@@ -1,4 +1,4 @@
-r"""Exams of span readers on held-out questions: over an index, or in the paragraphs of the questions.
+r"""Exams of span readers on held-out questions, over an index or in their paragraphs.
 
     python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
@@ -58,7 +58,7 @@ class Exam:
 
 
 def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) -> Exam:
-    """Return an exam in which each question is read in the ``k`` passages that the retriever finds."""
+    """Return an exam in which each question is read in ``k`` retrieved passages."""
     hits: list[list[Hit]] = []
     for batch in iterate_batches(questions, SILENT, "searching", _BATCH):
         hits += retriever.search([question.text for question in batch], k)
@@ -66,7 +66,7 @@ def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) 
 
 
 def make_gold_exam(questions: Sequence[Question]) -> Exam:
-    """Return an exam in which each question is read in its paragraph, without the title: SQuAD's task."""
+    """Return an exam in which each question is read in its paragraph (SQuAD's task)."""
     return Exam("gold", questions, make_gold_hits(questions), None)
 
 

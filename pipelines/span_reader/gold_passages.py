@@ -18,7 +18,7 @@ from ragqa.question_files import read_questions, write_documents
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
-    """Write the different gold passages of all questions, with their titles, and return their number.
+    """Write the different gold passages of all questions, and return their number.
 
     Raises:
         BadInput: a file cannot be read, ``out`` is one of them, or no question names a passage.

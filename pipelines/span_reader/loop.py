@@ -110,7 +110,7 @@ def train_step(
 def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, exams: Sequence[Exam], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return the scores of a reader in training in all exams, and ``em``, the mean of their exact matches."""
+    """Return the scores of a reader in all exams, and ``em``, the mean exact match."""
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
@@ -190,7 +190,7 @@ def make_batches(
     progress: Progress,
     notify: Notify,
 ) -> ReaderBatches:
-    """Return the batches of the questions that have passages; raise BadInput if others need an index to find some."""
+    """Return the batches; raise BadInput if questions without passages have no index."""
     mined: list[MinedPassages] = []
     if retriever is not None:
         sets, mined = select_trainable(sets, mine_training_passages(sets, retriever, config, progress))
@@ -221,7 +221,7 @@ def make_exams(
     config: ReaderConfig,
     excluded: Collection[str],
 ) -> list[Exam]:
-    """Return the exams of the training: on questions of held-out articles, on ``dev``, or on both.
+    """Return the exams of the training: on held-out articles, on ``dev``, or on both.
 
     Raises:
         BadInput: all questions of ``dev`` are excluded, or ``patience`` is set and there is no exam.

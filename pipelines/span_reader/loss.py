@@ -1,4 +1,4 @@
-"""Losses of a span reader: one softmax over all spans of all passages of a question, and passage relevance.
+"""Losses of a span reader: a softmax over all spans of a question, and relevance.
 
 Legend: B questions, K passages of a question, S spans of a passage.
 """
@@ -19,7 +19,7 @@ from ragqa.training.precision import autocast
 
 @dataclass(frozen=True)
 class ReaderLosses:
-    """The losses of each question of a part of a batch."""
+    """Losses of each question of a part of a batch."""
 
     nll_B: Tensor
     """-log of the probability of the gold spans; 0 without one."""
@@ -31,7 +31,7 @@ class ReaderLosses:
     """True if some passage holds a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Return the mean over the questions; a question without a gold span still teaches relevance."""
+        """Return the mean over the questions; those without gold spans only teach relevance."""
         spans_B = self.nll_B
         if config.teacher is not None:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
@@ -47,7 +47,7 @@ def compute_losses(
     *,
     is_hard: bool,
 ) -> ReaderLosses:
-    """Compute the losses of ``size`` questions; if ``is_hard``, by the best gold span alone (Min et al. 2019)."""
+    """Compute the losses of ``size`` questions; hard EM if ``is_hard`` (Min et al. 2019)."""
     shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
         score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, batch, shape)
@@ -77,7 +77,7 @@ def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Tell whether a step counts only the best gold span: never at first, in the end in four steps of five."""
+    """Tell whether a step counts only the best gold span, in the end four steps of five."""
     if config.loss == "marginal":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)

@@ -1,4 +1,4 @@
-"""Distant supervision (Mintz et al. 2009): a passage that an index finds is right if it holds an answer.
+"""Distant supervision (Mintz et al. 2009): found passages with an answer are right.
 
 The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
 that. A question is read in several such passages at a time, and a loss that is marginalised over them gives unrelated
@@ -26,7 +26,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
-"""File in the folder that says what was mined."""
+"""File in the folder with the settings and inputs of the mining."""
 
 
 def mine_passages(
@@ -63,7 +63,7 @@ def mine_passages(
 def select_trainable(
     sets: Sequence[TrainingSet], mined: Sequence[MinedPassages]
 ) -> tuple[list[TrainingSet], list[MinedPassages]]:
-    """Return the questions that have a gold passage or a mined positive, with their mined passages.
+    """Return the questions with a gold passage or a mined positive, and their passages.
 
     Raises:
         BadInput: a set has no such question.
@@ -81,7 +81,7 @@ def select_trainable(
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of positives and negatives among the hits, without parts of gold passages."""
+    """Return the rows of positives and negatives, without parts of gold passages."""
     golds = list_gold_passages(question)
     unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     rows: dict[str, list[int]] = {"positives": [], "negatives": []}

@@ -1,4 +1,4 @@
-r"""Train an extractive reader: spans normalised over all passages of a question, marginalised over its answers.
+r"""Train an extractive reader on questions with gold or retrieved passages.
 
     python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl

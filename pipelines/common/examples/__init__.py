@@ -1,1 +1,1 @@
-"""Training examples: questions with positives and negatives, sampled passages, and gold spans."""
+"""Training examples: questions with positives, negatives and gold spans."""

@@ -21,7 +21,7 @@ HELD_OUT_SHARE = 0.05
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The questions of a file that are trained on."""
+    """Training questions of a file."""
 
     file: QuestionFile
     questions: list[Question]
@@ -41,7 +41,7 @@ def read_held_out_questions(squad: Path, share: float) -> list[Question]:
 def read_training_sets(
     files: Sequence[QuestionFile], *, share: float, known: Collection[str] = ()
 ) -> tuple[list[TrainingSet], list[list[Question]]]:
-    """Return the training questions of each file, and the held-out questions of each SQuAD file.
+    """Return the training questions of each file, and the held-out ones of each SQuAD file.
 
     A question is left out of every file if a held-out question asks the same, if it names a held-out article, or if its
     gold passages do not hold its answers.
@@ -103,7 +103,7 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
-    """Return the gold passages of each question as hits without titles, as in ``eval.squad --gold``."""
+    """Return the gold passages of each question as hits, without titles (SQuAD's task)."""
     return [
         [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
         for question in questions
@@ -111,5 +111,5 @@ def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
 
 
 def list_question_files(files: Iterable[Path], patterns: Iterable[Path]) -> list[QuestionFile]:
-    """Return training files: those with plain answers, then those with regular expressions (CuratedTREC)."""
+    """Return training files with plain answers, then those with regular expressions."""
     return [*(QuestionFile(path) for path in files), *(QuestionFile(path, True) for path in patterns)]

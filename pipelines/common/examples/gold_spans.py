@@ -67,7 +67,7 @@ class GoldSpans:
 
 
 def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
-    """Yield the span of whole words that starts at the character ``begin`` and reaches the character ``end``."""
+    """Yield the span of whole words from the character ``begin`` to the character ``end``."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)

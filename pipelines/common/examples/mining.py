@@ -1,4 +1,4 @@
-"""Mining of positives and hard negatives: training questions are searched for once, and the result is kept in a file.
+"""Mining of positives and hard negatives, once, into a file.
 
 The file has one JSON object per question and line; the last line holds the counts.
 """
@@ -48,7 +48,7 @@ NO_NEGATIVE = "without a negative"
 
 @dataclass(frozen=True)
 class QuestionFile:
-    """A file of training questions."""
+    """File of training questions."""
 
     path: Path
     regex: bool = False
@@ -129,7 +129,7 @@ def mine_own_negatives(
     *,
     progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a trained retriever itself ranks high; arguments as in ``mine_examples``."""
+    """Write the negatives that a trained retriever ranks high, as ``mine_examples`` does."""
     counts: Counter[str] = Counter()
 
     def make_rows() -> Iterator[dict[str, Any]]:
@@ -168,7 +168,7 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 def add_own_negatives(
     file: Path, identity: dict[str, Any], examples: Sequence[RetrievalExample]
 ) -> list[RetrievalExample]:
-    """Return the examples with the negatives that ``mine_own_negatives`` wrote; raises as ``read_examples``."""
+    """Add the negatives of ``mine_own_negatives`` to examples; raises as ``read_examples``."""
     rows = _read(file, identity)
     if len(rows) != len(examples):
         raise DamagedArtefact(f"{file} is of {len(rows)} questions, not of {len(examples)}: delete it to mine again")
@@ -182,7 +182,7 @@ def add_own_negatives(
 def build_temporary_index(
     model: Path, corpus: Path, work: Path, *, device: str = "cpu", workers: int = 0, progress: Progress = SILENT
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """Embed the passages of ``corpus`` by the encoder ``model`` and yield them with an exact index.
+    """Embed the passages of ``corpus`` by ``model``, and yield them with an exact index.
 
     The vectors are in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
     continues there.
@@ -212,7 +212,7 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example as it is written; gold passages only where no answers say what is relevant."""
+    """Return an example for JSON, with gold passages only if it has no answers."""
     question = example.question
     return {
         "id": question.id,

@@ -25,7 +25,7 @@ OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
 
 @dataclass(frozen=True)
 class RetrievalExample:
-    """A question with its positive passages and hard negatives."""
+    """Question with its positive passages and hard negatives."""
 
     question: Question
     regex: bool
@@ -70,7 +70,7 @@ def make_example(
 
 
 def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit]) -> int | str:
-    """Return the row of a gold passage, or its text if the corpus lacks it (a snapshot of another year, say).
+    """Return the row of a gold passage, or its text if the corpus lacks it.
 
     The row is that of a passage that is equal, that contains it, or that shares most with it and is relevant.
     """
@@ -88,7 +88,7 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 
 
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
-    """Tell whether a passage holds an answer or, if no answer is known, shares much with a gold passage."""
+    """Tell whether a passage holds an answer or, without answers, resembles a gold passage."""
     if question.answers:
         return has_answer(passage.text, question.answers, regex=regex)
     text = split_words(passage.text)

@@ -1,4 +1,4 @@
-"""Sampling of the passages that a question is read in: some that hold an answer, and some that hold none.
+"""Sampling of the passages for a question, with and without an answer.
 
 Gold passages are whole paragraphs. Passages found by an index are its blocks, most of which begin and end within a
 sentence. If the former were always right and the latter always wrong, a reader would learn their form. So right and
@@ -77,7 +77,7 @@ def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
 
 
 class PassageSampler:
-    """Sampler of the passages that questions are read in; the questions of all sets have consecutive numbers."""
+    """Sampler of passages for the questions of all sets, which have consecutive numbers."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class PassageSampler:
         self._store, self._split, self._mix = store, split, mix
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[list[TitledText], list[TitledText]]:
-        """Draw passages with an answer, a gold one first if there is one, and passages without an answer."""
+        """Draw passages with an answer, gold ones first, and passages without an answer."""
         positives, negatives = self._sample_positives(number, rng), self._sample_negatives(number, rng)
         return self._drop_titles(positives, rng), self._drop_titles(negatives, rng)
 
@@ -161,7 +161,7 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the other gold passages of the question's articles that hold no answer, in random order."""
+        """Yield unanswering gold passages of the question's articles, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
@@ -170,11 +170,11 @@ class PassageSampler:
                 yield others[at]
 
     def _iter_mined(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the mined passages without an answer, in random order; the order is drawn with the first."""
+        """Yield the mined passages without an answer, in random order."""
         yield from (self._load(int(row)) for row in rng.permutation(self._mined[number].negatives))
 
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
-        """Draw any paragraph of the question's file, or any block of the index or, without one, of such a paragraph."""
+        """Draw a paragraph of the question's file, or a block of the index or of a paragraph."""
         if self._store is not None and not is_whole:
             return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
         paragraphs = self._paragraphs[self._file_of[number]]
@@ -194,7 +194,7 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Draw up to ``wanted`` of ``count`` ranks without replacement, with weights 1, 1/2, 1/3, etc."""
+    """Draw up to ``wanted`` of ``count`` ranks, with weights 1, 1/2, 1/3, etc."""
     if min(count, wanted) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

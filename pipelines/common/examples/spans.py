@@ -1,4 +1,4 @@
-"""Training input of span readers: windows of passages with their gold spans, and the scores of all spans.
+"""Training input of span readers: windows with gold spans, and the scores of all spans.
 
 Legend: B questions, K passages of a question, N windows, L tokens, W wordpieces of the longest span, S = L · W spans.
 """
@@ -29,7 +29,7 @@ a fifth longer (2 cores of a Xeon with AMX)."""
 
 @dataclass(frozen=True)
 class MarkedWindow:
-    """A window of a passage with its gold spans."""
+    """Window of a passage with its gold spans."""
 
     window: Window
     spans: set[WordpieceSpan]
@@ -57,7 +57,7 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Rows of similar length, which are encoded together, and the length that they are padded to."""
+        """Rows of similar length, encoded together, with the length that they are padded to."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -74,7 +74,7 @@ class ReaderBatch:
         return sum(len(rows) * longest for rows, longest in self.length_groups)
 
     def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """Return ``[B, K, …]``: the rows of ``values_N`` at their question and rank, ``fill`` elsewhere."""
+        """Arrange values by question and rank: ``[B, K, …]``, ``fill`` elsewhere."""
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
         return whole.index_put((self.question_N, self.rank_N), values_N)
 
@@ -82,7 +82,7 @@ class ReaderBatch:
 def mark_windows(
     tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
 ) -> list[list[MarkedWindow]]:
-    """Return the windows of each (title, text) passage of a question; a passage without wordpieces has none."""
+    """Return the windows of each passage, a title and a text; one without wordpieces has none."""
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
@@ -100,7 +100,7 @@ def make_reader_batch(
     max_tokens: int,
     max_span: int,
 ) -> ReaderBatch:
-    """Return the first window of each passage of the questions that have a gold span in one of these windows.
+    """Return the first window of each passage, of the questions with a gold span in them.
 
     The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
     If no question has a gold span, those of the first question are read, because a batch must not be empty.
@@ -130,7 +130,7 @@ def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) 
 
 
 def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
-    """Make a batch of windows with the numbers of their questions; gold spans over ``max_span`` are ignored."""
+    """Make a batch of windows with the numbers of their questions."""
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
@@ -179,7 +179,7 @@ def score_spans_by_ends(
 
 
 def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]`` of the windows; padding scores 0."""
+    """Return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``; padding scores 0."""
     outputs, length = [], batch.ids_NL.shape[1]
     for rows, longest in batch.length_groups:
         inputs = (tensor[rows, :longest] for tensor in (batch.ids_NL, batch.mask_NL, batch.types_NL))
