@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ragqa.settings.command_line import main_module, parse_config, report_errors
+from ragqa.settings.command_line import get_main_module, parse_config, report_errors
 
 Config = TypeVar("Config")
 
@@ -23,13 +23,13 @@ def run_command(
         description: text above the options in the help.
         positional: take fields without a default as positional arguments.
     """
-    with report_errors(main_module()):
+    with report_errors(get_main_module()):
         main(parse_config(ConfigClass, description, positional=positional))
 
 
 def format_command_line() -> str:
     """Return the running command as it is typed in the checkout, with relative paths."""
-    return f"python -m {main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
+    return f"python -m {get_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 
 def _make_relative(argument: str) -> str:

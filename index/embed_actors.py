@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragqa.artefacts.machine import processor_name
+from ragqa.artefacts.machine import get_processor_name
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, RagqaError
 from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
@@ -83,7 +83,7 @@ def _record_attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
 def get_device_name(device: str) -> str:
     """Return the name of the processor or GPU, as manifests record it."""
     if device == "cpu":
-        return processor_name()
+        return get_processor_name()
     import torch
 
     return str(torch.cuda.get_device_name(device))

@@ -1,4 +1,4 @@
-"""Errors that ragqa raises on purpose, with one line: what is wrong, where, what to do."""
+"""Errors that users can mend; one line names the problem, the place and the remedy."""
 
 
 class RagqaError(Exception):

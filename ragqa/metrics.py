@@ -70,7 +70,7 @@ def _token_f1(predicted: list[str], gold: list[str]) -> float:
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
     """Tell whether a passage's text, without its title, holds one of the answers (DPR's rule).
 
-    The tokens of an answer must stand in the text one after the other; case and Unicode form do not matter,
+    The text must contain the tokens of the answer in a row; case and Unicode form do not matter,
     articles and punctuation do. No passage holds an answer without tokens (in DPR's code every passage
     does). With ``regex`` the answers are patterns that are searched anywhere in the text.
     """

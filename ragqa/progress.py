@@ -32,7 +32,7 @@ class Progress(Protocol):
         Args:
             name: name of the work.
             total: number of units.
-            unit: what is counted, for example passages; B means bytes.
+            unit: name of the units, for example passages; B means bytes.
             done: number of units that an earlier run has finished.
         """
 

@@ -15,7 +15,7 @@ _SEPARATOR = "\x1f"
 def to_nfd(text: str) -> str:
     """Return Unicode's canonical decomposition, which separates letters from their accents.
 
-    A pattern may become invalid by it, such as one with an escaped accent: CuratedTREC has a few.
+    Some patterns become invalid, for example with an escaped accent: CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 

@@ -114,7 +114,7 @@ class Answer:
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer; the answer may stand there."""
     supported: bool | None = True
-    """True if the answer stands in a passage that was read (a generated one may not); None without an answer."""
+    """True if a passage that was read contains the answer; None without an answer."""
     reason: str | None = None
     """Reason for declining or for an unsupported answer, in a few words."""
     note: str | None = None

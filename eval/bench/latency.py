@@ -19,7 +19,7 @@ import numpy as np
 from eval.bench.process import run_peer, run_timed, time_call
 from eval.bench.record import report, summarize_latency
 from eval.command import run_command
-from ragqa.artefacts.paths import demo_dir
+from ragqa.artefacts.paths import get_demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 from ragqa.question_files import read_questions
@@ -52,7 +52,7 @@ def main(config: LatencyConfig) -> None:
     prepare_peer(config, [passage.text for passage in passages])
     texts = [passage.titled for passage in passages]
     (config.work / "texts.json").write_text(json.dumps(texts))
-    questions = [question.text for question in read_questions(demo_dir() / "questions.jsonl")][:QUESTIONS]
+    questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")][:QUESTIONS]
     run_ours = partial(run_timed, [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]])
     run_theirs = partial(run_peer, config.peer_python, config.work)
     fresh = config.work / "cache"

@@ -15,12 +15,12 @@ from typing import Any
 from eval.bench.embed import cut_index
 from eval.bench.record import report
 from eval.command import run_command
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
 WIDTH, LAYERS = 96, 2
-TOKENIZER = weights_dir() / "encoder" / "tokenizer.json"
+TOKENIZER = get_weights_dir() / "encoder" / "tokenizer.json"
 
 
 @dataclass(frozen=True, kw_only=True)

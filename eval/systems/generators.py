@@ -117,14 +117,14 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 
 def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
     """Make what the arms share, unless it exists: the retriever, an index by it, and the reader to start from."""
-    from ragqa.artefacts.paths import weights_dir
+    from ragqa.artefacts.paths import get_weights_dir
     from ragqa.runtime.export import export
     from ragqa.runtime.restore import restore_weights
 
     (retriever,) = runner.train([RETRIEVER])
     if not runner.paths["reader"].is_dir():
         with artefacts.replace_directory(runner.paths["reader"]) as folder:
-            restore_weights(weights_dir() / "reader", config.encoder, folder)
+            restore_weights(get_weights_dir() / "reader", config.encoder, folder)
     if (config.work / "index").is_dir():
         return
     if not (exported := config.work / "export").is_dir():

@@ -25,7 +25,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import format_percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
-from ragqa.settings.groups import list_settings, make_config, replace_settings, settings_of
+from ragqa.settings.groups import collect_settings, list_settings, make_config, replace_settings
 from ragqa.training.log import read_rows
 
 DEPTH = 20
@@ -170,7 +170,7 @@ class TableRunner:
         if isinstance(value, tuple):
             return tuple(self._resolve(item, None) for item in value)
         if isinstance(value, Mapping):
-            own = settings_of(default)
+            own = collect_settings(default)
             return replace_settings(
                 default, **{name: self._resolve(item, own.get(name)) for name, item in value.items()}
             )
@@ -235,7 +235,7 @@ class TableRunner:
         """
         from pipelines.common.run_directory import FREE, INPUTS, digest_inputs
 
-        row: dict[str, Any] = {name: value for name, value in settings_of(config).items() if name not in FREE}
+        row: dict[str, Any] = {name: value for name, value in collect_settings(config).items() if name not in FREE}
         digests, work = digest_inputs(config), self.work.resolve()
         for name, value in row.items():
             items = value if isinstance(value, tuple) else (value,)

@@ -16,7 +16,7 @@ from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
-from ragqa.settings.groups import flat_groups, settings_of
+from ragqa.settings.groups import collect_settings, get_flat_groups
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 
@@ -28,7 +28,7 @@ Rules = dict[str, Rule]
 
 def check(config: Any, rules: Mapping[str, Rule]) -> None:
     """Raise BadInput that names every setting out of range, with its value and its rule."""
-    settings = settings_of(config)
+    settings = collect_settings(config)
     broken = {name: words for name, (holds, words) in rules.items() if not holds}
     if broken:
         values = ", ".join(f"{name} = {settings[name]}" for name in broken)
@@ -138,7 +138,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Raise BadInput that names all values out of range, those of the groups among them."""
         rules = self.rules()
-        for name in flat_groups(type(self)):
+        for name in get_flat_groups(type(self)):
             rules |= getattr(self, name).rules()
         check(self, rules)
 

@@ -15,7 +15,7 @@ from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput, DamagedArtefact
-from ragqa.settings.groups import settings_of
+from ragqa.settings.groups import collect_settings
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
 """Settings that may change when a run continues, because it learns the same.
@@ -52,7 +52,7 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
     from ragqa.training import precision
 
     check_directory(config.out)
-    now = json.loads(json.dumps(settings_of(config), default=str)) | {INPUTS: digest_inputs(config)}
+    now = json.loads(json.dumps(collect_settings(config), default=str)) | {INPUTS: digest_inputs(config)}
     now[PRECISION] = [precision.choose_precision(config.device), describe_hardware()]
     file = config.out / CONFIG
     before = read_record(file) if file.is_file() else None
@@ -90,7 +90,7 @@ def check_directory(out: Path) -> None:
 def digest_inputs(config: Any) -> dict[str, str]:
     """Return a digest of each existing file or directory among the settings, except ``out``."""
     digests = {}
-    for name, value in settings_of(config).items():
+    for name, value in collect_settings(config).items():
         paths = [path for path in (value if isinstance(value, tuple) else (value,)) if isinstance(path, Path)]
         if name != "out" and paths and all(path.exists() for path in paths):
             digests[name] = " ".join(map(_digest, paths))

@@ -10,7 +10,7 @@ from pipelines.common.run_directory import FREE, INPUTS, digest_inputs, read_rec
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.progress import Notify, ignore_line
-from ragqa.settings.groups import replace_settings, settings_of
+from ragqa.settings.groups import collect_settings, replace_settings
 
 Stage = TypeVar("Stage")
 MARK = "finished.json"
@@ -29,7 +29,7 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
     def is_unset(value: Any) -> bool:
         return value in (None, FROM_RECIPE) or value is False or isinstance(value, FromRecipe)
 
-    before = settings_of(stage)
+    before = collect_settings(stage)
     return replace_settings(stage, **{name: value for name, value in settings.items() if is_unset(before[name])})
 
 
@@ -59,7 +59,7 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
 
 def _identity(config: Any) -> dict[str, Any]:
     """Return the settings that decide the result of a stage, as JSON has them."""
-    row: dict[str, Any] = json.loads(json.dumps(settings_of(config), default=str))
+    row: dict[str, Any] = json.loads(json.dumps(collect_settings(config), default=str))
     return {name: value for name, value in row.items() if name not in (*FREE, *_evaluation(config))}
 
 

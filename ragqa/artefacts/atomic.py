@@ -31,7 +31,7 @@ def replace_directory(target: Path) -> Iterator[Path]:
 
 
 def swap_into_place(temporary: Path, target: Path) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step, then delete what stood there."""
+    """Move the directory ``temporary`` to ``target`` in one step, then delete the replaced one."""
     if target.exists() and not exchange_directories(temporary, target):
         old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
         shutil.rmtree(old, ignore_errors=True)
@@ -85,11 +85,11 @@ def check_replaceable(target: Path, *kinds: str) -> None:
     raise BadInput(f"{target} exists and is not a ragqa {' or '.join(kinds)}: choose another place")
 
 
-def check_no_other_files(folder: Path, own: Collection[str]) -> None:
-    """Raise BadInput if ``folder`` holds files beyond ``own``, which replacing it would delete."""
+def check_no_other_files(folder: Path, known: Collection[str]) -> None:
+    """Raise BadInput if ``folder`` holds files not in ``known``, which would be deleted."""
     with report_write_errors(folder):
         names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    if others := [name for name in names if name not in own and not name.startswith(".")]:
+    if others := [name for name in names if name not in known and not name.startswith(".")]:
         raise BadInput(f"{folder} holds {others[0]}, too, which would be deleted: move it, or choose another place")
 
 

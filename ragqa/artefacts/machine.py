@@ -5,7 +5,7 @@ import platform
 from pathlib import Path
 
 
-def processor_name() -> str:
+def get_processor_name() -> str:
     """Return the name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
@@ -15,4 +15,4 @@ def describe_hardware() -> str:
     """Describe processor, usable cores, memory and Python version in one line."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
-    return f"{processor_name()}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    return f"{get_processor_name()}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from ragqa import __version__
 from ragqa.artefacts.files import write_text_whole
-from ragqa.artefacts.paths import cache_dir
+from ragqa.artefacts.paths import get_cache_dir
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 
@@ -196,7 +196,7 @@ def _check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _stamp_file(path: Path) -> Path:
-    return cache_dir() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
+    return get_cache_dir() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
 
 
 def _write_stamp(path: Path, states: str) -> None:
@@ -218,7 +218,7 @@ def _file_states(path: Path, manifest: Manifest) -> str:
 
 
 def _link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return size, modification time and inode of every file; hard links change none of them."""
+    """Return size, modification time and inode of every file, which links do not change."""
     states = {name: _file_state(path / name) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 

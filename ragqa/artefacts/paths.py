@@ -10,17 +10,17 @@ _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
-def cache_dir() -> Path:
+def get_cache_dir() -> Path:
     """Return ``$XDG_CACHE_HOME/ragqa``, by default ``~/.cache/ragqa``; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragqa"
 
 
-def weights_dir() -> Path:
+def get_weights_dir() -> Path:
     """Return the directory of the encoder and the reader that are shipped with the package."""
     return Path(__file__).parents[1] / "weights"
 
 
-def demo_dir() -> Path:
+def get_demo_dir() -> Path:
     """Return the directory of the demo's articles and questions."""
     return Path(__file__).parents[1] / "demo"
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from ragqa.cli.output import complain, say
-from ragqa.cli.render import one_line, printable, render_answer, render_rest
+from ragqa.cli.render import render_answer, render_rest, replace_unprintable, to_one_line
 from ragqa.errors import BadInput
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.types import Answer
@@ -36,8 +36,8 @@ def ask_one(pipeline: Pipeline, question: str, min_confidence: float | None, for
             say(render_rest(piece, written) if written else format_result(piece))
             return piece
         if format_result is format_text and sys.stdout.isatty():
-            print(printable(piece), end="", flush=True)
-            written += printable(piece)
+            print(replace_unprintable(piece), end="", flush=True)
+            written += replace_unprintable(piece)
     raise AssertionError("a pipeline's stream ends with an answer")
 
 
@@ -73,7 +73,7 @@ def prompt(pipeline: Pipeline, min_confidence: float | None, format_result: Form
 def format_text(result: Answer | Refusal) -> str:
     """Return an answer, or the reason why there is none, as text for a terminal."""
     if isinstance(result, Refusal):
-        return f"{one_line(result.question)}: {result.error}"
+        return f"{to_one_line(result.question)}: {result.error}"
     return render_answer(result)
 
 

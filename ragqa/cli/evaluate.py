@@ -68,14 +68,14 @@ def score(
     as_json: FiguresAsJsonOption = False,
 ) -> None:
     """Ask the questions and score the answers (default command); an interrupted run continues."""
-    from ragqa.artefacts.paths import demo_dir
+    from ragqa.artefacts.paths import get_demo_dir
     from ragqa.demo import demo_index
     from ragqa.evaluation import EvaluationSettings, evaluate
     from ragqa.evaluation.question_set import QuestionSet
     from ragqa.progress import Bars
 
     place, is_demo = pipeline_options.find_index(), str(questions) == DEMO
-    file, name = (demo_dir() / "questions.jsonl", "demo questions") if is_demo else (questions, None)
+    file, name = (get_demo_dir() / "questions.jsonl", "demo questions") if is_demo else (questions, None)
     question_set = QuestionSet.from_file(file, name=name, split=split).sample(limit)
     if is_demo and place is None and predictions is None:
         place, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"

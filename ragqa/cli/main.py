@@ -111,14 +111,14 @@ def demo(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index again.")] = False,
 ) -> None:
     """Build the index of the demo encyclopedia and show where it is."""
-    from ragqa.artefacts.paths import demo_dir
+    from ragqa.artefacts.paths import get_demo_dir
     from ragqa.demo import demo_index
     from ragqa.progress import Bars
 
     target = demo_index(rebuild=rebuild, progress=Bars())
     say(f"index      {target}")
-    say(f"articles   {demo_dir() / 'articles'}")
-    say(f"questions  {demo_dir() / 'questions.jsonl'}")
+    say(f"articles   {get_demo_dir() / 'articles'}")
+    say(f"questions  {get_demo_dir() / 'questions.jsonl'}")
 
 
 def main() -> None:

@@ -142,7 +142,7 @@ class MultiValueCommand(TyperCommand):
     """A command whose repeatable options also take several values in a row: ``--add a b c``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, after repeating such an option in front of each of its values."""
+        """Parse the arguments, after repeating the option in front of each value."""
         repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         spread: list[str] = []
         option, values = "", 0

@@ -15,32 +15,32 @@ def render_answer(answer: Answer) -> str:
     """Return lines with the answer, its sources, and less likely answers."""
     if answer.text is None:
         title = "No answer in these documents" if answer.sources else "No answer"
-        lines = [f"{bold(title)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
+        lines = [f"{format_bold(title)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
     else:
         unsupported = "" if answer.supported else f"; unsupported: {answer.reason}"
-        lines = [f"{bold(one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
+        lines = [f"{format_bold(to_one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
     has_weights = answer.text is not None and len(answer.sources) > 1
     for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
         lines += ["", *_render_source(number, source, f" ({source.weight:.2f})" * has_weights)]
-    others = [f"{one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
+    others = [f"{to_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
     if others:
         lines += ["", "Runners-up: " + " · ".join(others)]
     if answer.note:
         lines += ["", f"Note: {answer.note}."]
     if answer.missing:
-        names = ", ".join(map(one_line, answer.missing))
+        names = ", ".join(map(to_one_line, answer.missing))
         lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
     return "\n".join(lines)
 
 
 def render_rest(answer: Answer, written: str) -> str:
     """Return the rest of an answer to show, after ``written`` was shown while it was generated."""
-    text = one_line(written)
+    text = to_one_line(written)
     if answer.text is None:
         return f"\nWithdrawn. {render_answer(answer)}"
-    if one_line(answer.text) != text:
+    if to_one_line(answer.text) != text:
         return f"\n{render_answer(answer)}"
-    return render_answer(answer).removeprefix(bold(text))
+    return render_answer(answer).removeprefix(format_bold(text))
 
 
 def _render_source(number: int, source: Source, weight: str) -> list[str]:
@@ -48,33 +48,33 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
     text = passage.text
     if span is None:
         start, end = 0, len(text)
-        excerpt = one_line(text[: 2 * _CONTEXT]) + (" …" if len(text) > 2 * _CONTEXT else "")
+        excerpt = to_one_line(text[: 2 * _CONTEXT]) + (" …" if len(text) > 2 * _CONTEXT else "")
     else:
         start, end = span.start, span.end
         low, high = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
         before, after = _one_line_with_ends(text[low:start]), _one_line_with_ends(text[end:high])
-        answer = mark(one_line(text[start:end]))
+        answer = mark_answer(to_one_line(text[start:end]))
         excerpt = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
-    where = one_line(_shorter_path(passage.path))
+    where = to_one_line(_shorter_path(passage.path))
     if passage.document != passage.path:  # the file holds many records: positions are counted in this one
-        where += f", document {one_line(passage.document)}"
+        where += f", document {to_one_line(passage.document)}"
     where += f", characters {passage.start + start}-{passage.start + end}"
-    return [f"[{number}] {one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
+    return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Return the text as one line without control characters, which could steer a terminal."""
-    return " ".join(printable(text).split())
+    return " ".join(replace_unprintable(text).split())
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace every character that is not printable by a space."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _one_line_with_ends(text: str) -> str:
-    """Return ``one_line`` of the text, but keep a space at either end."""
-    return f"{' ' * text[:1].isspace()}{one_line(text)}{' ' * text[-1:].isspace()}"
+    """Return ``to_one_line`` of the text, but keep a space at either end."""
+    return f"{' ' * text[:1].isspace()}{to_one_line(text)}{' ' * text[-1:].isspace()}"
 
 
 def _shorter_path(path: str) -> str:
@@ -86,11 +86,11 @@ def _has_colours() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def mark(text: str) -> str:
+def mark_answer(text: str) -> str:
     """Return the text marked: in green for a terminal, between asterisks elsewhere."""
     return f"\x1b[1;32m{text}\x1b[0m" if _has_colours() else f"**{text}**"
 
 
-def bold(text: str) -> str:
+def format_bold(text: str) -> str:
     """Return the text in bold for a terminal, unchanged elsewhere."""
     return f"\x1b[1m{text}\x1b[0m" if _has_colours() else text

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import cache_dir, demo_dir, weights_dir
+from ragqa.artefacts.paths import get_cache_dir, get_demo_dir, get_weights_dir
 from ragqa.errors import ArtefactError
 from ragqa.progress import SILENT, Progress
 
@@ -16,7 +16,7 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     It lies in the user's cache directory under a name that changes with the articles, the
     encoder and the format, so that an updated ragqa builds a new one. A second process waits for the first.
     """
-    target = cache_dir() / f"demo-{_signature()}"
+    target = get_cache_dir() / f"demo-{_signature()}"
     if not rebuild and _is_whole(target):
         return target
     with artefacts.report_write_errors(target):
@@ -26,7 +26,7 @@ def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
 
         with hold_lock(target.with_suffix(".lock"), wait=True):
             if rebuild or not _is_whole(target):
-                build_index([demo_dir() / "articles"], target, IndexConfig(), progress=progress)
+                build_index([get_demo_dir() / "articles"], target, IndexConfig(), progress=progress)
     return target
 
 
@@ -39,6 +39,6 @@ def _is_whole(target: Path) -> bool:
 
 
 def _signature() -> str:
-    files = [*sorted((demo_dir() / "articles").rglob("*.md")), weights_dir() / "encoder" / artefacts.MANIFEST]
+    files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(json.dumps([artefacts.FORMAT, stats]).encode()).hexdigest()[:12]

@@ -164,7 +164,7 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Return the encoder if one is needed; raise now what would fail after hours."""
+    """Return the encoder if one is needed; find errors now and not after hours of work."""
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
     if not config.needs_vectors:

@@ -44,10 +44,10 @@ class Search:
 
     pattern: re.Pattern[str]
     needed: Texts | None
-    """Texts one of which stands in every case-folded text that matches; None if nothing is known."""
+    """Texts, one of which is in every case-folded text that matches; None if nothing is known."""
 
     def matches(self, text: str, folded: str) -> bool:
-        """Return whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
+        """Tell whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
         if self.needed is not None and not any(needed in folded for needed in self.needed):
             return False
         return self.pattern.search(text) is not None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import check_model, weights_dir
+from ragqa.artefacts.paths import check_model, get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
@@ -109,7 +109,7 @@ def load_encoder(
 
 def get_encoder_path(name: str | Path | None) -> Path:
     """Return the directory of an encoder; for a hub name, a path that does not exist."""
-    return weights_dir() / "encoder" if name is None or name == DEFAULT_ENCODER else Path(name)
+    return get_weights_dir() / "encoder" if name is None or name == DEFAULT_ENCODER else Path(name)
 
 
 def is_export(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import ArtefactError
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
@@ -115,7 +115,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
         MissingExtra: torch is needed and not installed.
         BadInput: torch does not see ``device``.
     """
-    path = weights_dir() / "reader" if path is None else path
+    path = get_weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
         manifest = artefacts.read_manifest(path, "reader")
         # The identity is that of the exported file: another exporter rounds the same weights differently.

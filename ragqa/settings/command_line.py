@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
-from ragqa.settings.groups import FLAT, field_default, flat_groups, nest_settings
+from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
 
 Config = TypeVar("Config")
 _HELP = "--config FILE.json gives options as a JSON object; options on the command line win over the file."
@@ -84,8 +84,8 @@ def _decode_config(
     Its ``__post_init__`` has not run, since options on the command line may still change it. Options without a value
     are ``missing``; if that is MISSING, they are among the problems.
     """
-    types, groups = get_type_hints(ConfigClass), flat_groups(ConfigClass)
-    defaults = {field.name: field_default(field) for field in fields(ConfigClass)}
+    types, groups = get_type_hints(ConfigClass), get_flat_groups(ConfigClass)
+    defaults = {field.name: get_default(field) for field in fields(ConfigClass)}
     options = defaults if base is MISSING else dict(vars(base))
     nested = nest_settings(ConfigClass, {key.replace("-", "_"): value for key, value in values.items()})
     for name, value in ({group: {} for group in groups} | nested).items():
@@ -153,7 +153,7 @@ def _parse_options(
         with redirect_stderr(errors):
             config: Config = tyro.cli(
                 ConfigClass,
-                prog=f"python -m {main_module()}",
+                prog=f"python -m {get_main_module()}",
                 args=arguments,
                 description=f"{(description or '').partition('Legend:')[0].rstrip()}\n\n{_HELP}",
                 config=markers,
@@ -167,7 +167,7 @@ def _parse_options(
 
 
 def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
-    """Annotate the flat groups of a config, and of those inside it, with tyro's own marker.
+    """Annotate the flat groups of a config, nested ones among them, with tyro's marker.
 
     The configs cannot use it themselves, because recipes with ``--config`` run without tyro.
     """
@@ -180,7 +180,7 @@ def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
             _remove_prefixes(hint, no_prefix)
 
 
-def main_module() -> str:
+def get_main_module() -> str:
     """Return the name of the module that ``python -m`` runs."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem

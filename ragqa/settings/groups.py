@@ -17,7 +17,7 @@ FLAT = "flat group"
 """Annotation of a field that holds a flat group."""
 
 
-def flat_groups(kind: Any) -> dict[str, Any]:
+def get_flat_groups(kind: Any) -> dict[str, Any]:
     """Return the classes of a config's flat groups by the names of their fields."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint.__origin__ for name, hint in hints.items() if FLAT in getattr(hint, "__metadata__", ())}
@@ -25,7 +25,7 @@ def flat_groups(kind: Any) -> dict[str, Any]:
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with those of each flat group in a dictionary under the group's name."""
-    groups = flat_groups(kind)
+    groups = get_flat_groups(kind)
     group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
     nested: dict[str, Any] = {}
     for name, value in settings.items():
@@ -39,16 +39,16 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def list_settings(kind: Any) -> list[Field[Any]]:
     """Return the fields of a config's settings, those of flat groups among them."""
-    groups = flat_groups(kind)
+    groups = get_flat_groups(kind)
     direct = [field for field in fields(kind) if field.name not in groups]
     return direct + [field for group in groups.values() for field in list_settings(group)]
 
 
-def settings_of(config: Any) -> dict[str, Any]:
+def collect_settings(config: Any) -> dict[str, Any]:
     """Return all settings of a config by name, those of flat groups among them."""
-    groups, settings = flat_groups(type(config)), dict[str, Any]()
+    groups, settings = get_flat_groups(type(config)), dict[str, Any]()
     for name, value in vars(config).items():
-        settings |= settings_of(value) if name in groups else {name: value}
+        settings |= collect_settings(value) if name in groups else {name: value}
     return settings
 
 
@@ -62,19 +62,19 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
     """Return a config of class ``kind`` from its settings and those of its flat groups."""
     untyped: Any = kind
-    defaults = {field.name: field_default(field) for field in fields(untyped)}
+    defaults = {field.name: get_default(field) for field in fields(untyped)}
     return kind(**_build_groups(kind, settings, defaults))
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Nest the settings, and make each group the instance in ``values`` with these changes."""
     nested = nest_settings(kind, settings)
-    for name, group in flat_groups(kind).items():
+    for name, group in get_flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):
             nested[name] = group(**changes) if values[name] is MISSING else replace(values[name], **changes)
     return nested
 
 
-def field_default(field: Field[Any]) -> Any:
+def get_default(field: Field[Any]) -> Any:
     """Return the default of a field, ``MISSING`` if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 
 HELD, OTHER = 6, 12
 """Numbers of held-out and of other articles."""
@@ -55,6 +55,6 @@ def write(root: Path) -> tuple[Path, Path]:
 
 def reader(root: Path) -> Path:
     """Copy the default reader next to a link to the encoder whose embeddings it shares."""
-    shutil.copytree(weights_dir() / "reader", root / "weights" / "reader")
-    (root / "weights" / "encoder").symlink_to(weights_dir() / "encoder")
+    shutil.copytree(get_weights_dir() / "reader", root / "weights" / "reader")
+    (root / "weights" / "encoder").symlink_to(get_weights_dir() / "encoder")
     return root / "weights" / "reader"

@@ -20,7 +20,7 @@ from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.models.span_readers import SpanReader
-from ragqa.settings.groups import settings_of
+from ragqa.settings.groups import collect_settings
 from tests.helpers.data_sets import write_data_sets
 
 
@@ -41,14 +41,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CorpusConfig:
 
 
 def test_each_arm_of_the_ablation_differs_in_what_it_is_named_for(runner: TableRunner) -> None:
-    full = settings_of(runner.configure(realm_ablation.ARMS["full"].stages[-1]))
+    full = collect_settings(runner.configure(realm_ablation.ARMS["full"].stages[-1]))
     for name, expected in {
         "stale": {"refresh_every": None},
         "no-null": {"null": False, "k": full["k"] - 1},  # as many passages are retrieved
         "spans": {"masking": "spans"},
         "uniform": {"masking": "uniform"},
     }.items():
-        own = settings_of(runner.configure(realm_ablation.ARMS[name].stages[-1]))
+        own = collect_settings(runner.configure(realm_ablation.ARMS[name].stages[-1]))
         assert {key: value for key, value in own.items() if value != full[key]} == {
             "out": Path("work") / name / "pretrain",
             **expected,
@@ -68,7 +68,9 @@ def test_every_reader_of_the_ablation_starts_from_its_own_language_model(runner:
 
 def test_a_closed_book_has_the_steps_of_the_start_more(runner: TableRunner) -> None:
     configs = {
-        name: settings_of(runner.configure(arm.reading[-1])) for name, arm in generators.ARMS.items() if arm.reading
+        name: collect_settings(runner.configure(arm.reading[-1]))
+        for name, arm in generators.ARMS.items()
+        if arm.reading
     }
     start, closed = runner.configure(generators.START), configs.pop("closed-book")
     assert closed["generator"] == Path("work/start/generator")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines.common import answer_rows as module
 from pipelines.common.answer_rows import AnsweredQuestions, find_answer_rows
 from pipelines.common.examples.gold_spans import GoldSpans
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.matching.answer_finder import AnswerFinder
@@ -20,7 +20,7 @@ from ragqa.reading.windows import make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Question
 
-TOKENIZER = TextTokenizer(weights_dir() / "encoder")
+TOKENIZER = TextTokenizer(get_weights_dir() / "encoder")
 
 
 def test_the_questions_of_a_passage_by_hand() -> None:

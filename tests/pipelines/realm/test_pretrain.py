@@ -43,7 +43,7 @@ from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors.mips import open_index
 from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.tokens import Pieces, TextTokenizer
-from ragqa.settings.groups import replace_settings, settings_of
+from ragqa.settings.groups import collect_settings, replace_settings
 from ragqa.training.health import measure_retrieval
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
@@ -379,7 +379,7 @@ def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world
     run(config, world)
     for at, save_every, kept in ((5, 3, {"step-00000003"}), (3, 5, set())):
         broken = replace_settings(config, out=config.out.with_name(f"broken-{at}"), save_every=save_every)
-        arguments = [json.dumps(settings_of(broken), default=str), str(at)]
+        arguments = [json.dumps(collect_settings(broken), default=str), str(at)]
         with subprocess.Popen(
             [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
@@ -463,7 +463,7 @@ def test_actors_refresh_the_index_of_a_killed_run(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     config = replace_settings(config, workers=1, steps=12, frozen=0, max_staleness=3)
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, json.dumps(settings_of(config), default=str), "7"],
+        [sys.executable, "-c", SCRIPT, json.dumps(collect_settings(config), default=str), "7"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -23,7 +23,7 @@ from pipelines.common.questions import draw_stretch
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import POOL_BATCHES, apportion
 from pipelines.span_reader.gold_passages import write_gold_passages
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.retrieval.live import open_retriever
@@ -253,7 +253,7 @@ def test_a_passage_whose_answer_cannot_be_marked_is_not_read(
         {"question": "When did it close?", "answers": ["May"], "passages": ["It closed in May."]},
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = ReaderConfig(train=(file,), encoder=weights_dir() / "encoder", out=tmp_path, batch=2, max_span=width)
+    config = ReaderConfig(train=(file,), encoder=get_weights_dir() / "encoder", out=tmp_path, batch=2, max_span=width)
     made = make_batches(config, negatives=1.0, hard=0.0, whole=1.0)
     tokenizer, read = TextTokenizer(config.encoder), Counter()
     texts = [tokenizer.tokenize(row["passages"][0]).ids for row in rows]

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.calibrate.conditions import build_paragraph_index
 from pipelines.span_reader.exam import main
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.question_files import read_squad
 from tests.helpers import towns
 
@@ -16,7 +16,7 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
     """Four of 24 held-out questions are skipped; the text answers one of four questions wrongly."""
     squad, dev = towns.write(tmp_path)
     index = build_paragraph_index(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
-    given = [weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]
+    given = [get_weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]
     main([str(each) for each in [*given, "--count", 16]])
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
@@ -28,6 +28,6 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
         (["--questions", dev, "--index", index, "--exclude", dev, "--skip", 0], "none is left"),
     ):
         with pytest.raises(SystemExit):
-            main([str(each) for each in [weights_dir() / "reader", *wrong]])
+            main([str(each) for each in [get_weights_dir() / "reader", *wrong]])
         error = capsys.readouterr().err
         assert told in error and error.count("\n") == 1

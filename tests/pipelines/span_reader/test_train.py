@@ -19,7 +19,7 @@ from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.exam import make_gold_exam
 from pipelines.span_reader.loop import main
 from ragqa.artefacts.machine import describe_hardware
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.span_readers import SpanReader
 from ragqa.question_files import read_questions
@@ -345,7 +345,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
         "nobody to ask": {"exclude": (config.dev,)},
         "nothing to wait for": {"patience": 2, "dev": None, "held_out": 0.0},
         "no teacher": {"teacher": tmp_path / "none"},
-        "an export": {"encoder": weights_dir() / "reader"},
+        "an export": {"encoder": get_weights_dir() / "reader"},
     }
     return replace(config, **options[case])
 

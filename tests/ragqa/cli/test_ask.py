@@ -14,7 +14,7 @@ from conftest import run
 
 import ragqa
 from ragqa import artefacts
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.cli import ask, main
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
@@ -224,7 +224,7 @@ def test_a_directory_with_a_pipeline_and_its_parts_can_be_moved(index: Path, tmp
     """Paths inside the directory are saved relative to the pipeline."""
     here, there = tmp_path / "here", tmp_path / "elsewhere"
     shutil.copytree(index, here / "index")
-    shutil.copytree(weights_dir() / "encoder", here / "encoder")
+    shutil.copytree(get_weights_dir() / "encoder", here / "encoder")
     monkeypatch.chdir(here)
     Pipeline.load("index", encoder="encoder").save("pipeline")
     saved = json.loads((here / "pipeline" / "pipeline.json").read_text())

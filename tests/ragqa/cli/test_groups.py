@@ -9,7 +9,7 @@ import pytest
 
 from ragqa.errors import BadInput
 from ragqa.settings.command_line import parse_config
-from ragqa.settings.groups import FLAT, make_config, replace_settings, settings_of
+from ragqa.settings.groups import FLAT, collect_settings, make_config, replace_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,12 @@ def test_settings_of_groups_are_made_replaced_and_listed_by_their_own_names() ->
     assert make_config(GroupedConfig, source=Path("s"), mask="spans") == EXPECTED
     assert replace_settings(EXPECTED, mask=MaskGroup()).mask == MaskGroup()
     assert replace_settings(EXPECTED, rate=0.2).mask == MaskGroup(mask="spans", rate=0.2)
-    assert settings_of(EXPECTED) == {"source": Path("s"), "steps": 3, "mask": "spans", "rate": 0.5}
+    assert collect_settings(EXPECTED) == {"source": Path("s"), "steps": 3, "mask": "spans", "rate": 0.5}
 
 
 def test_a_command_line_and_a_file_take_settings_with_and_without_their_group(tmp_path: Path) -> None:
     assert parse_config(GroupedConfig, None, ["--source", "s", "--mask", "spans"]) == EXPECTED
-    for row in (asdict(EXPECTED), settings_of(EXPECTED)):
+    for row in (asdict(EXPECTED), collect_settings(EXPECTED)):
         file = tmp_path / "config.json"
         file.write_text(json.dumps(row, default=str))
         assert parse_config(GroupedConfig, None, ["--config", str(file)]) == EXPECTED

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.blocks import (
     Splitter,
     find_sentences,
@@ -142,7 +142,7 @@ def test_wordpieces_that_share_a_character_stay_together() -> None:
 
 def test_blocks_of_a_real_tokenizer_are_full() -> None:
     """As many whole words as fit, recounted block by block over the text that was cut."""
-    tokenizer = TextTokenizer(weights_dir() / "encoder")
+    tokenizer = TextTokenizer(get_weights_dir() / "encoder")
     text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
     size = 64
     blocks = split_texts(make_wordpiece_splitter(size, tokenizer=tokenizer), text)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.artefacts.paths import demo_dir
+from ragqa.artefacts.paths import get_demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 
-ROWS = [json.loads(line) for line in (demo_dir() / "questions.jsonl").read_text().splitlines()]
-ARTICLES = sorted((demo_dir() / "articles").rglob("*.md"))
+ROWS = [json.loads(line) for line in (get_demo_dir() / "questions.jsonl").read_text().splitlines()]
+ARTICLES = sorted((get_demo_dir() / "articles").rglob("*.md"))
 
 
 def test_the_demo_has_its_announced_size() -> None:
@@ -27,7 +27,7 @@ def test_the_demo_has_its_announced_size() -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["answers"]], ids=lambda row: row["id"])
 def test_the_answer_stands_in_its_article(row: dict) -> None:
-    text = (demo_dir() / "articles" / row["documents"][0]).read_text()
+    text = (get_demo_dir() / "articles" / row["documents"][0]).read_text()
     assert row["answers"][0] in text
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import kill_at_every_step
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.summary import format_build
@@ -310,7 +310,7 @@ def test_impossible_options_are_rejected_before_reading(tmp_path: Path, monkeypa
 def test_a_relative_encoder_is_found_from_elsewhere(tmp_path: Path, monkeypatch) -> None:
     file = write_corpus(tmp_path / "c.jsonl", 3)
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "enc").symlink_to(weights_dir() / "encoder")
+    (tmp_path / "enc").symlink_to(get_weights_dir() / "encoder")
     monkeypatch.chdir(tmp_path)
     build_index([Path("c.jsonl")], Path("out"), IndexConfig(encoder="enc"))
     Pipeline.load("out", encoder="enc").save("saved")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragqa.artefacts.paths import demo_dir
+from ragqa.artefacts.paths import get_demo_dir
 from ragqa.matching import patterns
 from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.metrics import has_answer
@@ -106,7 +106,7 @@ def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path
         pytest.skip("no CuratedTREC there")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     asked = [row["answers"] for row in rows]
-    whole = "\n".join(path.read_text() for path in sorted((demo_dir() / "articles").rglob("*.md")))
+    whole = "\n".join(path.read_text() for path in sorted((get_demo_dir() / "articles").rglob("*.md")))
     texts = [whole[at : at + 600] for at in range(0, len(whole), len(whole) // 40)]
     texts += [" ".join(row["question"] for row in rows[at : at + 20]) for at in range(0, 400, 20)]
     finder = AnswerFinder(asked, regex=True)

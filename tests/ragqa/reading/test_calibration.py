@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelines.common.recipe_calibration import cross_fit
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import DamagedArtefact
 from ragqa.reading.calibration import BASIC_FEATURES, SPAN_FEATURES, Calibration, Evidence, fit_calibration
 
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_named(changed: dict[str, Any], tmp_path) -> None:
 
 
 def test_the_packaged_reader_is_calibrated() -> None:
-    found = Calibration.load(weights_dir() / "reader")
+    found = Calibration.load(get_weights_dir() / "reader")
     assert found.answers > 0 and 0 < found.threshold < 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput
 from ragqa.reading.calibration import UNCALIBRATED, Calibration
 from ragqa.reading.span import ExtractiveReader
@@ -19,7 +19,7 @@ from ragqa.runtime.scorer import RAW, SPREAD, SpanScores, SpanTable
 from ragqa.runtime.tokens import TextTokenizer, TokenInput
 from ragqa.types import Hit, Passage
 
-TOKENIZER = TextTokenizer(weights_dir() / "encoder")
+TOKENIZER = TextTokenizer(get_weights_dir() / "encoder")
 
 
 class FixedTokenScorer:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.blocks import make_word_splitter
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
@@ -31,7 +31,7 @@ SCRIPTS = {
     "lone surrogates' neighbours": "\ud7ff\ue000\ufffd\U0010ffff word",
 }
 
-READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(weights_dir() / "encoder")
+READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(get_weights_dir() / "encoder")
 
 
 def read_documents(question: str, *documents: str, title: str = "", size: int | None = None) -> Answer:

@@ -10,7 +10,7 @@ import pytest
 from pipelines import publish
 from pipelines.common.recipe_calibration import install_calibration
 from ragqa import artefacts
-from ragqa.artefacts.paths import weights_dir
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.reading.calibration import Calibration
 from ragqa.runtime.encoder import load_encoder
@@ -131,7 +131,7 @@ def test_shared_embeddings_are_stored_once_and_checked(exported: Path, small_rea
 
     assert not (exported / "reader" / "embeddings.bin").exists()
     with pytest.raises(Mismatch, match="are not those of this model"):
-        export(small_reader, tmp_path / "reader", share=weights_dir() / "encoder")
+        export(small_reader, tmp_path / "reader", share=get_weights_dir() / "encoder")
     assert not (tmp_path / "reader").exists()
 
 
@@ -181,20 +181,20 @@ def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(tmp_path)
     with pytest.raises(ArtefactError, match="not a ragqa encoder"):
-        load_encoder(weights_dir() / "reader")
+        load_encoder(get_weights_dir() / "reader")
 
 
 def test_the_packaged_weights_are_complete_and_small() -> None:
     size = 0
     for kind in ("encoder", "reader"):
-        manifest = artefacts.read_manifest(weights_dir() / kind, kind)
+        manifest = artefacts.read_manifest(get_weights_dir() / kind, kind)
         assert "README.md" in manifest.files, f"the {kind} has no model card"
         size += sum(file["size"] for file in manifest.files.values())
     assert size < 36e6
 
 
 def test_reader_prefixes_match_ids_by_hand() -> None:
-    tokenizer = TextTokenizer(weights_dir() / "encoder")
+    tokenizer = TextTokenizer(get_weights_dir() / "encoder")
     first, last = tokenizer.special_ids
     assert (first, last) == (101, 102)
     assert tokenizer.make_reader_prefix([7, 8], [9]) == ([101, 7, 8, 102, 9, 102], 4)
