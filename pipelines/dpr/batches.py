@@ -21,14 +21,14 @@ class RetrievalBatch:
 
     questions: list[list[int]]
     passages: list[list[int]]
-    """The different passages of all questions; each stands here once, so that none is its own negative."""
+    """Different passages of all questions, each once, so that none is its own negative."""
     positive_B: Tensor
     """Row of each question's positive passage."""
     masked_BP: Tensor
     """True for passages other than the positive that are known to be relevant, and so are no negatives."""
 
     def pad_passages(self, count: int) -> "RetrievalBatch":
-        """Return the batch with repeated passages, masked for all questions, so that ``count`` processes can share."""
+        """Return the batch with repeated, masked passages, so that ``count`` processes can share them evenly."""
         missing = -len(self.passages) % count
         masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
         return replace(
@@ -38,20 +38,6 @@ class RetrievalBatch:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RetrievalBatchShape:
-    """Sizes of a batch and of its texts."""
-
-    batch: int
-    """Questions of a batch."""
-    hard: int
-    """Hard negatives of each question."""
-    max_query: int
-    """Wordpieces of a question, [CLS] and [SEP] included."""
-    max_block: int
-    """Wordpieces of a passage, [CLS] and [SEP] included."""
-
-
 class RetrievalBatches:
     """Batches of retrieval examples; each is a pure function of the seed and the step."""
 
@@ -59,45 +45,49 @@ class RetrievalBatches:
         self,
         examples: Sequence[RetrievalExample],
         blocks: TokenizedPassages,
-        shape: RetrievalBatchShape,
         *,
+        batch: int,
+        hard: int,
+        max_query: int,
+        max_block: int,
         seed: tuple[int, int],
     ) -> None:
         """Prepare the batches.
 
         Args:
             examples: questions with positives and negatives.
-            blocks: the passages of the corpus as wordpieces.
-            shape: sizes of a batch.
+            blocks: wordpieces of the passages of the corpus.
+            batch: questions of a batch.
+            hard: hard negatives of each question.
+            max_query: wordpieces of a question, [CLS] and [SEP] included.
+            max_block: wordpieces of a passage, [CLS] and [SEP] included.
             seed: seed of the run, and number of the round.
 
         Raises:
             BadInput: there are fewer examples than a batch holds.
         """
-        if len(examples) < shape.batch:
-            raise BadInput(
-                f"a batch holds {shape.batch} questions, and {len(examples)} can be trained on: lower --batch"
-            )
-        self._examples, self._blocks, self._shape, self._seed = examples, blocks, shape, seed
+        if len(examples) < batch:
+            raise BadInput(f"a batch holds {batch} questions, and {len(examples)} can be trained on: lower --batch")
+        self.examples, self._blocks, self._batch, self._hard = examples, blocks, batch, hard
+        self._max_query, self._max_block, self._seed = max_query, max_block, seed
         positives = (positive for example in examples for positive in example.positives)
         texts = dict.fromkeys(positive for positive in positives if isinstance(positive, str))
         self._texts = list(texts)
         self._number_of = {text: len(blocks) + n for n, text in enumerate(texts)}
-        self.per_epoch = len(examples) // shape.batch
+        self.per_epoch = len(examples) // batch
         """Steps of an epoch; the questions left over are others in every epoch."""
 
     def __getitem__(self, step: int) -> RetrievalBatch:
         epoch, at = divmod(step, self.per_epoch)
-        order = np.random.default_rng([*self._seed, epoch]).permutation(len(self._examples))
+        order = np.random.default_rng([*self._seed, epoch]).permutation(len(self.examples))
         rng = np.random.default_rng([*self._seed, epoch, at])
-        size = self._shape.batch
-        chosen = [self._examples[n] for n in order[at * size : (at + 1) * size]]
+        chosen = [self.examples[n] for n in order[at * self._batch : (at + 1) * self._batch]]
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
         """Draw the numbers of a positive and of hard negatives, equally often from each source of negatives."""
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
-        count = self._shape.hard if pools else 0
+        count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
         return [positives[rng.integers(len(positives))], *hard]
 
@@ -108,7 +98,7 @@ class RetrievalBatches:
     def _collate(self, examples: list[RetrievalExample], drawn: list[list[int]]) -> RetrievalBatch:
         """Make a batch; ``drawn`` holds the numbers of each example's passages, the positive first."""
         numbers = [number for passages in drawn for number in passages]
-        texts = [self._add_marks(self._load_ids(number), self._shape.max_block) for number in numbers]
+        texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}
         column = np.array([different[text] for text in texts])
         positive = column[np.cumsum([0, *map(len, drawn)])[:-1]]
@@ -118,7 +108,7 @@ class RetrievalBatches:
             masked[row, positive[row]] = False
         questions = self._blocks.tokenizer.tokenize_batch([example.question.text for example in examples])
         return RetrievalBatch(
-            [list(self._add_marks(pieces.ids, self._shape.max_query)) for pieces in questions],
+            [list(self._add_marks(pieces.ids, self._max_query)) for pieces in questions],
             [list(text) for text in different],
             torch.from_numpy(positive),
             torch.from_numpy(masked),
@@ -126,7 +116,7 @@ class RetrievalBatches:
 
     def _load_ids(self, number: int) -> list[int]:
         if number < len(self._blocks):
-            return self._blocks.ids(number, self._shape.max_block)
+            return self._blocks.ids(number, self._max_block)
         return self._blocks.tokenizer.tokenize(self._texts[number - len(self._blocks)]).ids
 
     def _add_marks(self, ids: list[int], limit: int) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ r"""Supervised training of a dual encoder (DPR, Karpukhin et al. 2020) from ques
     python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
         --dev nq/dev.jsonl --out runs/dpr --rounds 2
 
-A question has to find its passage among those of the whole batch and a hard negative, which BM25 ranks high and which
-holds no answer. With ``--rounds 2`` the retriever then searches for hard negatives itself, and training begins again
-with both: from the encoder, as for DPR's later checkpoint, or with ``--continue-weights`` from its own weights
-(ANCE, Xiong et al. 2021). DPR's author found the two about equal (github.com/facebookresearch/DPR, issue 114).
+A question has to find its passage among those of the whole batch. Among them is a hard negative, which BM25 ranks high
+and which holds no answer. With ``--rounds 2`` the trained retriever then finds hard negatives, too, and training begins
+again with both kinds. It begins from the encoder, as DPR's later checkpoint did, or with ``--continue-weights`` from
+the weights of the round before (ANCE, Xiong et al. 2021). DPR's author found the two about equal
+(github.com/facebookresearch/DPR, issue 114).
 
 The run writes OUT/model, its export for the CPU OUT/export, and OUT/round-N with the figures of each round. The
 published recipe is for 8 GPUs (``--processes 8 --gpus``). Vectors are computed in parts of ``--chunk``, so that one GPU
@@ -19,7 +20,7 @@ Legend: B questions of a batch, P its different passages, D width.
 import json
 import shlex
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
-from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.dpr.batches import RetrievalBatch, RetrievalBatches, RetrievalBatchShape
+from pipelines.dpr.batches import RetrievalBatch, RetrievalBatches
 from pipelines.dpr.config import DprConfig
 from pipelines.dpr.mine import EXAMPLES_FILE, mine_bm25_examples, mine_retriever_negatives
 from ragqa import artefacts
@@ -50,18 +50,6 @@ from ragqa.training import parallel
 
 DONE_FILE = "done.json"
 """File with the settings of a round, written once its model is there."""
-
-
-@dataclass(frozen=True)
-class DprRound:
-    """A round of training: its number, and the data it learns from."""
-
-    number: int
-    examples: list[RetrievalExample]
-    blocks: TokenizedPassages
-    """The passages of the corpus as wordpieces."""
-    exam: HeldOutQuestions | None
-    """Held-out questions to measure recall on."""
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
@@ -84,68 +72,87 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ign
         with parallel.take_turns():
             mined = mine_bm25_examples(config, progress, notify)
             blocks = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
-        held_out = HeldOutConfig(dev=config.dev, sample=config.sample, regex=config.dev_regex)
-        exam = HeldOutQuestions.read(held_out, blocks, config.seed)
+        held_out_config = HeldOutConfig(dev=config.dev, sample=config.sample, regex=config.dev_regex)
+        held_out = HeldOutQuestions.read(held_out_config, blocks, config.seed)
+        examples, sizes = mined, {name: getattr(config, name) for name in ("batch", "hard", "max_query", "max_block")}
         for number in range(1, config.rounds + 1):
-            examples = mined
             if number > 1:
                 folder, before = round_folder(config, number), round_folder(config, number - 1) / "model"
                 with parallel.take_turns():
                     examples = mine_retriever_negatives(config, folder, before, mined, progress, notify)
-            train_round(config, DprRound(number, examples, blocks, exam), progress, notify)
+            batches = RetrievalBatches(examples, blocks, **sizes, seed=(config.seed, number))
+            train_round(config, number, batches, held_out, progress, notify)
         with parallel.take_turns():
             return publish(config, notify) if parallel.is_first_process() else config.out / "model"
 
 
-def train_round(config: DprConfig, this: DprRound, progress: Progress, notify: Notify) -> None:
-    """Train the model of a round, or continue; do nothing if it is there."""
-    shape = RetrievalBatchShape(
-        batch=config.batch, hard=config.hard, max_query=config.max_query, max_block=config.max_block
-    )
-    batches = RetrievalBatches(this.examples, this.blocks, shape, seed=(config.seed, this.number))
+def train_round(
+    config: DprConfig,
+    number: int,
+    batches: RetrievalBatches,
+    held_out: HeldOutQuestions | None,
+    progress: Progress,
+    notify: Notify,
+) -> None:
+    """Train the model of a round, or continue; do nothing if it is finished.
+
+    Args:
+        config: settings of the run.
+        number: number of the round, from 1.
+        batches: examples to learn from.
+        held_out: questions to measure recall on.
+        progress: shows the steps.
+        notify: takes a line for each evaluation.
+    """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
-    folder = round_folder(config, this.number)
-    own = replace(config, out=folder, steps=steps, rounds=this.number, no_export=False)
-    if is_finished(own):
+    folder = round_folder(config, number)
+    settings = replace(config, out=folder, steps=steps, rounds=number, no_export=False)
+    if is_finished(settings):
         return
     torch.manual_seed(config.seed)
-    retriever = load_start(config, this.number).to(config.device)
+    retriever = load_start(config, number).to(config.device)
     retriever.limit_tokens(config.max_query, config.max_block)
     set_dropout(retriever.train(), config.dropout)
-    with open_run(own, retriever, name=f"DPR, round {this.number}", progress=progress, notify=notify) as run:
+    with open_run(settings, retriever, name=f"DPR, round {number}", progress=progress, notify=notify) as run:
         best = BestWeights(run, "recall@5")
 
         def evaluate() -> None:
-            assert this.exam
+            assert held_out
             work, device, workers = folder / "dev", config.device, config.workers
             best.report(
-                **evaluate_with_new_index(work, retriever, this.exam, config.corpus, device=device, workers=workers)
+                **evaluate_with_new_index(work, retriever, held_out, config.corpus, device=device, workers=workers)
             )
 
         for step in run.remaining_steps(
             config.save_every,
             save=best.save,
-            evaluate=evaluate if this.exam else None,
+            evaluate=evaluate if held_out else None,
             eval_every=config.eval_every,
         ):
-            train_step(run, retriever, batches[step], own)
+            train_step(run, retriever, batches[step], settings)
         best.restore()
     write_model(retriever, folder / "model")
     if parallel.is_first_process():
-        artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(own)))
+        artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(settings)))
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
-    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: run in progress.
+        retriever: both towers.
+        batch: batch of all processes.
+        config: settings of the round.
+    """
     rate = config.rate_at(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
-    passages = len(batch.passages)
     pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
-    contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=passages)
+    contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=len(batch.passages))
 
 
 def check_inputs(config: DprConfig) -> None:
-    """Raise errors now that would otherwise be raised after hours of work."""
+    """Raise BadInput or ArtefactError before hours of mining if a file or the corpus cannot be used."""
     for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
         if not file.is_file():
             raise BadInput(f"{file}: no such file of questions")
@@ -153,7 +160,7 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the towers that a round begins with."""
+    """Return the towers with which a round begins; raise BadInput if there is no such directory."""
     if number > 1 and config.continue_weights:
         return DualEncoder.load(round_folder(config, number - 1) / "model")
     start = config.retriever or config.encoder

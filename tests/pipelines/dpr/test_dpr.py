@@ -1,4 +1,4 @@
-"""Supervised training of the dual encoder: what is mined, what a batch holds, what training makes of it."""
+"""Training of DPR: rounds, continuing, and what is refused."""
 
 import json
 import re
@@ -12,268 +12,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, WORDS, run, wait_for
+from conftest import ROOT, run, wait_for
 
 from pipelines.common import retrieval_eval
-from pipelines.common.examples.mining import (
-    PassageSearch,
-    QuestionFile,
-    add_own_negatives,
-    mine_examples,
-    mine_own_negatives,
-    read_examples,
-)
-from pipelines.common.examples.negatives import RetrievalExample, make_example, measure_overlap
-from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.dpr import train as dpr
-from pipelines.dpr.batches import RetrievalBatches, RetrievalBatchShape
 from pipelines.dpr.config import DprConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
-from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
 from ragqa.question_files import read_questions
-from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.command_line import parse_config
 from ragqa.training.log import read_rows
-from ragqa.types import Hit, Passage, Question
 from tests.helpers.models import one_thread
-
-PASSAGES = [
-    "Skarvik Lighthouse was built in 1871 by the engineer Ada Holm.",
-    "Skarvik Lighthouse stands on the island of Brenna.",
-    "The lighthouse keeper of Skarvik built a small boat.",
-    "Ada Holm died in Oslo.",
-    "The bakery on Mill Street was founded by Otto Brandt in 1923. It is known for rye bread.",
-    "Rye bread is baked on Mill Street and sold at the market.",
-    "Comet Varga was discovered by Ilona Varga in Szeged in 1956.",
-    "A comet is a body of ice and dust that orbits the sun.",
-    "Szeged is a city in the south of Hungary.",
-    "The island of Brenna has two villages, a school, and a harbour for small boats; 40 people live there in winter.",
-    "In summer the harbour of Brenna is full of sailing boats.",
-    "The sun is a star.",
-]
-LIGHTHOUSE = Question("Who built Skarvik Lighthouse?", ("Ada Holm",))
-
-
-def lines(file: Path, rows: list[Any]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
+from tests.helpers.text_index import index_texts, write_rows
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
     """Return the mined rows, without the last line."""
     return [json.loads(line) for line in file.read_text().splitlines()][:-1]
-
-
-def indexed(folder: Path, texts: list[str], retriever: str = "bm25", encoder: str = "default") -> Path:
-    """An index of a passage a text, row by row."""
-    file = lines(folder / "c.jsonl", [{"id": str(n), "text": text} for n, text in enumerate(texts)])
-    build_index([file], folder / "c.index", IndexConfig(retriever=retriever, encoder=encoder))
-    assert [p.text for p in PassageStore.open(folder / "c.index" / "passages").get(range(len(texts)))] == texts
-    return folder / "c.index"
-
-
-@pytest.fixture(scope="module")
-def dozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return indexed(tmp_path_factory.mktemp("dozen"), PASSAGES)
-
-
-def hits(*rows: int) -> list[Hit]:
-    return [Hit(Passage(row, str(row), "", PASSAGES[row], "", 0, 0), 1.0 / rank) for rank, row in enumerate(rows, 1)]
-
-
-def plain(pair: RetrievalExample | None) -> tuple[Any, ...]:
-    assert pair is not None
-    return pair.positives, [rows.tolist() for rows in pair.negatives], pair.known.tolist()
-
-
-# What is mined
-
-
-def test_the_first_passage_with_an_answer_is_the_positive_and_those_without_are_negatives() -> None:
-    pair = make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=30)
-    assert plain(pair) == ((0,), [[1, 2, 9, 10]], [0, 3])
-    assert plain(make_example(LIGHTHOUSE, False, hits(1, 2, 0, 9, 3, 10), {}, pool=2)) == ((0,), [[1, 2]], [0, 3])
-    assert make_example(LIGHTHOUSE, False, hits(1, 2, 9), {}, pool=30) is None
-    assert plain(make_example(LIGHTHOUSE, False, hits(3, 0), {}, pool=30)) == ((3,), [[]], [0, 3])
-
-
-def test_answers_may_be_regular_expressions() -> None:
-    question = Question("When was the bakery founded?", ("19[0-9]{2}",))
-    assert plain(make_example(question, True, hits(5, 6, 4), {}, pool=30)) == ((6,), [[5]], [4, 6])
-    assert make_example(question, False, hits(5, 6, 4), {}, pool=30) is None
-
-
-@pytest.mark.parametrize(
-    ("gold", "answers", "positive"),
-    [
-        ("the bakery on mill street was founded by otto brandt in 1923 . it is known for rye bread .", "1923", 4),
-        ("founded by Otto Brandt in 1923", "1923", 4),
-        ("The bakery on Mill Street was founded by Otto Brandt in 1923, says a plaque at its door.", "1923", 4),
-        ("The bakery on Mill Street was founded by Otto Brandt, says a plaque at its door.", "a plaque", None),
-        ("Somebody called Brandt began to bake there in 1923.", "1923", None),
-        ("The bakery on Mill Street was founded by Otto Brandt, says a plaque at its door.", None, 4),
-        ("A plaque at the door says that the bakery on Mill Street is old.", None, None),
-    ],
-    ids=["equal", "holds", "overlaps", "no answer there", "other words", "overlaps surely", "overlaps a bit"],
-)
-def test_a_gold_passage_is_found_in_the_corpus_or_kept_as_text(
-    gold: str, answers: str | None, positive: int | None
-) -> None:
-    """The gold text itself is the positive if the corpus has no similar passage."""
-    question = Question("Who founded the bakery?", (answers,) if answers else (), passages=(gold, " "))
-    pair = make_example(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30)
-    assert pair is not None and pair.positives == (gold if positive is None else positive,)
-    assert (make_example(question, False, hits(5, 4, 9), {gold: hits(5, 4)}, pool=30, keep_texts=False) is None) == (
-        positive is None and answers != "1923"  # else one with the answer takes its place
-    )
-    assert pair.negatives[0].tolist() == {None: [5, 9], "1923": [5, 9], "a plaque": [5, 4, 9]}[answers]
-
-
-def test_overlap_is_a_share_of_the_shorter_text() -> None:
-    a, b = list("abcde"), list("xabcd")
-    assert measure_overlap(a, b) == measure_overlap(b, a) == pytest.approx(2 / 3)  # a b c, b c d; not c d e
-    assert measure_overlap(a, list("bcd")) == 1
-    assert measure_overlap(a, a[:2]) == measure_overlap(a, []) == 0
-
-
-QUESTIONS = [
-    {"id": "l", "question": LIGHTHOUSE.text, "answers": ["Ada Holm"]},
-    {"question": "Who discovered Comet Varga?", "answers": ["Ilona Varga", "I. Varga"]},
-    {"question": "What is the sun?", "answers": ["a planet"]},
-    {"question": "Where is rye bread sold?", "answers": [], "passages": [PASSAGES[5]]},
-    {"question": "Is there anything?", "answers": []},
-    {"question": "who discovered the  COMET Varga", "answers": ["Ilona Varga"]},
-]
-
-
-def mined(folder: Path, index: Path, **options: Any) -> str:
-    sources = [QuestionFile(lines(folder / "q.jsonl", QUESTIONS))]
-    search = PassageSearch(open_retriever(index, "bm25"), 100, 30)
-    return mine_examples(sources, search, folder / "pairs.jsonl", {"corpus": "x"}, **options)
-
-
-def test_mining_writes_a_file_and_reports_what_it_dropped(dozen: Path, tmp_path: Path) -> None:
-    told = mined(tmp_path, dozen, held_out=["Who discovered comet Varga"])
-    assert told == (
-        "2 of 6 questions; dropped: 1 without a passage that holds an answer, 1 with neither answers nor passages, "
-        "2 asked in the held-out file, too"
-    )
-    first, second = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
-    assert (first.question.id, first.question.text, first.question.answers) == ("l", LIGHTHOUSE.text, ("Ada Holm",))
-    assert first.positives == (0,) and first.known.tolist() == [0]  # Holm is no word of the question
-    assert set(first.negatives[0].tolist()) == {1, 2}
-    assert second.positives == (5,) and second.known.tolist() == [5]
-    assert set(second.negatives[0].tolist()) == {4}
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["pairs.jsonl", "q.jsonl"]
-    last = json.loads((tmp_path / "pairs.jsonl").read_text().splitlines()[-1])
-    assert last["of"] == {"corpus": "x"} and last["counts"]["kept"] == 2 and last["counts"]["asked"] == 6
-
-
-def test_negatives_of_the_retriever_are_a_pool_of_their_own(tmp_path: Path, dozen: Path) -> None:
-    mined(tmp_path, dozen)
-    pairs = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
-
-    class Itself:
-        def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-            return [hits(3, 10, 0, 1)[:k] for _ in questions]
-
-    assert mine_own_negatives(pairs, PassageSearch(Itself(), 100, 2), tmp_path / "own.jsonl", {}) == "4 of 4 questions"
-    again = add_own_negatives(tmp_path / "own.jsonl", {}, pairs)
-    assert [rows.tolist() for rows in again[0].negatives] == [pairs[0].negatives[0].tolist(), [10, 1]]
-    assert again[0].known.tolist() == [0, 3]  # Ada Holm stands in both
-    assert again[1].known.tolist() == sorted({*pairs[1].known.tolist()})
-    assert again[1].negatives[1].tolist() == [3, 10]
-
-
-def test_a_file_mined_from_something_else_is_refused(dozen: Path, tmp_path: Path) -> None:
-    mined(tmp_path, dozen)
-    file = tmp_path / "pairs.jsonl"
-    with pytest.raises(BadInput, match=r"pairs.jsonl was mined with another corpus, depth: choose another directory"):
-        read_examples(file, {"corpus": "y", "depth": 3})
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(DamagedArtefact, match="delete it to mine again"):
-        read_examples(file, {"corpus": "x"})
-
-
-# What a batch holds
-
-
-def pair(
-    number: int, positives: tuple[int | str, ...], known: tuple[int, ...], *negatives: list[int]
-) -> RetrievalExample:
-    pools = tuple(np.array(rows, np.int64) for rows in negatives)
-    return RetrievalExample(Question(f"w{number}"), False, positives, pools, np.array(known, np.int64))
-
-
-@pytest.fixture(scope="module")
-def blocks(small: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenizedPassages:
-    """Passages w10 to w19."""
-    folder = tmp_path_factory.mktemp("blocks")
-    index = indexed(folder, [f"w{n}" for n in range(10, 20)])
-    return TokenizedPassages.open(index, TextTokenizer(small), folder / "cut")
-
-
-def batches(pairs: list[RetrievalExample], blocks: TokenizedPassages, **options: Any) -> RetrievalBatches:
-    seed = options.pop("seed", (0, 1))
-    settings = {"batch": len(pairs), "hard": 1, "max_query": 64, "max_block": 64, **options}
-    return RetrievalBatches(pairs, blocks, RetrievalBatchShape(**settings), seed=seed)
-
-
-def test_no_passage_is_its_own_negative(blocks: TokenizedPassages) -> None:
-    """A positive of two, a positive that is another's negative, gold texts of two, and one that the corpus holds."""
-    pairs = [
-        pair(1, (0,), (0, 4), [5]),
-        pair(2, (0,), (0,), [1]),
-        pair(3, (1,), (1,), [4]),
-        pair(4, ("w99",), (), [4]),
-        pair(5, ("w99",), (), []),
-        pair(6, ("w15",), (), [0]),
-    ]
-    first, last = blocks.tokenizer.special_ids
-    word = {WORDS.index(f"w{n}"): n for n in range(1100)}
-    batch = batches(pairs, blocks)[0]
-    assert all(ids[0] == first and ids[-1] == last and len(ids) == 3 for ids in batch.questions + batch.passages)
-    asked = [word[ids[1]] for ids in batch.questions]
-    passages = [word[ids[1]] for ids in batch.passages]
-    assert sorted(asked) == [1, 2, 3, 4, 5, 6]
-    assert sorted(passages) == [10, 11, 14, 15, 99]
-    right = {question: passages[at] for question, at in zip(asked, batch.positive_B.tolist(), strict=True)}
-    assert right == {1: 10, 2: 10, 3: 11, 4: 99, 5: 99, 6: 15}
-    masked = {(asked[b], passages[p]) for b, p in batch.masked_BP.nonzero().tolist()}
-    assert masked == {(1, 14)}  # row 4 is right for the first question, too, and wrong for the others
-
-
-def test_batches_depend_only_on_seed_and_step(blocks: TokenizedPassages) -> None:
-    pairs = [pair(n, (n % 10,), (n % 10,), [(n + 1) % 10, (n + 2) % 10], [(n + 3) % 10]) for n in range(11)]
-    one, other = batches(pairs, blocks, batch=4), batches(pairs, blocks, batch=4)
-    assert one.per_epoch == 2
-    for step in (7, 0, 3, 7):
-        assert one[step].passages == other[step].passages and torch.equal(one[step].masked_BP, other[step].masked_BP)
-    asked = [ids[1] for step in (2, 3) for ids in one[step].questions]
-    assert len(set(asked)) == 8  # nobody twice in an epoch
-    assert {ids[1] for step in range(30) for ids in one[step].questions} == {WORDS.index(f"w{n}") for n in range(11)}
-    different = [batches(pairs, blocks, batch=4, seed=seed)[0].questions for seed in ((0, 1), (1, 1), (0, 2))]
-    assert different[0] != different[1] != different[2] != different[0]
-
-
-def test_pools_of_negatives_are_drawn_from_equally_often(blocks: TokenizedPassages) -> None:
-    only = [pair(1, (0,), (0,), [1, 2, 3], [4])]
-    drawn = [WORDS[batches(only, blocks)[step].passages[1][1]] for step in range(400)]
-    counts = {word: drawn.count(word) / 400 for word in set(drawn)}
-    assert counts == pytest.approx({"w11": 1 / 6, "w12": 1 / 6, "w13": 1 / 6, "w14": 1 / 2}, abs=0.07)
-
-
-def test_long_texts_are_cut(blocks: TokenizedPassages) -> None:
-    long = RetrievalExample(Question("w1 " * 90), False, ("w7 " * 90,), (np.array([0]),), np.array([], np.int64))
-    batch = batches([long], blocks, max_query=8, max_block=16)[0]
-    assert [len(ids) for ids in (*batch.questions, *batch.passages)] == [8, 16, 3]
-    assert batches([long], blocks, hard=0)[0].passages == [batches([long], blocks, hard=0)[0].passages[0]]
 
 
 # A small world: who has found an entity's first two facts can find its third
@@ -303,9 +63,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         {"question": f"w{entity} w{450 + relation}", "answers": [thing]}
         for (entity, relation), thing in zip(facts, objects, strict=True)
     ]
-    train = lines(folder / "train.jsonl", [row for n, row in enumerate(asked) if n % 7 != 3])
-    dev = lines(folder / "dev.jsonl", [row for n, row in enumerate(asked) if n % 7 == 3])
-    return World(indexed(folder, texts), train, dev)
+    train = write_rows(folder / "train.jsonl", [row for n, row in enumerate(asked) if n % 7 != 3])
+    dev = write_rows(folder / "dev.jsonl", [row for n, row in enumerate(asked) if n % 7 == 3])
+    return World(index_texts(folder, texts), train, dev)
 
 
 def config(world: World, small: Path, out: Path, **options: Any) -> DprConfig:
@@ -390,7 +150,7 @@ def test_the_trained_model_and_its_export_answer_like_any_encoder(
 
 
 def test_no_held_out_question_is_trained_on(trained: Trained, world: World, tmp_path: Path, small: Path) -> None:
-    file = lines(
+    file = write_rows(
         tmp_path / "both.jsonl", [json.loads(row) for each in world[1:] for row in each.read_text().splitlines()]
     )
     told: list[str] = []
@@ -437,7 +197,7 @@ def test_the_second_round_trains_on_them(
 ) -> None:
     (chosen, _), _ = twice
     seen: list[list[RetrievalExample]] = []
-    monkeypatch.setattr(dpr, "train_round", lambda config, this, *rest: seen.append(this.examples))
+    monkeypatch.setattr(dpr, "train_round", lambda config, number, batches, *rest: seen.append(batches.examples))
     dpr.main(chosen)
     own = [row["negatives"] for row in rows_of(chosen.out / "round-2" / "negatives.jsonl")]
     assert [len(pair.negatives) for pair in seen[0]] == [1] * len(own)
@@ -536,9 +296,9 @@ def test_options_come_from_the_command_line_or_a_file(tmp_path: Path) -> None:
     typed = ["--corpus", "c", "--out", "o", "--encoder", "e", "--questions", "a", "b", "--pooling", "mean"]
     chosen = parse_config(DprConfig, None, typed)
     assert (chosen.questions, chosen.pooling, chosen.width) == ((Path("a"), Path("b")), "mean", None)
-    file = lines(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
+    file = write_rows(tmp_path / "o.json", [{"corpus": "c", "out": "o", "encoder": "e", "questions": ["a", "b"]}])
     assert parse_config(DprConfig, None, ["--config", str(file), "--pooling", "mean"]) == chosen
-    file = lines(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
+    file = write_rows(tmp_path / "p.json", [{"corpus": "c", "out": "o", "questions": ["a"], "pooling": "max"}])
     with pytest.raises(BadInput, match='pooling = "max" is not of the type of the option'):
         parse_config(DprConfig, None, ["--config", str(file)])
 
@@ -572,7 +332,7 @@ def test_bad_input_is_one_clear_line(
 
 
 def test_questions_without_answers_in_the_corpus_are_refused(world: World, small: Path, tmp_path: Path) -> None:
-    file = lines(tmp_path / "q.jsonl", [{"question": "w1 w450", "answers": ["w9999"]}] * 3)
+    file = write_rows(tmp_path / "q.jsonl", [{"question": "w1 w450", "answers": ["w9999"]}] * 3)
     with pytest.raises(BadInput) as caught:
         dpr.main(config(world, small, tmp_path / "run", questions=(file,)))
     assert str(caught.value) == (
@@ -582,7 +342,7 @@ def test_questions_without_answers_in_the_corpus_are_refused(world: World, small
 
 
 def test_a_corpus_without_terms_is_refused(small: Path, world: World, tmp_path: Path) -> None:
-    index = indexed(tmp_path, PASSAGES, "dense", str(small))
+    index = index_texts(tmp_path, ["w1 w2", "w3"], "dense", str(small))
     with pytest.raises(Mismatch, match="cannot do bm25: index it again") as caught:
         dpr.main(replace(config(world, small, tmp_path / "run"), corpus=index))
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
