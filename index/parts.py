@@ -59,7 +59,9 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
     record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
-    artefacts.write_text_whole(folder / f"{name}.json", json.dumps(asdict(record)))
+    temporary = folder / f".{file.name}.json"  # a unique name, since two workers may make the same part
+    temporary.write_text(json.dumps(asdict(record)))
+    temporary.replace(folder / f"{name}.json")
     return record
 
 
