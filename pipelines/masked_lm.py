@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
 from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, text_length
-from pipelines.common.masked_text import MaskedBatch, MaskedTexts, position_chooser
+from pipelines.common.masked_text import MaskedBatch, MaskedTexts, make_position_chooser
 from pipelines.common.run import BatchLoss, open_run, write_model
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
@@ -93,7 +93,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         TextTokenizer(config.encoder),
-        position_chooser(config.masking, None, rate=config.rate, count=1),
+        make_position_chooser(config.masking, None, rate=config.rate, count=1),
         batch=config.batch,
         max_text=min(config.max_text, model.max_tokens),
         seed=config.seed,

@@ -63,19 +63,18 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
     Documents that the question names, and those with a hit that holds an answer, are left out.
     """
 
+    def drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
+        # The title comes first: SQuAD's paragraphs are separate documents, but belong to one article.
+        names = [hit.passage.title or hit.passage.document for hit in hits]
+        pairs = list(zip(names, hits, strict=True))
+        excluded = {name for name, hit in pairs if has_answer(hit.passage.text, question.answers)}
+        return [hit for name, hit in pairs if name not in excluded.union(question.titles)]
+
     def search(questions: Sequence[Question]) -> list[list[Hit]]:
         hits = retriever.search([question.text for question in questions], SEARCH_FACTOR * k)
-        return [_drop_documents(found, question)[:k] for found, question in zip(hits, questions, strict=True)]
+        return [drop_documents(found, question)[:k] for found, question in zip(hits, questions, strict=True)]
 
     return search
-
-
-def _drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
-    # The title comes first: SQuAD's paragraphs are separate documents, but belong to one article.
-    names = [hit.passage.title or hit.passage.document for hit in hits]
-    excluded = {name for name, hit in zip(names, hits, strict=True) if has_answer(hit.passage.text, question.answers)}
-    excluded.update(question.titles)
-    return [hit for name, hit in zip(names, hits, strict=True) if name not in excluded]
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:

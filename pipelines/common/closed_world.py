@@ -172,7 +172,7 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
     return [combinations[place] for place in rng.permutation(len(combinations))[: len(names)]]
 
 
-def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, seed: int = 0) -> WorldFolders:
+def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> WorldFolders:
     """Write corpora, questions, and an untrained model under ``root``, unless they exist.
 
     Raises:
@@ -184,7 +184,7 @@ def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, s
         "asked": len(world.held_out),
         "words": len(facts[0].object.split()),
         "width": width,
-        "layers": layers,
+        "layers": 1,
         "seed": seed,
     }
     file = root / _DESCRIPTION
@@ -194,7 +194,7 @@ def write_world(world: World, root: Path, *, width: int = 96, layers: int = 1, s
         return WorldFolders(root)
     with artefacts.replace_directory(root) as folder:
         _write_corpora(world, WorldFolders(folder), seed)
-        _write_encoder_config(world, WorldFolders(folder).encoder, width, layers)
+        _write_encoder_config(world, WorldFolders(folder).encoder, width)
         (folder / _DESCRIPTION).write_text(json.dumps(description))
     return WorldFolders(root)
 
@@ -247,12 +247,12 @@ def _save_random(make_model: Callable[[], SavableModel], out: Path, seed: int) -
     return out
 
 
-def _write_encoder_config(world: World, folder: Path, width: int, layers: int) -> None:
+def _write_encoder_config(world: World, folder: Path, width: int) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
     from transformers import BertConfig
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *_wordpieces(world)]))}
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *_list_wordpieces(world)]))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -262,7 +262,7 @@ def _write_encoder_config(world: World, folder: Path, width: int, layers: int) -
     BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=width,
-        num_hidden_layers=layers,
+        num_hidden_layers=1,
         num_attention_heads=max(1, width // 32),
         intermediate_size=4 * width,
         max_position_embeddings=64,
@@ -270,14 +270,9 @@ def _write_encoder_config(world: World, folder: Path, width: int, layers: int) -
     ).save_pretrained(folder)
 
 
-def _wordpieces(world: World) -> list[str]:
-    template_words = {
-        word
-        for relation in RELATIONS
-        for template in (*relation.passages, *relation.statements, relation.question)
-        for word in template.split()
-        if not word.startswith("{")
-    }
+def _list_wordpieces(world: World) -> list[str]:
+    templates = [text for each in RELATIONS for text in (*each.passages, *each.statements, each.question)]
+    template_words = {word for text in templates for word in text.split() if not word.startswith("{")}
     object_words = {word for name in world.objects for word in name.split()}
     parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters: greedy matching leaves rests of a name
     return [*sorted(template_words), *sorted(object_words), *parts, *(f"##{part}" for part in parts)]

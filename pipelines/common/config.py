@@ -36,7 +36,7 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
 
 
 def above_0(value: float | None) -> Rule:
-    """Return the rule of counts and rates; None is in range, where the setting may be None."""
+    """Return the rule of counts and rates; None is in range."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
@@ -239,7 +239,7 @@ class MaskingConfig:
     rate: float = 0.15
     """Share of the wordpieces that the other ways mask."""
     max_text: int = 64
-    """Wordpieces of a text, at most half of what the encoder reads, and what the question tower was trained on."""
+    """Wordpieces of a text: at most half of the encoder's input, and at most the longest question in training."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""

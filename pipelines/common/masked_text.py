@@ -84,7 +84,7 @@ def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagge
     return RuleTagger(titles, texts)
 
 
-def position_chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> ChoosePositions:
+def make_position_chooser(kind: str, tagger: Tagger | None, *, rate: float, count: int) -> ChoosePositions:
     """Return the function that chooses the positions to mask.
 
     Args:
@@ -121,11 +121,12 @@ def open_masked_texts(
 ) -> "MaskedTexts":
     """Return the batches of masked texts that a recipe trains on."""
     if tagger is None and config.masking == "salient":
-        tagger = load_tagger(config.tagger, document_titles(passages.store), sample_texts(passages.store))
+        titles = {each.title for batch in passages.store.iter_batches() for each in batch if each.title}
+        tagger = load_tagger(config.tagger, titles, sample_texts(passages.store))
     return MaskedTexts(
         passages.store if texts is None else PassageStore.open(texts / "passages"),
         passages.tokenizer,
-        position_chooser(config.masking, tagger, rate=config.rate, count=config.spans),
+        make_position_chooser(config.masking, tagger, rate=config.rate, count=config.spans),
         batch=batch,
         max_text=config.max_text,
         seed=seed,
@@ -133,11 +134,6 @@ def open_masked_texts(
         together=config.masking == "spans",
         are_passages=are_passages,
     )
-
-
-def document_titles(store: PassageStore) -> set[str]:
-    """Return the titles of all documents: names that a tagger learns."""
-    return {passage.title for passages in store.iter_batches() for passage in passages if passage.title}
 
 
 def sample_texts(store: PassageStore) -> list[str]:

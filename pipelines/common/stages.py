@@ -39,7 +39,12 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
     A stage is finished if it was made there with the same settings and inputs. It stays finished when its inputs are
     deleted.
     """
-    mark, settings, inputs = config.out / MARK, _identity(config), _inputs(config)
+    has_evaluation = isinstance(getattr(config, "held_out", None), HeldOutConfig)
+    excluded = (*FREE, *(_EVALUATION if has_evaluation else ()))
+    row = json.loads(json.dumps(collect_settings(config), default=str))
+    settings = {name: value for name, value in row.items() if name not in excluded}
+    inputs = {name: digest for name, digest in digest_inputs(config).items() if name not in excluded}
+    mark = config.out / MARK
     if mark.is_file():
         before = read_record(mark)
         recorded = before.get(INPUTS, {}).keys() & inputs.keys()
@@ -55,17 +60,3 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
     row = {"settings": settings, INPUTS: inputs, "made": str(made.resolve().relative_to(config.out.resolve()))}
     artefacts.write_text_whole(mark, json.dumps(row, indent=1))
     return made
-
-
-def _identity(config: Any) -> dict[str, Any]:
-    """Return the settings that decide the result of a stage, as JSON has them."""
-    row: dict[str, Any] = json.loads(json.dumps(collect_settings(config), default=str))
-    return {name: value for name, value in row.items() if name not in (*FREE, *_evaluation(config))}
-
-
-def _inputs(config: Any) -> dict[str, str]:
-    return {name: digest for name, digest in digest_inputs(config).items() if name not in _evaluation(config)}
-
-
-def _evaluation(config: Any) -> tuple[str, ...]:
-    return _EVALUATION if isinstance(getattr(config, "held_out", None), HeldOutConfig) else ()

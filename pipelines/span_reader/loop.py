@@ -69,8 +69,12 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
                 best.report(**evaluate(reader, tokenizer, exams, config))
             if run.is_due(config.save_every) and run.step:
                 best.save()
-            if run.is_done or (config.patience and is_out_of_patience(best, config)):
+            if run.is_done:
                 break
+            if config.patience:
+                stale = parallel.broadcast_from_first(best.steps_since)
+                if stale is not None and stale >= config.patience * config.eval_every:
+                    break
             run.begin_step()
             train_step(run, reader, teacher, batches[run.step], config)
         best.restore()
@@ -118,13 +122,6 @@ def evaluate(
         scores = {name: value for exam in exams for name, value in exam.grade(answering).items()}
     reader.train()
     return {**scores, "em": float(np.mean([scores[f"{exam.name}_em"] for exam in exams]))}
-
-
-def is_out_of_patience(best: BestWeights, config: ReaderConfig) -> bool:
-    """Tell whether the last ``patience`` evaluations were no better than the best one before."""
-    stale = parallel.broadcast_from_first(best.steps_since)
-    assert config.patience is not None
-    return stale is not None and stale >= config.patience * config.eval_every
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:

@@ -9,7 +9,7 @@ import torch
 from conftest import interrupt
 
 from pipelines import masked_lm
-from pipelines.common.masked_text import MaskedText, MaskedTexts, position_chooser
+from pipelines.common.masked_text import MaskedText, MaskedTexts, make_position_chooser
 from pipelines.masked_lm import MaskedLMConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput
@@ -37,7 +37,7 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
         tokenizer,
-        position_chooser("words", None, rate=0.3, count=1),
+        make_position_chooser("words", None, rate=0.3, count=1),
         batch=6,
         max_text=12,
         seed=0,

@@ -8,7 +8,7 @@ from conftest import interrupt
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.common.contrastive import count_encoded, group_by_length
-from pipelines.common.masked_text import MaskedTexts, position_chooser, sample_texts
+from pipelines.common.masked_text import MaskedTexts, make_position_chooser, sample_texts
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.orqa import inverse_cloze
 from pipelines.orqa.config import CLOZE, InverseClozeConfig
@@ -56,7 +56,7 @@ def test_deleted_passages_are_not_trained_on(config: InverseClozeConfig, thin: f
 
 def test_deleted_passages_are_not_masked(config: InverseClozeConfig) -> None:
     blocks = opened(config, range(0, 30))
-    chooses = position_chooser("uniform", None, rate=0.3, count=1)
+    chooses = make_position_chooser("uniform", None, rate=0.3, count=1)
     texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, batch=30, max_text=12, seed=0, masks_only=True)
     assert {text.row for text in texts[0].texts} == set(range(30, 40))
     assert sample_texts(blocks.store) == [blocks.store[row].text for row in range(30, 40)]

@@ -23,8 +23,8 @@ from pipelines.common.masked_text import (
     MaskedText,
     MaskedTexts,
     draw_sentences,
+    make_position_chooser,
     open_masked_texts,
-    position_chooser,
 )
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.tokenized_passages import TokenizedPassages
@@ -557,7 +557,9 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFold
     blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     for kind in ("spans", "words", "uniform"):
         options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, position_chooser(kind, None, rate=0.3, count=1), **options)
+        texts = MaskedTexts(
+            blocks.store, blocks.tokenizer, make_position_chooser(kind, None, rate=0.3, count=1), **options
+        )
         one, other = texts[7], texts[7]
         assert [text.ids for text in one.texts] == [text.ids for text in other.texts]
         assert one.x.ids_NL.shape[1] <= 12
@@ -579,7 +581,7 @@ def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFold
     options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
     mixed = {}
     for kind in ("spans", "words"):
-        chooses = position_chooser(kind, None, rate=0.5, count=1)
+        chooses = make_position_chooser(kind, None, rate=0.5, count=1)
         texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
         masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
@@ -595,7 +597,7 @@ def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
             return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
 
     kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
-    chooses = position_chooser("salient", Names(), rate=0.0, count=1)
+    chooses = make_position_chooser("salient", Names(), rate=0.0, count=1)
     drawn = [chooses("Ann saw Nicolas and Bob", kept, np.random.default_rng(seed)).tolist() for seed in range(9)]
     assert drawn == [[0]] * 9
 
