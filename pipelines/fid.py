@@ -115,7 +115,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
                 generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
             )
             best.report(**scores)
-            run.alarm(run.step, health.check_answers(scores["em"], reads=not config.is_closed_book))
+            run.alarm(run.step, health.check_answers(scores["em"], reads_passages=not config.is_closed_book))
 
         for step in run.remaining_steps(
             config.save_every,

@@ -114,7 +114,7 @@ def compute_loss(
         scored.relevance_BK,
         scored.counted_BT,
         scored.rows_BK,
-        null=False,
+        has_null=False,
         marginal="sequence",  # a mean over answers, as ``nll`` is
     )
     figures = {"nll": nll, "loss": loss.item(), **health}

@@ -214,7 +214,7 @@ def measure(
         counted_BM,
         # Texts of all processes may share passages.
         parallel.gather_rows(torch.from_numpy(prediction.rows_BK))[0].numpy(),
-        null=config.null,
+        has_null=config.null,
         marginal=config.marginal,
     )
     modules = (model.retriever.questions, model.retriever.passages, model.reader)

@@ -20,8 +20,7 @@ class Decoding:
     beams: int = 1
     """Number of beams of beam search; 1 is greedy search."""
     fast: bool = False
-    """True to score a candidate of RAG-Sequence only under passages whose own search returned it, not under all (Lewis
-    et al. 2020, section 2.5)."""
+    """True to score a candidate of RAG-Sequence only under passages whose search found it (Lewis et al. 2020, 2.5)."""
     max_answer: int | None = None
     """Maximum answer length in tokens, the end included; None for the length used in training."""
     min_answer: int = 0
@@ -45,7 +44,7 @@ class RetrieverIdentity:
 
 
 class Reader(Protocol):
-    """Reads the hits of each question and answers it, or declines."""
+    """Reader that answers questions from their hits, or declines."""
 
     kind: str
     """Key of ``ragqa.reading.registry.READERS``."""
@@ -69,7 +68,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class AnswerGenerator(Protocol):
-    """A reader that writes its answers and may stream them."""
+    """Reader that writes its answers and may stream them."""
 
     decoding: Decoding
     """Settings in use, with no field None."""

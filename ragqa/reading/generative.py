@@ -231,10 +231,10 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
     cosines, would select a single passage or none. Of these only the distances to the best score count, in standard
     deviations (``SPREAD``).
     """
-    kind, own = GeneratorKind(generator.kind), generator.retriever
+    kind, trained_with = GeneratorKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:
         return make_prior(RAW), None
-    if scored_by.encoder is not None and own in (None, scored_by.encoder):  # None: trained without naming a retriever
+    if scored_by.encoder is not None and trained_with in (None, scored_by.encoder):  # None: not recorded
         return make_prior(RAW), None
     other = f"of {scored_by.kind}" if scored_by.encoder is None else "of another dense retriever"
     return make_prior(SPREAD), (

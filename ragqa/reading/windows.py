@@ -98,18 +98,13 @@ def make_windows(
         overlap = min(OVERLAP, width // 2)
         begins, ends = _find_word_edges(passages[row][1], pieces)
         offsets = _find_offsets(passages[row][1], pieces)
-        for first in _iter_starts(len(pieces.ids), width, overlap):
+        count = len(pieces.ids)
+        # The last window begins before the last ``overlap`` wordpieces, which the one before it has read.
+        for first in range(0, max(count - overlap, min(count, 1)), width - overlap):
             part = slice(first, first + width)
             tokens = TokenInput([*prefix, *pieces.ids[part], last], first_segment)
             shared = overlap if first else 0
             yield Window(row, tokens, len(prefix), offsets[part], shared, begins[part], ends[part])
-
-
-def _iter_starts(length: int, width: int, overlap: int) -> Iterator[int]:
-    first = 0
-    while length and (first == 0 or first + overlap < length):
-        yield first
-        first += width - overlap
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:

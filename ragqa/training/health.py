@@ -56,7 +56,7 @@ def measure_retrieval(
     counted_BM: Tensor,
     rows_BK: np.ndarray,
     *,
-    null: bool,
+    has_null: bool,
     marginal: Literal["token", "sequence"] = "token",
 ) -> dict[str, float]:
     """Return the figures of a step about its retrieval.
@@ -67,7 +67,7 @@ def measure_retrieval(
         relevance_BK: scores of the passages by the live towers.
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
-        null: the last candidate is the null passage.
+        has_null: True if the last candidate is the null passage.
         marginal: marginal of the loss, see ``ragqa.objectives.realm_mlm_nll``.
 
     Returns:
@@ -79,7 +79,7 @@ def measure_retrieval(
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
         entropy = -(prior_BK * prior_BK.clamp_min(1e-9).log()).sum(-1).mean().item()
-        passages = slice(None, -1 if null else None)
+        passages = slice(None, -1 if has_null else None)
         weights_BK = prior_BK[:, passages]
         gains_BK = compute_passage_utility(gold_BKM[:, passages], alone_B1M, counted_BM)
         gain_B = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
@@ -91,7 +91,7 @@ def measure_retrieval(
             "utility": gain_B.mean().item(),
             "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
         }
-        return {**row, "null": prior_BK[:, -1].mean().item()} if null else row
+        return {**row, "null": prior_BK[:, -1].mean().item()} if has_null else row
 
 
 def _measure_distinct(rows_BK: np.ndarray) -> float:
@@ -173,12 +173,12 @@ class Health:
             "will learn without them",
         )
 
-    def check_answers(self, value: float, *, reads: bool = True) -> list[str]:
+    def check_answers(self, value: float, *, reads_passages: bool = True) -> list[str]:
         """Return new alarms for answers that the generator has memorised.
 
         Args:
             value: share of held-out questions that were answered right. The ``nll`` of the steps must be per answer.
-            reads: the generator reads passages.
+            reads_passages: True if the generator reads passages.
         """
         if not self._steps:
             return []
@@ -187,7 +187,7 @@ class Health:
             "heart",
             probability > MEMORISED and value < MIN_GENERALISED * probability,
             f"training answers have probability {probability:.2f}, of held-out ones {value:.1%} are right: the "
-            f"answers are memorised{', passages are hardly read' if reads else ''}",
+            f"answers are memorised{', passages are hardly read' if reads_passages else ''}",
         )
 
     def _compare_losses(self) -> float:

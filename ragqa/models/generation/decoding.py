@@ -122,7 +122,7 @@ def _split_questions(
     """Yield decoder runs and priors for as many questions at a time as memory allows."""
     passages = relevance_BK.shape[1]
     logits = passages * max(search.beams, search.longest) * model.vocabulary
-    cached = 2 * model.layers * passages * states.hidden_NLD[0].numel()
+    cached = 2 * model.decoder_config.num_hidden_layers * passages * states.hidden_NLD[0].numel()
     at_once = max(1, min(_MAX_LOGITS // logits, MAX_CACHED // cached))
     for number, prior_BK in enumerate(_compute_prior(relevance_BK).split(at_once)):
         begin = number * at_once * passages

@@ -64,18 +64,20 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
         vars(encoder.config).pop(limit, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
         save_module(encoder, Path(scratch))  # with ``save_pretrained`` only the first of several processes would write
-        if not (path / "tokenizer.json").is_file():
-            raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
-        shutil.copyfile(path / "tokenizer.json", Path(scratch, "tokenizer.json"))
+        shutil.copyfile(_find_tokenizer(path), Path(scratch, "tokenizer.json"))
         return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
+
+
+def _find_tokenizer(path: Path) -> Path:
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
+    return file
 
 
 def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
     """Load tokenizer.json and set its special tokens, which it does not name itself."""
-    file = path / "tokenizer.json"
-    if not file.is_file():
-        raise ArtefactError(f"{path} has no tokenizer.json: a fast tokenizer is needed")
-    backend = Tokenizer.from_file(str(file))
+    backend = Tokenizer.from_file(str(_find_tokenizer(path)))
     known, names = backend.get_vocab(), {}
     for name, choices in _NAMES.items():
         piece = next((choice for choice in choices if choice in known), None)

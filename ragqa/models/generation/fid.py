@@ -76,7 +76,8 @@ class FusionInDecoder(PassageGenerator):
         inputs = pad_rows([[rules.start, *answer.ids[:-1]] for _, answer in answers], rules.pad).to(device)
         rows_R = torch.tensor([row for row, _ in answers], device=device)
         states_R = states[rows_R]
-        weights = self.seq2seq.layers * self.seq2seq.heads * inputs.ids_NL.shape[1] * states.mask_NL.shape[1]
+        config, size = self.seq2seq.decoder_config, inputs.ids_NL.shape[1] * states.mask_NL.shape[1]
+        weights = config.num_hidden_layers * config.num_attention_heads * size
         parts = []
         for part in torch.arange(len(answers), device=device).split(max(1, MAX_CACHED // weights)):
             with attention.record_weights() as layers:

@@ -23,22 +23,14 @@ from ragqa.objectives import IGNORED
 
 _MIN_SAVING = {"cpu": 64, "cuda": 8192}
 """Least number of padding tokens, by device, that justifies another call of the encoder."""
-
 _MAX_ENCODED = 1 << 15
 """Maximum number of tokens in one call of the encoder without gradients."""
-
 _ROUNDING = 128
 """Multiple to which models may round up their number of embeddings: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
 250,100."""
-
 CONVENTIONS = (
-    "decoder_start_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "bad_words_ids",
+    *("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
 )
 """Settings of a generation config that decoding follows."""
 
@@ -111,14 +103,9 @@ class Seq2Seq(nn.Module):
         return int(cast(Any, self._head).weight.shape[0])
 
     @property
-    def layers(self) -> int:
-        """Number of decoder layers."""
-        return int(self.model.get_decoder().config.num_hidden_layers)
-
-    @property
-    def heads(self) -> int:
-        """Number of attention heads of a decoder layer."""
-        return int(self.model.get_decoder().config.num_attention_heads)
+    def decoder_config(self) -> Any:
+        """Configuration of the decoder."""
+        return self.model.get_decoder().config
 
     @property
     def _head(self) -> nn.Module:

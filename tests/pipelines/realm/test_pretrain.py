@@ -256,7 +256,8 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
         two = predict(model, Fixed([4, 2]), blocks, batch, replace_settings(config, k=3))
     counted = batch.labels_BM != IGNORED
     rows = [
-        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, null=True) for g in (few, two)
+        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, has_null=True)
+        for g in (few, two)
     ]
     losses = [pretrain.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16

@@ -19,7 +19,7 @@ COUNTED = torch.tensor([[True]])
 
 
 def test_figures_agree_with_hand_computation() -> None:
-    row = measure_retrieval(GOLD, GOLD[:, -1:], RELEVANCE, COUNTED, np.array([[7, 9, -1]]), null=True)
+    row = measure_retrieval(GOLD, GOLD[:, -1:], RELEVANCE, COUNTED, np.array([[7, 9, -1]]), has_null=True)
     first, second = math.log(0.8 / 0.1), math.log(0.2 / 0.1)
     assert row["utility_top"] == pytest.approx(first, abs=1e-5)
     assert row["utility"] == pytest.approx((2 * first + second) / 3, abs=1e-5)
@@ -41,8 +41,8 @@ def test_distinct_counts_a_passage_of_several_texts_once() -> None:
     relevance = torch.zeros(2, 3)
     rows = np.array([[1, 2, -1], [1, 3, -1]])
     gold, alone, counted = torch.zeros(2, 3, 1), torch.zeros(2, 1, 1), torch.ones(2, 1)
-    assert measure_retrieval(gold, alone, relevance, counted, rows, null=True)["distinct"] == 0.5  # 3 of 2 to 4
-    without = measure_retrieval(gold, alone, relevance, counted, np.array([[1, 2, 4], [1, 3, 4]]), null=False)
+    assert measure_retrieval(gold, alone, relevance, counted, rows, has_null=True)["distinct"] == 0.5  # 3 of 2 to 4
+    without = measure_retrieval(gold, alone, relevance, counted, np.array([[1, 2, 4], [1, 3, 4]]), has_null=False)
     assert without["distinct"] == pytest.approx(1 / 3) and without["entropy"] == pytest.approx(1.0)
 
 
@@ -51,11 +51,13 @@ def test_distinct_means_the_same_in_batches_of_any_size(texts: int) -> None:
     same, other = np.tile([3, 1, 2], (texts, 1)), np.arange(3 * texts).reshape(texts, 3)
     gold, alone, counted = torch.zeros(texts, 3, 1), torch.zeros(texts, 1, 1), torch.ones(texts, 1)
     for rows, wanted in ((same, 0.0), (other, 1.0)):
-        assert measure_retrieval(gold, alone, torch.zeros(texts, 3), counted, rows, null=False)["distinct"] == wanted
+        assert (
+            measure_retrieval(gold, alone, torch.zeros(texts, 3), counted, rows, has_null=False)["distinct"] == wanted
+        )
 
 
 def test_utility_is_relative_to_the_null_passage_even_if_it_is_no_candidate() -> None:
-    row = measure_retrieval(GOLD[:, :2], GOLD[:, 2:], RELEVANCE[:, :2], COUNTED, np.array([[7, 9]]), null=False)
+    row = measure_retrieval(GOLD[:, :2], GOLD[:, 2:], RELEVANCE[:, :2], COUNTED, np.array([[7, 9]]), has_null=False)
     assert row["nll_alone"] == pytest.approx(-math.log(0.1), abs=1e-5)
     assert row["utility"] == pytest.approx((2 * math.log(8) + math.log(2)) / 3, abs=1e-5)
     assert "null" not in row
@@ -67,7 +69,7 @@ def test_loss_without_retrieval_uses_the_same_marginal(marginal: Any, wanted: fl
     alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
     counted = torch.tensor([[True, True], [True, False]])
     row = measure_retrieval(
-        alone, alone, torch.zeros(2, 1), counted, np.array([[-1], [-1]]), null=False, marginal=marginal
+        alone, alone, torch.zeros(2, 1), counted, np.array([[-1], [-1]]), has_null=False, marginal=marginal
     )
     assert row["nll_alone"] == pytest.approx(wanted)
 
@@ -165,7 +167,7 @@ def test_memorised_answers_raise_an_alarm_once() -> None:
     book = Health()
     lines = [book.check_step({"nll": 0.0}) for _ in range(2 * WINDOW)]
     assert not any(lines)  # without retrieval there is nothing to check
-    assert book.check_answers(0.0, reads=False)[0].endswith("are right: the answers are memorised")
+    assert book.check_answers(0.0, reads_passages=False)[0].endswith("are right: the answers are memorised")
     assert health.check_answers(0.5) == [] and len(health.check_answers(0.35)) == 1
     unsure = Health()
     unsure.check_step({"nll": -math.log(0.4), "distinct": 1.0, "entropy": 0.5})

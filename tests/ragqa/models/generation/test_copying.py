@@ -68,7 +68,7 @@ def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> N
     before = {name: value.clone() for name, value in model.model.state_dict().items()}
     initialise_copying(model, texts(40, 0))
     changed = {name for name, value in model.model.state_dict().items() if not torch.equal(value, before[name])}
-    last = f"decoder.bert.encoder.layer.{model.layers - 1}."
+    last = f"decoder.bert.encoder.layer.{model.decoder_config.num_hidden_layers - 1}."
     fitted = (f"{last}crossattention.", f"{last}output.dense.", "decoder.cls.predictions.")
     assert changed and all(name.startswith(fitted) for name in changed)
     assert model.training and {value.requires_grad for value in model.parameters()} == {True}
