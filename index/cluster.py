@@ -66,17 +66,3 @@ def silence_ray() -> Iterator[None]:
 
 def _is_connected() -> bool:
     return "ray" in sys.modules and sys.modules["ray"].is_initialized()
-
-
-def count_resource(resource: str) -> int:
-    """Return the number of ``GPU`` or ``CPU`` in the cluster.
-
-    Raises:
-        BadInput: the cluster has none.
-    """
-    import ray
-
-    count = int(ray.cluster_resources().get(resource, 0))
-    if not count:
-        raise BadInput(f"the Ray cluster has no {resource}" + (": leave out --gpus" if resource == "GPU" else ""))
-    return count

@@ -13,16 +13,16 @@ import json
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect, count_resource, silence_ray
+from index.cluster import connect, silence_ray
 from index.embed_actors import EmbedTask, ShardEmbedder, get_device_name, report_disk_errors
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact, RagqaError, summarize_error
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, RagqaError, summarize_error
 from ragqa.indexing.embed import (
     PARTIAL,
     EmbeddingShard,
@@ -34,9 +34,11 @@ from ragqa.indexing.embed import (
     remove_partial_files,
     split_into_shards,
     write_shard_file,
+    write_shard_record,
 )
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, get_encoder_path, is_export, load_encoder
+from ragqa.runtime import encoder as encoders
+from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 
 CLUSTER_ATTEMPTS = 3
@@ -159,7 +161,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
     """Load the encoder before any actor starts; return its fingerprint and precision."""
-    if config.gpus and is_export(get_encoder_path(config.encoder)):
+    if config.gpus and encoders.is_export(encoders.get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
     return encoder.fingerprint, encoder.precision
@@ -244,7 +246,12 @@ def _embed_missing(
     count = 0
     if workers != 0:
         connect("embedding on a cluster")
-        count = min(workers or count_resource("CPU" if task.device == "cpu" else "GPU"), len(missing))
+        import ray
+
+        resource, hint = ("CPU", "") if task.device == "cpu" else ("GPU", ": leave out --gpus")
+        count = min(workers or int(ray.cluster_resources().get(resource, 0)), len(missing))
+        if not count:
+            raise BadInput(f"the Ray cluster has no {resource}{hint}")
     done, start = rows - _count_rows(missing), time.perf_counter()
     with prepare_shard_folder(task.out), progress.step("embedding", rows, "passages", done) as step:
         for record in _embed_on_cluster(task, missing, count) if count else _embed_here(task, missing):
@@ -301,6 +308,49 @@ def _run_actors(task: EmbedTask, missing: list[EmbeddingShard], workers: int) ->
         if row["error"]:
             raise BadInput(row["error"])
         yield ShardRecord(**json.loads(row["record"]))
+
+
+def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
+    """Reuse the vectors of an earlier encoder whose passage tower is the same.
+
+    Args:
+        vectors: result of ``index.embed`` with the earlier encoder.
+        encoder: encoder with the further trained question tower, as torch weights.
+        out: directory for links to the vectors, or copies; ``index.embed`` completes it.
+
+    Returns:
+        False if the passage tower has also changed, or the earlier encoder is gone.
+
+    Raises:
+        ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` is missing or incomplete.
+    """
+    manifest = artefacts.read_manifest(vectors, "vectors")
+    before = _identify_passage_tower(manifest.config["name"])
+    if before is None or before != _identify_passage_tower(str(encoder)):
+        return False
+    fingerprint = load_encoder(encoder).fingerprint
+    settings = {**json.loads((vectors / IDENTITY).read_text()), "encoder": fingerprint}
+    with artefacts.keep_checked(vectors, manifest), artefacts.report_write_errors(out), prepare_shard_folder(out):
+        if not (out / IDENTITY).is_file():
+            write_shard_file(out / IDENTITY, json.dumps(settings, sort_keys=True).encode())
+        for file in sorted(vectors.glob("*.npy")):
+            record = ShardRecord(**json.loads(file.with_suffix(".json").read_text()))
+            if not (out / record.record_file).exists():
+                artefacts.link_file(file, out / PARTIAL / record.vectors_file)
+                (out / PARTIAL / record.vectors_file).replace(out / record.vectors_file)
+                write_shard_record(out, replace(record, encoder=fingerprint))
+    return True
+
+
+def _identify_passage_tower(name: str) -> str | None:
+    """Return a digest of a passage tower with its tokenizer; None if it is gone."""
+    if not Path(name).is_dir():
+        return None
+    try:
+        _, path, settings = encoders.load_tower(encoders.find_towers(name)[0])
+        return encoders.compute_identity(path, settings)
+    except (ArtefactError, OSError):
+        return None
 
 
 def main() -> None:

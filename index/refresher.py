@@ -80,9 +80,9 @@ class StepTimer:
         self._clock, self._paused = clock, 0.0
         self._times: dict[bool, deque[float]] = {False: deque(maxlen=_STEPS), True: deque()}
         """Seconds of each step without and with a running refresh."""
-        self._step_start: float | None = None
-        self._pause_start: float | None = None
+        self._step_start = self._pause_start = 0.0
         self._is_refreshing: bool | None = None
+        """None between steps, and in a step within which a refresh begins or ends."""
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -91,10 +91,9 @@ class StepTimer:
         try:
             yield
         finally:
-            paused, self._pause_start = self._clock() - self._pause_start, None
+            paused = self._clock() - self._pause_start
             self._paused += paused
-            if self._step_start is not None:
-                self._step_start += paused
+            self._step_start += paused
 
     def start_step(self, is_refreshing: bool) -> None:
         """Start a step, with or without a running refresh."""
@@ -106,13 +105,12 @@ class StepTimer:
 
     def end_step(self, is_refreshing: bool) -> None:
         """End a step; called within the ``pause`` after it."""
-        if self._step_start is not None and self._pause_start is not None and self._is_refreshing == is_refreshing:
+        if self._is_refreshing == is_refreshing:
             self._times[is_refreshing].append(self._pause_start - self._step_start)
-        self._step_start = None
+        self._is_refreshing = None
 
     def take_totals(self) -> tuple[float, float | None]:
         """Return seconds of pauses and the slowdown since the last call, within a ``pause``."""
-        assert self._pause_start is not None
         current = self._clock() - self._pause_start
         total, self._paused = self._paused + current, -current  # pause() will add the whole block
         without, during = map(list, self._times.values())

@@ -134,7 +134,7 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
     """Train an arm and return its pipeline."""
-    from index.reuse import reuse_vectors
+    from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
     from pipelines.rag.train import plan_pipeline

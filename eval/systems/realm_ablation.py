@@ -235,7 +235,7 @@ class RandomRanker:
 
 def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
     """Fine-tune an arm, put a pipeline together, and return its scores on a test set."""
-    from index.reuse import reuse_vectors
+    from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
     from pipelines.orqa.fine_tune import plan_pipeline

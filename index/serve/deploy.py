@@ -149,13 +149,16 @@ def _start_serve(config: ServeConfig) -> Any:
 def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
     """Deploy and open all shards, and check that their scores are comparable."""
     apps = [f"{APP}-shard-{n}" for n in range(len(config.shards))]
-    arguments = config.retriever, config.encoder, config.device
-    targets = [
-        serve.RunTarget(
-            _make_deployment(config, serve, n).bind(str(make_absolute(path)), *arguments), app, route_prefix=None
-        )
-        for n, (path, app) in enumerate(zip(config.shards, apps, strict=True))
-    ]
+    deployment = serve.deployment(ShardReplica).options(
+        num_replicas=config.replicas, max_ongoing_requests=16, **_TIMING
+    )
+    targets = []
+    for n, (path, app) in enumerate(zip(config.shards, apps, strict=True)):
+        resources = {config.resource.replace("{n}", str(n)): 0.001} if config.resource else {}
+        actor = {"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": resources}
+        arguments = str(make_absolute(path)), config.retriever, config.encoder, config.device
+        bound = deployment.options(ray_actor_options=actor).bind(*arguments)
+        targets.append(serve.RunTarget(bound, app, route_prefix=None))
     handles = serve.run_many(targets)
     answers: list[ShardState | ShardFailure] = [handle.state.remote().result() for handle in handles]
     if failures := [answer.reason for answer in answers if isinstance(answer, ShardFailure)]:
@@ -163,17 +166,6 @@ def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
     states = [answer for answer in answers if isinstance(answer, ShardState)]
     check_same_scoring(dict(zip(config.names, (state.scoring for state in states), strict=True)))
     return [Member(*fields, config.replicas) for fields in zip(config.names, apps, states, strict=True)]
-
-
-def _make_deployment(config: ServeConfig, serve: Any, n: int) -> Any:
-    """Return the deployment of shard number ``n``, to be bound to its arguments."""
-    resources = {config.resource.replace("{n}", str(n)): 0.001} if config.resource else {}
-    return serve.deployment(ShardReplica).options(
-        num_replicas=config.replicas,
-        max_ongoing_requests=16,
-        ray_actor_options={"num_cpus": config.cpus, "num_gpus": config.gpus, "resources": resources},
-        **_TIMING,
-    )
 
 
 def check_same_scoring(scorings: dict[str, Scoring]) -> None:

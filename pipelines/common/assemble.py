@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from index.build import BuildConfig, build
-from index.embed import EmbedConfig, embed
-from index.reuse import reuse_vectors
+from index.embed import EmbedConfig, embed, reuse_vectors
 from pipelines.common.command import run_recipe
 from pipelines.common.config import (
     HeldOutConfig,

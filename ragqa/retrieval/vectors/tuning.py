@@ -58,47 +58,44 @@ class _Trial(NamedTuple):
     sure: bool
 
 
+@dataclass(frozen=True)
 class _Tuner:
-    """Trials of the efforts of an index on sample queries, against exact search."""
+    """An index, sample queries, the rows that exact search finds for each, and the target recall."""
 
-    def __init__(self, index: FaissIndex, kind: str, queries_BD: Queries, truth: list[Rows], target: float) -> None:
-        self._index, self._kind, self._queries = index, kind, queries_BD
-        self._truth, self._target = truth, target
+    index: FaissIndex
+    kind: str
+    queries_BD: Queries
+    truth: list[Rows]
+    target: float
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
         """Try efforts of rising cost until no later one can be cheaper than a sufficient one."""
-        count, lists, trials = len(vectors_ND), self._index.lists, list[_Trial]()
-        reaches, factors = _list_reaches(self._kind, lists), SPECS[self._kind].factors
+        trials, factors = list[_Trial](), SPECS[self.kind].factors
+        reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
-            progress(number * count // len(reaches))
-            least = estimate_cost(self._kind, Effort(reach, factors[0]), count, lists)
+            progress(number * len(vectors_ND) // len(reaches))
+            least = estimate_cost(self.kind, Effort(reach, factors[0]), len(self.index), self.index.lists)
             if any(trial.sure and trial.cost <= least for trial in trials):
                 break
-            trials += self._try_factors(reach, factors)
+            trials += self.try_factors(reach, factors)
             release_pages(vectors_ND)
-            release_pages(self._index.vectors)
+            release_pages(self.index.vectors)
         return trials
 
-    def try_less(self, enough: _Trial) -> _Trial:
-        """Try half a step less reach and return that trial if it is still sufficient."""
-        reach, factor = round(enough.effort.reach / 2**0.25), enough.effort.factor
-        (less,) = self._try_factors(max(1, reach), (factor,))
-        return less if less.sure else enough
-
-    def _try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
+    def try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
         """Yield a trial for each factor.
 
         One search serves all factors, since the candidates of a smaller one are the first ones of a larger one.
         """
-        k, searcher = TUNED_K, self._index.with_effort(Effort(reach, factors[-1]))
-        candidates = searcher.propose(self._queries, k * factors[-1])
+        k, searcher = TUNED_K, self.index.with_effort(Effort(reach, factors[-1]))
+        candidates = searcher.propose(self.queries_BD, k * factors[-1])
         for factor in factors:
-            rankings = searcher.rank_candidates(self._queries, [rows[: k * factor] for rows in candidates], k)
-            pairs = zip(rankings, self._truth, strict=True)
+            rankings = searcher.rank_candidates(self.queries_BD, [rows[: k * factor] for rows in candidates], k)
+            pairs = zip(rankings, self.truth, strict=True)
             recalls = np.array([len(np.intersect1d(ranking.rows, rows)) / len(rows) for ranking, rows in pairs])
             effort = Effort(reach, factor)
-            cost = estimate_cost(self._kind, effort, len(self._index), self._index.lists)
-            yield _Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self._target))
+            cost = estimate_cost(self.kind, effort, len(self.index), self.index.lists)
+            yield _Trial(effort, cost, float(recalls.mean()), _is_sure(recalls, self.target))
 
 
 def tune(
@@ -128,7 +125,10 @@ def tune(
     tuner = _Tuner(index, kind, queries, truth, target)
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
-        best = tuner.try_less(min(enough, key=lambda trial: trial.cost))
+        best = min(enough, key=lambda trial: trial.cost)
+        # The reaches are a factor of 1.4 apart: half a step less may be enough, too.
+        (less,) = tuner.try_factors(max(1, round(best.effort.reach / 2**0.25)), (best.effort.factor,))
+        best = less if less.sure else best
     else:
         best = max(trials, key=lambda trial: trial.recall)
     progress(len(vectors_ND))
@@ -144,7 +144,7 @@ def _is_sure(recalls: npt.NDArray[np.floating], target: float) -> bool:
 
 
 def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
-    """Return the cost of a search over ``count`` vectors, in scanned codes."""
+    """Return the cost of a search over ``count`` vectors in ``lists`` lists, in scanned codes."""
     scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
     return scanned + effort.factor * TUNED_K * _RESCORING_COST
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from index.embed import EmbedConfig, embed
-from index.reuse import reuse_vectors
+from index.embed import EmbedConfig, embed, reuse_vectors
 from pipelines.common import assemble
 from pipelines.common.assemble import AssembleConfig
 from pipelines.orqa import __main__ as orqa
