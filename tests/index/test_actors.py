@@ -51,7 +51,9 @@ def ray() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def beside(ray, random_corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRefresher]:
+def ray_refresher(
+    ray, random_corpus: Path, tower, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[IndexRefresher]:
     """Open a refresher with two actors, and build version 0 undisturbed."""
     work = tmp_path_factory.mktemp("refreshed")
     refresher = open_ray_refresher(random_corpus, work, SETTINGS, workers=2)
@@ -62,26 +64,26 @@ def beside(ray, random_corpus: Path, tower, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def undisturbed(beside: IndexRefresher) -> bytes:
+def undisturbed(ray_refresher: IndexRefresher) -> bytes:
     """Return the vectors of that version."""
-    return read_vectors(directory(beside), 0)
+    return read_vectors(directory(ray_refresher), 0)
 
 
 def test_ray_builds_the_same_version_as_the_blocking_refresher(
-    beside, random_corpus: Path, tmp_path: Path, tower
+    ray_refresher, random_corpus: Path, tmp_path: Path, tower
 ) -> None:
     blocking = open_blocking_refresher(random_corpus, tmp_path, SETTINGS)
     blocking.refresh(tower(0), 0)
     index = blocking.poll(0)
     blocking.close()
-    made = directory(beside) / "index-00000000"
+    made = directory(ray_refresher) / "index-00000000"
     assert np.allclose(np.load(made / "vectors.npy"), np.asarray(index.vectors[0:PASSAGES]), atol=2e-3)
     assert (
         artefacts.read_manifest(made, "dense").parents == artefacts.peek_manifest(tmp_path / "index-00000000").parents
     )
 
 
-MARKED = {
+MOMENTS = {
     "embedding": ("index.version_build", "embed_shard", 2, False),
     "building": ("ragqa.retrieval.vectors.mips", "build", 0, False),
     "renaming": ("ragqa.artefacts", "swap_into_place", 0, False),
@@ -89,56 +91,58 @@ MARKED = {
 }
 
 
-@pytest.mark.parametrize("moment", MARKED)
-def test_killed_actors_change_no_byte(moment: str, ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
-    work, mark, made = directory(beside), tmp_path / "mark", tmp_path / "made"
-    last = beside.version
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_actors_change_no_byte(
+    moment: str, ray, ray_refresher, undisturbed: bytes, tmp_path: Path, tower
+) -> None:
+    work, mark, made = directory(ray_refresher), tmp_path / "mark", tmp_path / "made"
+    last = ray_refresher.version
     step = last + 10
-    coordinator, encoders = actors(beside)
-    module, name, calls, after = MARKED[moment]
+    coordinator, encoders = actors(ray_refresher)
+    module, name, calls, after = MOMENTS[moment]
     waits_for_mark = mark if moment == "embedding" else None  # so that the other actor gets its third shard and hangs
     for encoder, waits_for in zip(encoders, (None, waits_for_mark), strict=True):
         in_actor(ray, encoder, recording(made, waits_for=waits_for))
     hangs = encoders[0] if moment == "embedding" else coordinator
     pids = {in_actor(ray, hangs, hanging(module, name, mark, calls, after=after))}
     pids.add(in_actor(ray, coordinator, lambda _: os.getpid()))
-    beside.refresh(tower(0), step)
+    ray_refresher.refresh(tower(0), step)
     wait_for(mark.exists)
     shards = 7 if moment == "embedding" else 8
-    wait_for(lambda: beside._versions.count_whole_shards(step) == shards)
-    old = beside.poll(step + 1)
-    assert beside.version == last
+    wait_for(lambda: ray_refresher._versions.count_whole_shards(step) == shards)
+    old = ray_refresher.poll(step + 1)
+    assert ray_refresher.version == last
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    wait_for(swapped(beside, step + 2, step))
-    assert beside.poll(step + 3) is not old
+    wait_for(swapped(ray_refresher, step + 2, step))
+    assert ray_refresher.poll(step + 3) is not old
     assert read_vectors(work, step) == undisturbed
     noted = made.read_text().split()
     assert len(noted) == len({*noted})  # whole shards were not embedded again
     assert list_names(work) == [f"{what}-{kept:08d}" for what in ("index", "snapshot") for kept in (last, step)]
 
 
-def test_repeated_failures_are_reported(ray, beside, undisturbed: bytes, tmp_path: Path, tower) -> None:
+def test_repeated_failures_are_reported(ray, ray_refresher, undisturbed: bytes, tmp_path: Path, tower) -> None:
     class Incomplete:
         def save(self, folder: Path) -> None:
             tower(1).model.save_pretrained(folder)
 
-    last = beside.version
-    old = beside.poll(last)
-    beside.refresh(Incomplete(), last + 1)
+    last = ray_refresher.version
+    old = ray_refresher.poll(last)
+    ray_refresher.refresh(Incomplete(), last + 1)
     with pytest.raises(RefreshFailed, match=f"weights of step {last + 1}: .*tokenizer.json"):
-        wait_for(swapped(beside, last + 2, last + 1))
-    for encoder in actors(beside)[1]:
+        wait_for(swapped(ray_refresher, last + 2, last + 1))
+    for encoder in actors(ray_refresher)[1]:
         in_actor(ray, encoder, recording(tmp_path / "made", "No space left on device"))
-    beside.refresh(tower(0), last + 3)
+    ray_refresher.refresh(tower(0), last + 3)
     with pytest.raises(RefreshFailed, match=f"weights of step {last + 3}: .*No space left on device"):
-        wait_for(swapped(beside, last + 4, last + 3))
-    assert beside.poll(last + 5) is old and beside.version == last
-    for encoder in actors(beside)[1]:
+        wait_for(swapped(ray_refresher, last + 4, last + 3))
+    assert ray_refresher.poll(last + 5) is old and ray_refresher.version == last
+    for encoder in actors(ray_refresher)[1]:
         in_actor(ray, encoder, recording(tmp_path / "made"))
-    beside.refresh(tower(0), last + 10)
-    wait_for(swapped(beside, last + 11, last + 10))
-    assert read_vectors(directory(beside), last + 10) == undisturbed
+    ray_refresher.refresh(tower(0), last + 10)
+    wait_for(swapped(ray_refresher, last + 11, last + 10))
+    assert read_vectors(directory(ray_refresher), last + 10) == undisturbed
 
 
 @pytest.mark.slow
@@ -179,11 +183,11 @@ def kill_at_random(ray, refresher: IndexRefresher, model: Tower, rng: np.random.
 
 
 @pytest.mark.slow
-def test_actors_killed_at_twenty_random_moments_change_no_byte(ray, beside, undisturbed: bytes, tower) -> None:
+def test_actors_killed_at_twenty_random_moments_change_no_byte(ray, ray_refresher, undisturbed: bytes, tower) -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        kill_at_random(ray, beside, tower(0), rng)
-        assert read_vectors(directory(beside), beside.version) == undisturbed
+        kill_at_random(ray, ray_refresher, tower(0), rng)
+        assert read_vectors(directory(ray_refresher), ray_refresher.version) == undisturbed
 
 
 def train(refresher: IndexRefresher, model: Tower, swaps: int) -> float:

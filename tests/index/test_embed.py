@@ -352,6 +352,6 @@ def test_precisions_differ_in_vectors_but_not_in_fingerprint(small: Path) -> Non
 def test_a_model_in_training_mode_is_refused(small: Path) -> None:
     encoder = load_encoder(small)
     encoder.encode(["w1"])
-    encoder._passages._function.model.encoder.encoder.layer[1].output.dropout.train()  # type: ignore[attr-defined]
+    encoder._passages._function.args[0].encoder.encoder.layer[1].output.dropout.train()  # type: ignore[attr-defined]
     with pytest.raises(Mismatch, match="the encoder is in training mode"):
         encoder.encode(["w1"])

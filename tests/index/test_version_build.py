@@ -170,7 +170,7 @@ def test_a_damaged_shard_is_embedded_again(random_corpus: Path, tmp_path: Path, 
 
     def flips(*args: object) -> None:
         real(*args)
-        file = args[2] / args[3].vectors
+        file = args[2] / args[3].vectors_file
         if file not in written and args[3].first == ROWS:
             file.write_bytes(file.read_bytes()[:-1] + b"?")
         written.append(file)
