@@ -1,4 +1,4 @@
-"""Run the commands in eval: parse their options, report expected errors in one line, and write a command as text."""
+"""Run the commands in eval: options, expected errors, and the command line as text."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ Config = TypeVar("Config")
 def run_command(
     main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, positional: bool = False
 ) -> None:
-    """Call ``main`` with the options of the command line; an expected error ends the process with one line.
+    """Run a command; an expected error ends the process with one line.
 
     Args:
         main: the command.

@@ -1,4 +1,4 @@
-"""CuratedTREC: factoid questions of TREC's question answering tracks, answered by regular expressions.
+"""CuratedTREC: factoid questions of TREC, with regular expressions as answers.
 
 Baudiš and Šedivý 2015, the larger of its two versions: questions of TREC 1999 to 2003 and of a chat room, each with
 one pattern that a right answer matches.

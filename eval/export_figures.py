@@ -1,4 +1,4 @@
-"""The figures of a report in a form to commit: a JSON file, and a table with a line per question, without texts.
+"""Export the figures of a report, without texts: a JSON file, and a table of the questions.
 
 python -m eval.export_figures REPORT docs/measurements/NAME.json
 """
@@ -29,13 +29,13 @@ class ExportConfig:
 
 
 def check_place(out: Path) -> None:
-    """Raise BadInput if ``export_figures`` could not write there."""
+    """Raise BadInput unless ``out`` is a JSON file."""
     if out.suffix != ".json":
         raise BadInput(f"{out}: the figures go into a .json file, and the questions beside it into a .tsv")
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write ``out``, and the table ``.tsv`` beside it: id, em, f1, confidence, rank of the first answer, loss.
+    """Write the figures to ``out``, and a row for each question to a ``.tsv`` of the same name.
 
     Date, machine and command are those of the run, not of the export.
     """

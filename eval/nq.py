@@ -1,4 +1,4 @@
-"""Natural Questions, open: what people asked Google, answered with a few words of Wikipedia.
+"""Natural Questions, open: questions to Google, answered with a few words of Wikipedia.
 
 Kwiatkowski et al. 2019, in the open form of Lee et al. 2019: the questions whose short answer has at most five
 tokens, without the page that they were answered from. The open form's own dev set is everybody's test set; the dev

@@ -1,4 +1,4 @@
-"""Paired comparison of two recorded tables of the same questions: what one system gains on another.
+"""Compare two recorded tables question by question: the gain of one system over another.
 
     git show COMMIT:docs/measurements/reader/nq_wiki_bm25.tsv > before.tsv
     python -m eval.paired before.tsv docs/measurements/reader/nq_wiki_bm25.tsv
@@ -32,10 +32,10 @@ class PairedConfig:
 
 
 def read_scores(table: Path) -> dict[str, float]:
-    """Return the exact match of each question, by its id, from a table that ``eval.export_figures`` wrote.
+    """Return the exact match of each question, by its id, from an exported table.
 
     Raises:
-        BadInput: the file is not such a table, or no question was answered.
+        BadInput: the file is no table of ``eval.export_figures``, or no question was answered.
     """
     with report_write_errors(table), table.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -52,8 +52,8 @@ def compare_tables(before: Path, after: Path) -> dict[str, Any]:
     """Return the exact match of both, the difference with its interval, and p.
 
     Raises:
-        BadInput: a file is not such a table.
-        Mismatch: they are of other questions.
+        BadInput: a file is no table of ``eval.export_figures``.
+        Mismatch: the tables hold different questions.
     """
     new, old = read_scores(after), read_scores(before)
     if new.keys() != old.keys():

@@ -1,4 +1,4 @@
-"""Exact match that papers report on the test sets of the suites, each on the corpus that the paper used."""
+"""Exact match that papers report on the suites' test sets, each over its own corpus."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""SQuAD 1.1, open: questions written for a paragraph of Wikipedia, asked without the paragraph.
+"""SQuAD 1.1, open: questions about a paragraph of Wikipedia, asked without the paragraph.
 
 Rajpurkar et al. 2016, asked open since Chen et al. 2017. SQuAD's dev set is everybody's test set, as its own test set
 is hidden.

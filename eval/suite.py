@@ -1,4 +1,4 @@
-"""Declaration of a suite (a data set and how it is scored), and the command that scores a pipeline on it.
+"""Suites: data sets with their scoring rules, and the command that scores a pipeline.
 
 One data set, one file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
 """
@@ -28,7 +28,7 @@ _READER_ALONE = "Each question is read beside its own gold passage; nothing is r
 
 
 class Split(NamedTuple):
-    """A part of a data set: its file in the folder given as --data, and the questions that the file must hold."""
+    """A part of a data set: its file in --data, and the number of questions in the file."""
 
     file: str
     questions: int
@@ -195,7 +195,7 @@ def _load_from_hub(hub: Hub, split: str) -> Sequence[Question]:
 
 
 def score_suite(suite: Suite, config: SuiteConfig) -> Report:
-    """Score a pipeline on a split of ``suite``; without files the default is the test set of the hub."""
+    """Score a pipeline on a split of ``suite``, by default the test set."""
     uses_hub = suite.hub is not None and config.data is None
     split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
     questions = read_split(suite, split, config.data).sample(config.limit)
@@ -260,7 +260,7 @@ def main(suite: Suite) -> None:
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline, record the figures if that is wanted, and print them next to the published ones."""
+    """Score a pipeline, print its figures and the published ones, and record them with --record."""
     report = score_suite(suite, config)
     if config.record:
         export_figures(report, config.record)

@@ -1,4 +1,4 @@
-"""Recorded figures of several runs as one Markdown table; every row names its corpus, split and questions.
+"""Print recorded figures of several runs as one Markdown table.
 
     python -m eval.table docs/measurements/nq_*.json
 
@@ -35,9 +35,9 @@ HEAD = (
 
 
 def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None) -> list[str]:
-    """Return the cells of a run: percent, intervals in brackets; ``closed_book`` is the run of its closed book."""
+    """Return the cells of a run, compared with the run of its closed book if there is one."""
     recall, system = figures["answer_recall"], figures["about"]["system"]
-    bound, uses_passages = figures["coverage_bound"], reader_kind(figures) != GeneratorKind.CLOSED_BOOK
+    bound, uses_passages = figures["coverage_bound"], find_reader_kind(figures) != GeneratorKind.CLOSED_BOOK
     return [
         figures["questions"],
         figures["corpus"] if uses_passages else f"none read ({figures['corpus']})",
@@ -53,19 +53,19 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
     ]
 
 
-def reader_kind(figures: dict[str, Any]) -> str | None:
+def find_reader_kind(figures: dict[str, Any]) -> str | None:
     """Return the kind of the reader; None if nothing was read."""
     reader = figures["about"]["system"].get("reader")
     return read_kind(reader) if reader else None
 
 
 def _describe_reader(figures: dict[str, Any]) -> str:
-    kind, trained = reader_kind(figures), figures["about"].get("trained")
+    kind, trained = find_reader_kind(figures), figures["about"].get("trained")
     return f"{kind}, {trained}" if kind and trained else kind or "–"
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Return the difference in points, and whether the wider of each run's intervals touch.
+    """Return the difference in points, and say if the wider interval of each run touches the other.
 
     Where next to nothing is right, the bootstrap interval is too narrow (a resample without a right answer has no
     width), so Wilson's interval counts if it is wider.
@@ -81,18 +81,18 @@ def _widest_interval(figures: dict[str, Any]) -> tuple[float, float]:
 
 
 def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the run of the closed book that was trained like a reader and asked the same questions.
+    """Return the closed book that was trained like a reader and asked the same questions.
 
     Raises:
         BadInput: there are two.
     """
     trained = figures["about"].get("trained")
-    if trained is None or reader_kind(figures) in (None, GeneratorKind.CLOSED_BOOK):
+    if trained is None or find_reader_kind(figures) in (None, GeneratorKind.CLOSED_BOOK):
         return None
     matches = [
         run
         for run in runs
-        if reader_kind(run) == GeneratorKind.CLOSED_BOOK
+        if find_reader_kind(run) == GeneratorKind.CLOSED_BOOK
         and (run["about"].get("trained"), run["questions"]) == (trained, figures["questions"])
     ]
     if len(matches) > 1:
@@ -113,7 +113,7 @@ def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def make_table(files: list[Path]) -> str:
-    """Return the table of ``files``, a row for each; raise BadInput if one is not a record of a suite."""
+    """Return a table with a row for each file; raise BadInput if one is not a record of a suite."""
     if not files:
         raise BadInput("no files: name those that --record or eval.export_figures wrote")
     try:

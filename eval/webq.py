@@ -1,4 +1,4 @@
-"""WebQuestions: what people began to ask Google, answered with entities of Freebase.
+"""WebQuestions: questions suggested by Google, answered with entities of Freebase.
 
 Berant et al. 2013. The questions were suggested by Google's completion, the answers were looked up in Freebase by
 paid workers, so they are names of entities and often several.

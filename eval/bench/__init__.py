@@ -1,1 +1,1 @@
-"""Measurements of speed and memory; each script writes one JSON file under docs/measurements/."""
+"""Measurements of speed and memory; each script writes one JSON file."""

@@ -1,11 +1,12 @@
-r"""Measure speed and memory of ``index.embed``, next to sentence-transformers with the same model, texts and cores.
+r"""Measure speed and memory of ``index.embed``, compared with sentence-transformers.
 
     python -m eval.bench.embed --index wiki.index --passages 20000 165000 --models DIR \
         --peer-python VENV/bin/python --work runs/embed --out docs/measurements/embed.json
 
-``--models`` holds ``encoder/``, the weights for sentence-transformers, which embeds the texts of the smallest run. The
-job starts a Ray of its own for each number of passages. Memory is sampled while it runs: ``private`` is what a process
-has written, ``rss`` holds pages of mapped files as well, and shared ones in each process.
+``--models`` holds ``encoder/``, the weights for sentence-transformers, which embeds the texts of the smallest run on
+the same cores. The job starts a Ray of its own for each number of passages. Memory is sampled while it runs:
+``private`` is what a process has written, ``rss`` holds pages of mapped files as well, and shared ones in each
+process.
 """
 
 import json
@@ -55,13 +56,13 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure the job, and the peer if there is one."""
+    """Measure ``index.embed`` from the command line, and sentence-transformers if it is given."""
     options = ["--encoder", config.encoder, "--shard-rows", str(config.shard_rows)]
     options += ["--precision", config.precision] if config.precision else []
     counts, runs = sorted(config.passages), []
     for count in counts:
         index = cut_index(config.index, count, config.work / f"{count}.index")
-        runs.append(run_job(index, config.work / f"{count}.vectors", options))
+        runs.append(_run_job(index, config.work / f"{count}.vectors", options))
         print(runs[-1], file=sys.stderr)
     figures: dict[str, Any] = {"index_embed": runs}
     if config.models and config.peer_python:
@@ -74,7 +75,13 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index of the first ``rows`` passages of another, repeated where it has fewer."""
+    """Write an index of the first passages of another, repeated where it has fewer.
+
+    Args:
+        index: the other index.
+        rows: number of passages.
+        out: directory to write, which is returned.
+    """
     shutil.rmtree(out, ignore_errors=True)
     store = PassageStore.open(index / "passages")
     with PassageWriter(out / "passages") as writer:
@@ -86,14 +93,14 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
     return out
 
 
-def run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
+def _run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
     """Return the report of the job and the peaks of its memory in MB."""
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
     peaks: dict[str, float] = {}
     while job.poll() is None:
-        peaks = {name: max(peaks.get(name, 0), value) for name, value in sample_memory(job.pid).items()}
+        peaks = {name: max(peaks.get(name, 0), value) for name, value in _sample_memory(job.pid).items()}
         time.sleep(SAMPLING)
     printed, _ = job.communicate()
     if job.returncode:
@@ -102,7 +109,7 @@ def run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
     return {name: done[name] for name in REPORTED} | peaks
 
 
-def sample_memory(driver: int) -> dict[str, int]:
+def _sample_memory(driver: int) -> dict[str, int]:
     """Return MB of the driver and of the Ray actors below it."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], stdout=subprocess.PIPE, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]

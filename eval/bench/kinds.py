@@ -1,11 +1,11 @@
-r"""Measure every kind of index at several sizes: recall@20, queries/s, bytes a vector, time and memory to build.
+r"""Measure every kind of vector index at several sizes: recall@20, speed, size, and building.
 
     python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
 
 Uses the first rows of what ``index.embed`` wrote. Effort is tuned on the sample, everything else is measured on 1,000
-of the questions. Each index is built and searched in a process of its own, and next to it ``faiss.IndexFlatIP`` in
-float32. Finished kinds are kept in --work.
+of the questions. Each index is built and searched in a process of its own, and compared with
+``faiss.IndexFlatIP`` in float32. Finished kinds are kept in --work.
 """
 
 import json
@@ -59,19 +59,19 @@ class KindsConfig:
 
 
 def main(config: KindsConfig) -> None:
-    """Measure every kind at every size."""
+    """Measure every kind of vector index at every size from the command line."""
     prepare(config)
     rows = []
     for size in config.sizes:
         for kind in (*IndexKind, PEER):
-            rows.append({"size": size, "kind": kind, **measure_kind(config, size, kind)})
+            rows.append({"size": size, "kind": kind, **_measure_kind(config, size, kind)})
             print(json.dumps(rows[-1]), file=sys.stderr)
     questions = f"{QUESTIONS} of {config.questions.name}"
     report(config.out, {"k": K, "rows": rows}, corpus=config.corpus, questions=questions)
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write vectors of the questions and of the first rows, and what exact search finds among them."""
+    """Write the vectors of the questions and of each size, and the hits of exact search."""
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -89,8 +89,8 @@ def prepare(config: KindsConfig) -> None:
             np.save(folder / "truth.npy", np.stack([ranking.rows for ranking in rankings]))
 
 
-def measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
-    """Return the figures of a kind at a size, of this run or an earlier one."""
+def _measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
+    """Return the figures of a kind at a size, from this run or an earlier one."""
     folder, row = config.work / str(size), dict[str, Any]()
     for name, task in (("build", build), ("search", search)):
         file = folder / f"{kind}.{name}.json"
@@ -116,7 +116,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, kind: str) -> dict[str, Any]:
-    """Return recall and queries a second with both efforts."""
+    """Return recall and queries per second of an index with each effort that it was tuned to."""
     queries = np.load(folder.parent / "questions.npy")
     if kind == PEER:
         return {"searches": [search_peer(folder, queries)]}
@@ -143,7 +143,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
-    """Return queries a second, the better of two runs: one at a time for some seconds, and in a batch."""
+    """Return queries per second, one by one for five seconds and in a batch; the better of two runs."""
     single, batch = 0.0, 0.0
     for _ in range(2):
         began, done = time.perf_counter(), 0

@@ -1,4 +1,4 @@
-"""Measure shell to answer, latency, memory and embedding speed, next to the same models in the usual stack.
+"""Measure latency, memory and embedding speed, compared with the same models in other libraries.
 
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
@@ -46,7 +46,7 @@ class LatencyConfig:
 
 
 def main(config: LatencyConfig) -> None:
-    """Measure both sides in turn and write the figures."""
+    """Measure ragqa and its peer in turn from the command line and write the figures."""
     store = open_retriever(demo_index()).passages
     passages = [passage for batch in store.iter_batches() for passage in batch]
     prepare_peer(config, [passage.text for passage in passages])
@@ -93,7 +93,13 @@ def prepare_peer(config: LatencyConfig, texts: list[str]) -> None:
 
 
 def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
-    """Write a SpanReader, without its relevance, as a BertForQuestionAnswering with BERT's tokenizer files."""
+    """Write the spans' part of a SpanReader as a BertForQuestionAnswering.
+
+    Args:
+        reader: directory of the SpanReader.
+        tokenizer: folder with BERT's tokenizer files.
+        out: directory to write.
+    """
     from safetensors.torch import load_file, save_file
 
     out.mkdir(exist_ok=True)

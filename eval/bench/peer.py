@@ -1,4 +1,4 @@
-"""Run the same models through sentence-transformers and transformers: a script as one would write it.
+"""Answer questions with sentence-transformers and transformers, as a user would write it.
 
     python eval/bench/peer.py DIR "question" …              # DIR made by eval.bench.latency
     python eval/bench/peer.py DIR --passages TEXTS.json
@@ -32,10 +32,10 @@ def main() -> None:
         encoder.encode(texts, batch_size=32)
         print(json.dumps({"passages_per_s": len(texts) / (time.perf_counter() - began)}))
     else:
-        print(json.dumps(answer_questions(encoder, args.folder, args.question)))
+        print(json.dumps(_answer_questions(encoder, args.folder, args.question)))
 
 
-def answer_questions(encoder: SentenceTransformer, folder: Path, questions: list[str]) -> dict:
+def _answer_questions(encoder: SentenceTransformer, folder: Path, questions: list[str]) -> dict:
     """Return the answer to the last question, and the seconds that each question took."""
     from transformers import pipeline  # embedding does without
 

@@ -54,7 +54,13 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
 
 
 def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run ``peer.py`` over the models in ``folder``; return the figures that it prints, and those of ``run_timed``."""
+    """Run ``peer.py``; return the figures that it prints, and those of ``run_timed``.
+
+    Args:
+        python: program that runs it, of another environment.
+        folder: directory of the models.
+        arguments: further arguments of the script.
+    """
     run = run_timed([python, str(Path(__file__).with_name("peer.py")), str(folder), *arguments])
     return {**run, **json.loads(run["out"])}
 
@@ -74,6 +80,6 @@ def measure_memory() -> dict[str, int]:
 
 
 def run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of a module in a fresh Python process, whose memory is its own, and return the result."""
+    """Return the result of a module's function, called in a fresh Python process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

@@ -1,4 +1,4 @@
-"""Measure a training step and thorough decoding of RAG, next to transformers' own RAG classes.
+"""Measure RAG's training step and decoding, compared with transformers' RAG classes.
 
     python -m eval.bench.rag_speed --out docs/measurements/rag_speed.json
     python -m eval.bench.rag_speed --shape base --precision bfloat16 --device cuda --out rag_speed.json
@@ -63,7 +63,7 @@ class RagSpeedConfig:
 
 
 def main(config: RagSpeedConfig) -> None:
-    """Measure training steps of both marginals, then decoding."""
+    """Measure training steps and decoding of RAG from the command line."""
     import torch
 
     from ragqa.models.generation.kinds import MAX_INPUT
@@ -73,12 +73,12 @@ def main(config: RagSpeedConfig) -> None:
     from ragqa.objectives import IGNORED
 
     torch.manual_seed(0)
-    seq2seq = make_random_bart(config.shape)
+    seq2seq = _make_random_bart(config.shape)
     set_dropout(seq2seq, 0.0)
     seq2seq.to(device=config.device, dtype=getattr(torch, config.precision))
     ours = RagGenerator(seq2seq, max_input=MAX_INPUT).train()
-    inputs = make_inputs(config, config.tokens // 2, config.tokens)
-    answers = make_inputs(replace(config, passages=1), 3, 9)
+    inputs = _make_inputs(config, config.tokens // 2, config.tokens)
+    answers = _make_inputs(replace(config, passages=1), 3, 9)
     labels = answers.ids_NL.masked_fill(answers.mask_NL == 0, IGNORED)
     relevance = torch.randn(config.batch, config.passages, device=config.device)
     figures: dict[str, Any] = {
@@ -86,20 +86,20 @@ def main(config: RagSpeedConfig) -> None:
         "parameters": sum(parameter.numel() for parameter in seq2seq.parameters()),
         **{name: value for name, value in asdict(config).items() if name not in ("out", "shape", "steps")},
         "threads": torch.get_num_threads(),
-        "training_inputs": describe_lengths(inputs.mask_NL),
-        "training_answers": describe_lengths(answers.mask_NL),
+        "training_inputs": _describe_lengths(inputs.mask_NL),
+        "training_answers": _describe_lengths(answers.mask_NL),
     }
     marginals: tuple[Marginal, ...] = ("token", "sequence")
     for marginal in marginals:
         ours.marginal = marginal
-        figures[f"step_{marginal}"] = compare_steps(ours, inputs, relevance, labels, config.steps)
-    inputs = make_inputs(config, config.decoding_tokens, config.decoding_tokens)
+        figures[f"step_{marginal}"] = _compare_steps(ours, inputs, relevance, labels, config.steps)
+    inputs = _make_inputs(config, config.decoding_tokens, config.decoding_tokens)
     search = SearchSettings(config.beams, config.longest, shortest=2)
-    figures["decode_thorough"] = compare_decoding(ours.eval(), inputs, relevance, search, config.steps)
+    figures["decode_thorough"] = _compare_decoding(ours.eval(), inputs, relevance, search, config.steps)
     report(config.out, figures, corpus="none: random tokens", questions=f"{config.batch} of random tokens")
 
 
-def make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs":
+def _make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs":
     """Return random tokens of a batch, with lengths drawn evenly between two."""
     import torch
 
@@ -111,7 +111,7 @@ def make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs"
     return pad_rows(rows, pad=1).to(config.device)
 
 
-def make_random_bart(shape: str) -> "Seq2Seq":
+def _make_random_bart(shape: str) -> "Seq2Seq":
     """Return a BART of random weights."""
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -127,8 +127,8 @@ def make_random_bart(shape: str) -> "Seq2Seq":
     return Seq2Seq(BartForConditionalGeneration(config), no_tokenizer)
 
 
-def make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:
-    """Return transformers' RAG around a copy of the weights, with the attention that it uses by default."""
+def _make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:
+    """Return transformers' RAG with a copy of the weights and its own default attention."""
     from transformers import DPRConfig, DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
 
     classes = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}
@@ -138,20 +138,16 @@ def make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:
     return classes[marginal](question_encoder=encoder, generator=generator, n_docs=passages).to(ours.model.device)
 
 
-def compare_steps(
+def _compare_steps(
     ours: "RagGenerator", inputs: "Inputs", relevance_BK: "Tensor", labels_BT: "Tensor", steps: int
 ) -> dict[str, Any]:
-    """Time training steps of both sides in turn.
-
-    Raises:
-        BadInput: the losses differ.
-    """
+    """Time training steps of both sides in turn; raise BadInput if the losses differ."""
     import torch
 
     from ragqa.models.inputs import Inputs
     from ragqa.objectives import IGNORED
 
-    peer = make_peer(ours.seq2seq, ours.marginal, relevance_BK.shape[1]).train()
+    peer = _make_peer(ours.seq2seq, ours.marginal, relevance_BK.shape[1]).train()
     rules, grow = ours.seq2seq.conventions, torch.nn.functional.pad
     updates = [torch.optim.AdamW(each.parameters(), lr=0.0, weight_decay=0.0) for each in (ours, peer.rag.generator)]
     start = torch.full_like(labels_BT[:, :1], rules.start)
@@ -175,22 +171,18 @@ def compare_steps(
         "transformers": lambda: step(updates[1], lambda scores_BK: peer_loss(inputs, scores_BK)),
         f"transformers_{ours.max_input}": lambda: step(updates[1], lambda scores_BK: peer_loss(fixed, scores_BK)),
     }
-    figures, losses = time_in_turn(sides, labels_BT.device, steps)
+    figures, losses = _time_in_turn(sides, labels_BT.device, steps)
     tolerance = 1e-4 if ours.seq2seq.model.dtype == torch.float32 else 2e-2
     if any(abs(loss / losses["ours"] - 1) > tolerance for loss in losses.values()):
         raise BadInput(f"the losses are not equal: {losses}")
     return figures
 
 
-def compare_decoding(
+def _compare_decoding(
     ours: "RagGenerator", inputs: "Inputs", relevance_BK: "Tensor", search: Any, steps: int
 ) -> dict[str, Any]:
-    """Time thorough decoding by both sides in turn.
-
-    Raises:
-        BadInput: in float32 the answers differ.
-    """
-    peer, pad = make_peer(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval(), ours.seq2seq.conventions.pad
+    """Time thorough decoding by both sides in turn; raise BadInput if the answers differ in float32."""
+    peer, pad = _make_peer(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval(), ours.seq2seq.conventions.pad
     options = {"num_beams": search.beams, "max_length": search.longest + 1, "min_length": search.shortest + 1}
     pairs: dict[str, Any] = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
     pairs |= {"doc_scores": relevance_BK, "n_docs": relevance_BK.shape[1]}
@@ -198,7 +190,7 @@ def compare_decoding(
         "ours": lambda: [row[0].ids for row in ours.generate(inputs, relevance_BK, search)],
         "transformers": lambda: peer.generate(**pairs, early_stopping=False, **options)[:, 1:].tolist(),
     }
-    figures, answers = time_in_turn(sides, relevance_BK.device, steps)
+    figures, answers = _time_in_turn(sides, relevance_BK.device, steps)
     differ = sum(
         list(theirs[: len(own)]) != list(own) or any(token != pad for token in theirs[len(own) :])
         for own, theirs in zip(answers["ours"], answers["transformers"], strict=True)
@@ -210,13 +202,12 @@ def compare_decoding(
     return {**figures, "answers": described}
 
 
-def time_in_turn(
+def _time_in_turn(
     sides: Mapping[str, Callable[[], Any]], device: Any, steps: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run the sides in turn, so that other work on the machine slows all of them.
+    """Return median seconds, peak memory and relative speed of each side, and its last result.
 
-    Returns:
-        median seconds, peak memory and relative speed of each side, and the last results.
+    The sides run in turn, so that other work on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}
@@ -228,7 +219,7 @@ def time_in_turn(
             _synchronize(device)
             seconds[name].append(time.perf_counter() - began)
     figures: dict[str, Any] = {
-        name: {"seconds": round(median(seconds[name][1:]), 4), "peak_mb": measure_peak(work, device)}
+        name: {"seconds": round(median(seconds[name][1:]), 4), "peak_mb": _measure_peak(work, device)}
         for name, work in sides.items()
     }
     for name, row in figures.items():
@@ -244,7 +235,7 @@ def _synchronize(device: Any) -> None:
         torch.cuda.synchronize()
 
 
-def measure_peak(work: Callable[[], Any], device: Any) -> int:
+def _measure_peak(work: Callable[[], Any], device: Any) -> int:
     """Return the MB that ``work`` takes in addition to what is held before."""
     import torch
 
@@ -262,7 +253,7 @@ def measure_peak(work: Callable[[], Any], device: Any) -> int:
     return measure_memory()["peak_rss_mb"] - before
 
 
-def describe_lengths(mask_NL: "Tensor") -> dict[str, Any]:
+def _describe_lengths(mask_NL: "Tensor") -> dict[str, Any]:
     """Return number and lengths of texts in tokens."""
     lengths: list[int] = mask_NL.sum(-1).tolist()
     return {"texts": len(lengths), "tokens_mean": round(mean(lengths), 1), "tokens_longest": max(lengths)}

@@ -1,4 +1,4 @@
-"""Write a measurement: the figures, the command that made them, the machine they were made on."""
+"""Record figures together with the command and the machine that they were measured by."""
 
 import datetime
 import json
@@ -39,7 +39,7 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
 
 
 def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write a record and print its figures."""
+    """Write a record and print its figures; see ``write_record``."""
     write_record(out, figures, corpus=corpus, questions=questions)
     print(json.dumps(figures, indent=1, ensure_ascii=False))
 

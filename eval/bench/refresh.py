@@ -1,4 +1,4 @@
-"""Measure what an index that follows the weights costs REALM's pretraining on the same cores.
+"""Measure the cost of refreshing the index while REALM's pretraining runs.
 
     python -m eval.bench.refresh --index wiki.index --work runs/refresh --out docs/measurements/refresh.json
 
@@ -44,14 +44,15 @@ class RefreshBenchConfig:
 
 
 def main(config: RefreshBenchConfig) -> None:
-    """Train with a refreshed index and write the figures."""
+    """Measure the refreshes of a training run from the command line."""
     from pipelines.common.config import MaskingConfig, RefreshConfig, TrainingIndexConfig
     from pipelines.realm import pretrain
+    from pipelines.realm.config import PretrainConfig
 
     shutil.rmtree(config.work, ignore_errors=True)
     corpus, encoder = cut_index(config.index, config.passages, config.work / "corpus.index"), config.work / "encoder"
     parameters = write_encoder(encoder)
-    settings = pretrain.PretrainConfig(
+    settings = PretrainConfig(
         corpus=corpus,
         encoder=encoder,
         retriever=encoder,

@@ -1,4 +1,4 @@
-r"""Measure search over as many passages and vectors as DPR's Wikipedia has, made of real ones.
+r"""Measure search over an index of the size of DPR's Wikipedia, made of real passages.
 
     python -m eval.bench.scale --job passages --index wiki.index --out psgs.tsv
     ragqa index psgs.tsv --retriever bm25 --out bm25.index
@@ -73,7 +73,7 @@ class ScaleConfig:
 
 
 def main(config: ScaleConfig) -> None:
-    """Run one of the jobs."""
+    """Write passages, write vectors, or measure an index of both, from the command line."""
     {"passages": write_passages, "vectors": write_vectors, "measure": measure}[config.job](config)
 
 
@@ -92,7 +92,7 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write vectors as ``index.embed`` does: the real ones of an index, then mixtures of two of them."""
+    """Write the real vectors of an index, then mixtures of two of them, as ``index.embed`` would."""
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
     real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
@@ -147,19 +147,19 @@ def measure(config: ScaleConfig) -> None:
     figures |= {"search": search, "harder_reach": more.reach, "files_mb": _sizes_mb(config.index)}
     found = {}
     for name, searcher in searches.items():
-        times, found[name] = time_questions(searcher.rank, texts)
+        times, found[name] = _time_questions(searcher.rank, texts)
         figures[name] = {**times, "memory_after": measure_memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
     vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
     truth = ExactIndex(vectors, cache=False).search(ranker.dense.encoder.encode_questions(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
-        figures[name] |= measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
+        figures[name] |= _measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
     report(config.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {config.questions.name}")
 
 
-def measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
-    """Return the share of the 20 best rows that were retrieved, of all and of the real ones among them."""
+def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
+    """Return the share of the 20 best rows that were retrieved: of all, and of the real ones."""
     pairs = [
         (row in set(rows.tolist()), row < real) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]
@@ -171,10 +171,10 @@ def measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: i
     }
 
 
-def time_questions(
+def _time_questions(
     rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
 ) -> tuple[dict[str, float], list[Ranking]]:
-    """Ask one question at a time; return milliseconds of the first and percentiles of the others, and the rankings."""
+    """Ask one question at a time; return the latency in milliseconds, and the rankings."""
     times, rankings = zip(*(time_call(rank, [text], K) for text in texts), strict=True)
     first, *rest = times
     latency = {"first_ms": round(1000 * first, 1), **summarize_latency(rest), "worst_ms": round(1000 * max(rest), 1)}

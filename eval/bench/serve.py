@@ -1,4 +1,4 @@
-"""Measure what serving an index costs: latency and questions/s through shards, next to the index opened directly.
+"""Measure the latency of an index served in shards, compared with the index opened directly.
 
     python -m eval.bench.serve --corpus wiki.jsonl --questions nq/dev.jsonl --work runs/serve --out serve.json
 
@@ -55,7 +55,7 @@ class ServeBenchConfig:
 
 
 def main(config: ServeBenchConfig) -> None:
-    """Measure every retriever with every number of shards."""
+    """Measure every retriever with every number of shards from the command line."""
     from index.serve.deploy import ServeConfig, serve_collection
 
     questions = [question.text for question in islice(read_questions(config.questions), config.asked)]
@@ -67,7 +67,7 @@ def main(config: ServeBenchConfig) -> None:
             served = ServeConfig(shards=tuple(parts), port=config.port, retriever=name, timeout=30)
             with serve_collection(served) as url:
                 ways: dict[str, Retriever] = {"opened directly": direct, "served": RemoteRetriever(url)}
-                figures.setdefault(name, {})[f"{count} shards"] = compare_ways(ways, questions, config.rounds)
+                figures.setdefault(name, {})[f"{count} shards"] = _compare_ways(ways, questions, config.rounds)
     report(
         config.out,
         {"k": K, "batch": BATCH, "rounds": config.rounds, "retrievers": figures},
@@ -77,7 +77,7 @@ def main(config: ServeBenchConfig) -> None:
 
 
 def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path]]:
-    """Make one index of the first documents, and one of each part that becomes a shard."""
+    """Index the first documents together, and each part of them that becomes a shard."""
     config.work.mkdir(parents=True, exist_ok=True)
     documents, files = list(islice(read_documents([config.corpus]), config.documents)), []
     for number, part in enumerate(np.array_split(np.arange(len(documents)), shards)):
@@ -90,14 +90,14 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
 
 
 def make_index(files: list[Path], out: Path) -> Path:
-    """Index files unless that is done."""
+    """Index files unless the index exists."""
     if not (out / "manifest.json").is_file():
         build_index(files, out, IndexConfig(), progress=Bars())
     return out
 
 
-def compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median round of each way of asking."""
+def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int) -> dict[str, dict[str, float]]:
+    """Return the median round of each way to search."""
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, retriever in ways.items():
@@ -110,7 +110,7 @@ def compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int) 
 
 
 def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, float]:
-    """Return milliseconds of a question asked alone, and questions a second in batches."""
+    """Return milliseconds for a question alone, and questions per second in batches."""
     seconds = [time_search(retriever, [question]) for question in questions]
     batches = sum(time_search(retriever, questions[n : n + BATCH]) for n in range(0, len(questions), BATCH))
     p50, p95 = (1000 * float(np.percentile(seconds, p)) for p in (50, 95))
@@ -118,7 +118,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:
-    """Return the seconds of one search."""
+    """Return the seconds of one search; raise RuntimeError if a shard did not answer."""
     seconds, hits = time_call(retriever.search, questions, K)
     if any(map(missing_shards, hits)):
         raise RuntimeError("a shard did not answer: its passages are missing from the hits")

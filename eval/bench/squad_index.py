@@ -1,4 +1,4 @@
-"""Index the paragraphs of SQuAD's train and dev-a files, a passage each: the corpus its questions were written for.
+"""Index the paragraphs of SQuAD's train and dev-a files, one passage each.
 
     python -m eval.bench.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
@@ -23,7 +23,7 @@ class SquadIndexConfig:
 
 
 def main(config: SquadIndexConfig) -> None:
-    """Make the index."""
+    """Index SQuAD's paragraphs from the command line."""
     from pipelines.calibrate.conditions import build_paragraph_index
     from ragqa.question_files import read_squad
 

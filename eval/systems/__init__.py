@@ -1,1 +1,1 @@
-"""Tables of systems: arms declared as data, trained and measured by one runner (``eval.systems.runner``)."""
+"""Tables of systems: arms declared as data, trained and measured by one runner."""

@@ -1,4 +1,4 @@
-"""Measure in a closed world what teaches a retriever, and how many questions that takes.
+"""Train retrievers in a closed world, with and without parts of REALM and joint training.
 
     python -m eval.systems.closed_world --table masked-words --work runs/words --seeds 0 1 2
     python -m eval.systems.closed_world --table questions --work runs/questions --seeds 0 1 2
@@ -195,7 +195,7 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
         changes={"seed": seed, **(SMOKE if config.smoke else {})},
         tagger=ObjectTagger(world.objects),
     )
-    write_inputs(world, runner.work, seed, config.dev if is_asked else 0, count)
+    _write_inputs(world, runner.work, seed, config.dev if is_asked else 0, count)
 
     def measure() -> dict[str, Any]:
         runner.train(arm.stages)
@@ -208,7 +208,7 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
     return runner.keep_row(key, arm.stages, options, measure)
 
 
-def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> None:
+def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> None:
     """Write the world, random weights to start from, and files of questions, unless they exist."""
     folders = write_world(world, work / "world", seed=seed)
     init_encoder(folders, work / "start", seed)
@@ -219,9 +219,9 @@ def write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> N
 
 
 def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
-    """Return exact match and recall of a trained generator on the test questions, by an index of its final weights."""
+    """Return exact match and recall of a trained generator on the test questions."""
     from pipelines.common.config import TrainingIndexConfig
-    from pipelines.common.generation import evaluate_generator, make_passage_finder
+    from pipelines.common.generation import PassageFinder, evaluate_generator, make_passage_finder
     from pipelines.common.questions import read_answerable
     from pipelines.common.training_index import FrozenIndex
     from ragqa.models.dual_encoder import DualEncoder
@@ -229,8 +229,9 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
 
     stage = arm.stages[-1]
     config, questions = runner.configure(stage), read_answerable(runner.work / "test.jsonl")
+    search: PassageFinder = _find_nothing
     if stage.recipe == "closed_book":
-        generator, search = load_generator(config.out / "model"), lambda texts: [[] for _ in texts]
+        generator = load_generator(config.out / "model")
     else:
         final = replace(config, out=config.out / "final")
         index = FrozenIndex.open(config.corpus, config.out / "model", final, TrainingIndexConfig())
@@ -247,8 +248,22 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     }
 
 
+def _find_nothing(texts: list[str]) -> list[list[Any]]:
+    return [[] for _ in texts]
+
+
 def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, Any]:
-    """Score REALM on masked statements of held-out facts, over a fresh index and over the last one of the run."""
+    """Score REALM on masked statements of held-out facts.
+
+    Args:
+        runner: runner of the table.
+        arm: the trained arm.
+        world: the world with the facts.
+
+    Returns:
+        Figures over an index of the final weights; ``own_index`` has those over the last index of the run, and
+        ``dev`` the recall during training.
+    """
     from index.refresh import RefreshSettings, make_version_opener
     from pipelines.common.masked_text import open_masked_texts
     from pipelines.common.tokenized_passages import TokenizedPassages
@@ -272,13 +287,13 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
     last = make_version_opener(config.corpus, versions, RefreshSettings(kind=config.index.kind))(newest)
     recalls = ("recall@1", "recall@5")
     return {
-        **ask_statements(world, model, fresh, blocks, texts, config),
-        "own_index": ask_statements(world, model, last, blocks, texts, config),
+        **_ask_statements(world, model, fresh, blocks, texts, config),
+        "own_index": _ask_statements(world, model, last, blocks, texts, config),
         "dev": {name: {str(row["step"]): row[name] for row in rows if name in row} for name in recalls},
     }
 
 
-def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any, config: Any) -> dict[str, float]:
+def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any, config: Any) -> dict[str, float]:
     """Let REALM guess the masked objects of held-out facts.
 
     Returns:
@@ -295,7 +310,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
     asked = [(fact, statement) for fact in world.held_out for statement in fact.statements]
     for first in range(0, len(asked), 64):
         some = asked[first : first + 64]
-        batch = texts.collate([mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
+        batch = texts.collate([_mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
         with torch.no_grad():
             predictions = predict(model, index, blocks, batch, config, lambda logits, labels: logits.log_softmax(-1))
         log_likelihood = predictions.gold_BKM + predictions.relevance_BK.log_softmax(-1)[..., None, None]
@@ -309,7 +324,7 @@ def ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any
     return {name: round(count / len(asked), 4) for name, count in right.items()}
 
 
-def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
+def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
     """Return a statement with its object masked."""
     from pipelines.common.masked_text import NULL, MaskedText
 
@@ -321,7 +336,7 @@ def mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
 
 
 def print_table(config: ClosedWorldConfig) -> None:
-    """Make the table and print it."""
+    """Make a table of the closed world from the command line and print it."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}

@@ -1,4 +1,4 @@
-"""Make the corpus and the questions on which the tables of systems are trained and measured.
+"""Make the corpus and the questions for the tables of systems on real text.
 
     python -m eval.systems.corpus --data DATA --out CORPUS
     python -m eval.systems.corpus --data DATA --out CORPUS --squad-train --blocks 55000 --dev 1500
@@ -163,7 +163,7 @@ def format_question(question: Question) -> str:
 
 
 def detokenize(text: str) -> str:
-    """Return a text of QED, where spaces surround punctuation, set as prose.
+    """Return a text of QED as prose, without the spaces around punctuation.
 
     Otherwise these spaces would mark gold passages, and training would learn to look for spaces.
     """

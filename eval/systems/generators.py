@@ -1,4 +1,4 @@
-"""Compare generators on real text: RAG-Token, RAG-Sequence, FiD, the closed book, and ragqa's own span reader.
+"""Compare RAG-Token, RAG-Sequence, FiD, the closed book and the span reader on real text.
 
     python -m eval.systems.corpus --data DATA --out CORPUS --squad-train --blocks 55000 --dev 1500
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/generators
@@ -70,23 +70,23 @@ SMOKE: Mapping[str, Any] = {
 # fmt: on
 
 
-def make_arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
+def _make_arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
     """Return an arm that trains a generator."""
     return Arm(title, (RETRIEVER,), (START, Stage(recipe, f"{name}/train", {**settings, **changes})))
 
 
 ARMS = {
-    "closed-book": make_arm("closed book", "closed-book", "closed_book", CLOSED_BOOK),
-    "rag-token": make_arm("RAG-Token", "rag-token", "rag", RAG, marginal="token"),
-    "rag-sequence": make_arm("RAG-Sequence", "rag-sequence", "rag", RAG, marginal="sequence"),
-    "fid": make_arm("FiD", "fid", "fid", FID),
+    "closed-book": _make_arm("closed book", "closed-book", "closed_book", CLOSED_BOOK),
+    "rag-token": _make_arm("RAG-Token", "rag-token", "rag", RAG, marginal="token"),
+    "rag-sequence": _make_arm("RAG-Sequence", "rag-sequence", "rag", RAG, marginal="sequence"),
+    "fid": _make_arm("FiD", "fid", "fid", FID),
     "span": Arm("ragqa's own span reader, as shipped", (RETRIEVER,)),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorsConfig(TableConfig):
-    """Arms and places of the table of generators; ``encoder`` is all-MiniLM-L6-v2, which the retriever is made of."""
+    """Arms and places of the table of generators; ``encoder`` is that of all-MiniLM-L6-v2."""
 
     arms: tuple[str, ...] = tuple(ARMS)
     """Arms to train and measure."""
@@ -95,7 +95,7 @@ class GeneratorsConfig(TableConfig):
 
 
 def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
-    """Train the arms and score them on all suites; return the figures of each, by arm and suite."""
+    """Train the arms and score them on all suites; return the figures by arm and suite."""
     names = select_arms(ARMS, config.arms)
     reader = config.reader or config.work / "reader"
     about = {
@@ -108,7 +108,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
     for name in names:
         stages = [*ARMS[name].stages, *ARMS[name].reading]
         for suite in SUITES:
-            measure = partial(measure_answers, runner, config, name, suite)
+            measure = partial(_measure_answers, runner, config, name, suite)
             options = [READ, BATCH, config.limit]
             rows[name][suite] = runner.keep_row({"arm": name, "suite": suite}, stages, options, measure)
     add_differences(rows, config.work, "closed-book")
@@ -116,7 +116,7 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 
 
 def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
-    """Make what the arms share, unless it exists: the retriever, an index by it, and the reader to start from."""
+    """Make the retriever, its index and the reader to start from, unless they exist."""
     from ragqa.artefacts.paths import get_weights_dir
     from ragqa.runtime.export import export
     from ragqa.runtime.restore import restore_weights
@@ -154,7 +154,7 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
     return run_stage(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)
 
 
-def measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
+def _measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
     """Return an arm's scores on a test set, and what its training took."""
     from ragqa.pipeline import Pipeline
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tables on real text: their places, scores on the suites, and differences from a baseline."""
+"""Shared parts of the tables on real text: places, scores, and differences from a baseline."""
 
 import json
 from collections.abc import Mapping
@@ -112,11 +112,11 @@ def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: st
     for name, row in rows.items():
         if name != baseline:
             pairs = {each: [work / arm / f"{each}.report" for arm in (name, baseline)] for each in row}
-            row[f"less {baseline.replace('-', ' ')}"] = {each: compare_reports(*pair) for each, pair in pairs.items()}
+            row[f"less {baseline.replace('-', ' ')}"] = {each: _compare_reports(*pair) for each, pair in pairs.items()}
 
 
-def compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
-    """Return exact match and recall of a report less a baseline's on the same questions, with intervals and p."""
+def _compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
+    """Return exact match and recall less a baseline's, or None if the two do not compare."""
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare
 

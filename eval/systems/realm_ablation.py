@@ -1,13 +1,13 @@
-"""Measure on real text what each part of REALM is worth, next to ORQA, DPR, BM25 and MiniLM (Guu et al. 2020, Table 2).
+"""Measure the parts of REALM on real text (Guu et al. 2020, Table 2).
 
     python -m pipelines.masked_lm --corpus CORPUS/corpus.index … --out ENCODER
     python -m eval.systems.corpus --data DATA --out CORPUS
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/ablation
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/try --smoke
 
-Recall is measured on questions of NQ dev before any question was trained on (DPR excepted), exact match after
-fine-tuning, on NQ test-a and SQuAD dev-a. The sizes fit some ten hours of two cores, an encoder of 4 layers of width
-256 and 40,000 passages; the papers' values are named where they differ much.
+Other arms are ORQA, DPR, BM25 and MiniLM. Recall is measured on questions of NQ dev before any question was trained on
+(DPR excepted), exact match after fine-tuning, on NQ test-a and SQuAD dev-a. The sizes fit some ten hours of two cores,
+an encoder of 4 layers of width 256 and 40,000 passages; the papers' values are named where they differ much.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ def dpr_stage(name: str, retriever: str) -> Stage:
     })
 
 
-def tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
+def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
     """Return the fine-tuning of an arm's reader and question tower."""
     return Stage("fine_tune", f"{name}/tune", {
         **SHARED, "retriever": retriever, "encoder": encoder, "questions": "{corpus}/questions/train.jsonl",
@@ -92,10 +92,10 @@ def tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model
     })
 
 
-def realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
-    """Return an arm of REALM; the reader goes on from the language model that the arm has pretrained."""
+def _realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
+    """Return an arm of REALM; its reader starts from the language model that it has pretrained."""
     parts = f"{{work}}/{name}/pretrain"
-    reading = (tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
+    reading = (_tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
     return Arm(title, (INVERSE_CLOZE, READER_WARMUP, realm_stage(name, **changes)), reading)
 
 
@@ -107,18 +107,18 @@ ARMS = {
     "bm25": Arm("BM25"),
     "minilm": Arm("all-MiniLM-L6-v2 in 8 bits, untouched", note=SEEN),
     "orqa": Arm(
-        "inverse cloze only (ORQA)", (INVERSE_CLOZE,), (READER_WARMUP, tuning_stage("orqa", "{work}/cloze/model")),
+        "inverse cloze only (ORQA)", (INVERSE_CLOZE,), (READER_WARMUP, _tuning_stage("orqa", "{work}/cloze/model")),
     ),
     "dpr": Arm(
         "DPR", (TOWERS, dpr_stage("dpr", "{work}/dpr/start/model")),
-        (READER_WARMUP, tuning_stage("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
+        (READER_WARMUP, _tuning_stage("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
         f"{SUPERVISED}; its retriever stays as it is in fine-tuning (Karpukhin et al. 2020, section 6.1)",
     ),
-    "full": realm_arm("full", "REALM, full", is_tuned=True),
-    "stale": realm_arm("stale", "REALM, index never refreshed", is_tuned=True, refresh_every=None),
-    "no-null": realm_arm("no-null", "REALM, no null document", null=False, k=4),
-    "spans": realm_arm("spans", "REALM, random spans masked", masking="spans"),
-    "uniform": realm_arm("uniform", "REALM, random tokens masked", masking="uniform"),
+    "full": _realm_arm("full", "REALM, full", is_tuned=True),
+    "stale": _realm_arm("stale", "REALM, index never refreshed", is_tuned=True, refresh_every=None),
+    "no-null": _realm_arm("no-null", "REALM, no null document", null=False, k=4),
+    "spans": _realm_arm("spans", "REALM, random spans masked", masking="spans"),
+    "uniform": _realm_arm("uniform", "REALM, random tokens masked", masking="uniform"),
     "dpr-cloze": Arm(
         "inverse cloze, then DPR", (INVERSE_CLOZE, dpr_stage("dpr-cloze", "{work}/cloze/model")), note=SUPERVISED,
     ),
@@ -142,7 +142,7 @@ SMOKE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AblationConfig(TableConfig):
-    """Arms and places of the ablation; ``encoder`` is the masked language model of pipelines.masked_lm."""
+    """Arms and places of the ablation; ``encoder`` is made by pipelines.masked_lm."""
 
     arms: tuple[str, ...] = tuple(name for name in ARMS if name not in ("dpr-cloze", "from-minilm"))
     """Arms to train and measure."""
@@ -161,25 +161,25 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
     runner = config.make_runner(ABOUT, {"seed": config.seed}, SMOKE, minilm=config.minilm)
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name in names:
-        measure = partial(measure_recall, runner, config, name)
+        measure = partial(_measure_recall, runner, config, name)
         rows[name]["recall"] = runner.keep_row({"arm": name, "measure": "recall"}, ARMS[name].stages, None, measure)
     for name in names if not config.recall_only else ():
         for suite in SUITES if ARMS[name].reading else ():
             stages = [*ARMS[name].stages, *ARMS[name].reading]
-            measure = partial(measure_answers, runner, config, name, suite)
+            measure = partial(_measure_answers, runner, config, name, suite)
             rows[name][suite] = runner.keep_row({"arm": name, "measure": suite}, stages, config.limit, measure)
     add_differences(rows, config.work, "full")
     return rows
 
 
-def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
-    """Return answer recall of an arm's retriever on questions of NQ dev, and what its training took."""
+def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
+    """Return the recall of an arm's retriever on questions of NQ dev, and its training time."""
     from ragqa.evaluation import evaluate
     from ragqa.question_files import read_questions
 
     stages = ARMS[name].stages
     figures = evaluate(
-        open_pipeline(config, name, runner.train(stages)[-1] if stages else None),
+        _open_pipeline(config, name, runner.train(stages)[-1] if stages else None),
         list(read_questions(config.corpus / "questions" / "recall.jsonl")),
         out=config.work / name / "recall.report",
         name="NQ dev, drawn at random, none a training question",
@@ -199,7 +199,7 @@ def measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> di
     }
 
 
-def open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> Any:
+def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> Any:
     """Return a pipeline over the passages by an arm's retriever, by BM25, or at random."""
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.base import PassageRetriever
@@ -216,7 +216,7 @@ def open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> 
 
 
 class RandomRanker:
-    """A ranker that draws passages by the question and the seed alone: recall by chance."""
+    """Ranker that draws passages by the question and the seed alone, for recall by chance."""
 
     def __init__(self, passages: PassageStore, seed: int = 0) -> None:
         self._passages, self._seed = passages, seed
@@ -233,7 +233,7 @@ class RandomRanker:
         return Ranking(rows, -np.arange(len(rows), dtype=np.float32))
 
 
-def measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
+def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
     """Fine-tune an arm, put a pipeline together, and return its scores on a test set."""
     from index.embed import reuse_vectors
     from pipelines.common import assemble

@@ -96,7 +96,7 @@ def make_towers(config: TowersConfig) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
-    """An untrained generator made of an encoder and one decoder layer (``pipelines.common.closed_world``)."""
+    """An untrained generator made of an encoder and one decoder layer."""
 
     encoder: Path
     """Directory of the encoder's weights."""
@@ -110,7 +110,7 @@ def make_generator(config: GeneratorConfig) -> Path:
 
 
 def load_recipes() -> dict[str, Callable[..., Path]]:
-    """Return the function of each recipe; its first parameter, ``config``, is annotated with the config's class."""
+    """Return the function of each recipe; the annotation of its ``config`` is the config class."""
     from pipelines import fid
     from pipelines.dpr import train as dpr
     from pipelines.joint import train as joint
@@ -206,12 +206,12 @@ class TableRunner:
     def keep_row(
         self, key: Mapping[str, Any], stages: Iterable[Stage], options: Any, measure: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the row of ``key``: the one in the output file if its settings are the same, else a measured one.
+        """Return the row of ``key`` from the output file, or measure it if its settings are others.
 
         Args:
             key: names of the row, such as arm, measure and seed.
             stages: all training the row depends on.
-            options: what it depends on besides, as JSON.
+            options: further values that the row depends on, as JSON.
             measure: trains and measures; it returns the figures.
         """
         settings = [self.describe(self.configure(stage)) for stage in stages]
@@ -307,7 +307,7 @@ def look_up(figures: Any, path: Sequence[str]) -> Any:
 
 
 def format_figure(figure: Any) -> str:
-    """Return a share as percent with its interval, a paired difference with its p, or a number as it is."""
+    """Format a share with its interval, a paired difference with its p, or a number."""
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
     if figure is None or isinstance(figure, Mapping):

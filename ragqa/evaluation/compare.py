@@ -16,19 +16,19 @@ from ragqa.evaluation.statistics import compare_paired
 
 @dataclass(frozen=True)
 class Comparison:
-    """Figures of the reports ``a`` and ``b``, with differences as a - b."""
+    """Two reports on the same questions and the figures of their comparison."""
 
     a: Report
     b: Report
     figures: dict[str, Any]
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the rows of both, question by question."""
-        return _pairs(self.a, self.b)
+        """Yield the row of each report, question by question."""
+        return _pair_rows(self.a, self.b)
 
 
 def compare(a: Report, b: Report) -> Comparison:
-    """Pair two reports question by question.
+    """Compare two reports question by question; all differences are a - b.
 
     Raises:
         Mismatch: the questions, or the rules by which they were scored, are not the same.
@@ -42,7 +42,7 @@ def compare(a: Report, b: Report) -> Comparison:
     scores: dict[str, list[tuple[float, float]]] = {"em": [], "f1": [], **{str(k): [] for k in ks}}
     outcomes: Counter[str] = Counter()
     questions = 0
-    for row_a, row_b in _pairs(a, b):
+    for row_a, row_b in _pair_rows(a, b):
         questions += 1
         if not row_a.answers:
             continue
@@ -70,7 +70,7 @@ def compare(a: Report, b: Report) -> Comparison:
 _OUTCOMES = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
 
 
-def _pairs(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:
+def _pair_rows(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:
     for row_a, row_b in zip_longest(a.rows(), b.rows()):
         if row_a is None or row_b is None:
             longer, shorter = (b, a) if row_a is None else (a, b)
@@ -94,7 +94,7 @@ def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
 
 
 def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Return notes on differences other than the systems', which may explain the scores."""
+    """Return notes on other differences between the runs, which may explain the scores."""
     notes = []
     fingerprints = [about["system"].get("corpus") for about in (a, b)]
     is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]

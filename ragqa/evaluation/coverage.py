@@ -19,29 +19,29 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Numbers of the questions whose answers or gold texts the corpus lacks."""
+    """Positions of the questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
-    """Questions whose answers no passage holds (``metrics.has_answer``) and that were answered wrongly."""
+    """Questions that were answered wrongly and whose answers no passage holds (``metrics.has_answer``)."""
     passages: frozenset[int]
     """Questions without a gold passage in the corpus."""
     documents: frozenset[int]
     """Questions without a passage from a gold document."""
 
     def to_json(self) -> dict[str, list[int]]:
-        """Return sorted lists of numbers."""
+        """Return the JSON form: sorted lists of positions."""
         return {name: sorted(numbers) for name, numbers in asdict(self).items()}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Return the value that ``to_json`` turned into ``row``."""
+        """Return the value from its JSON form."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Search the whole corpus, once, for answers and gold passages that no hit of ``rows`` holds.
+    """Search the whole corpus for answers and gold passages that no hit of ``rows`` holds.
 
     Args:
         passages: the corpus.
@@ -72,7 +72,7 @@ def find_missing(
 
 
 class _MissingNames:
-    """Questions without a gold passage or document so far, by its possible names."""
+    """Questions whose gold passage or document was not seen yet, by its possible names."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
@@ -89,7 +89,7 @@ class _MissingNames:
 
 
 class _MissingAnswers:
-    """Questions without a passage that holds an answer so far, by a token of it."""
+    """Questions whose answers were not seen yet, by a token of each answer."""
 
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Systems that can be evaluated: a pipeline, a reader alone, or the predictions of another system in a file."""
+"""Systems that can be evaluated: a pipeline, a reader alone, predictions in a file."""
 
 import json
 import math
@@ -36,14 +36,16 @@ class System(Protocol):
         ...
 
     def skip(self, question: Question) -> None:
-        """Pass over a question that an earlier run has examined; nothing to do where questions are independent."""
+        """Pass over a question that an earlier run has examined; by default nothing is to do."""
+        return
 
     def finish(self) -> None:
         """End the run; raise an error if the system has more results."""
+        return
 
 
 class EvaluatedPipeline(System):
-    """A pipeline that answers every question; its retriever is also searched deeper, to score retrieval."""
+    """A pipeline that answers every question, and whose retriever is searched deeper."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
         """Prepare a pipeline that reads ``k`` passages of a question, by default its own number.
@@ -64,7 +66,7 @@ class EvaluatedPipeline(System):
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """Describe the parts of the pipeline; raise RemoteError if a shard of its index is missing."""
+        """Return the parts of the pipeline; raise RemoteError if a shard of its index is missing."""
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         _check_complete(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
@@ -98,7 +100,7 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing: the scores would be those of a smaller corpus."""
+    """Raise RemoteError if shards are missing, because scores would be those of a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, start "
@@ -107,13 +109,13 @@ def _check_complete(shards: Iterable[str]) -> None:
 
 
 class GoldPassages(System):
-    """A reader alone, which reads each question with its gold passages (SQuAD's own task)."""
+    """A reader alone, with the gold passages of each question (the task of SQuAD)."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Describe the reader."""
+        """Return the fingerprint of the reader, for the report."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
@@ -141,7 +143,7 @@ class Predictions(System):
     """
 
     def __init__(self, file: Path, *, depth: int = 100, read: bool = True, is_complete: bool = True) -> None:
-        """Open ``file``.
+        """Open a file of predictions.
 
         Args:
             file: the predictions.
@@ -169,7 +171,7 @@ class Predictions(System):
         self._lines = _read_lines(file) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
-        """Describe the file by its checksum."""
+        """Return the name and the checksum of the file."""
         parts = {"predictions": self._file.name, "sha256": self._sha256, "depth": self._depth}
         return parts if self._read else {**parts, "reader": None}
 
@@ -183,7 +185,7 @@ class Predictions(System):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the predictions for these questions; in a ``.json`` a missing one counts as no answer.
+        """Return the predictions for these questions; one missing in a ``.json`` is no answer.
 
         Raises:
             BadInput, BadLine: a prediction has another form.

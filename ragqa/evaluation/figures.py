@@ -23,17 +23,17 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Tell whether the system answers questions; one that only retrieves has None as its reader."""
+    """Tell whether the system answers questions; without reading its reader is None."""
     return about["system"].get("reader", "") is not None
 
 
 def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
-    """Compute the figures of a run.
+    """Compute the figures of a run, the content of ``report.json``.
 
     Args:
         tally: all rows.
         about: description of the run, which stands first in the result.
-        missing: what the corpus lacks; None if it was not searched.
+        missing: questions that the corpus cannot answer; None if it was not searched.
     """
     answerable = tally.column("answerable") == 1
     read = is_reading(about)
@@ -69,7 +69,7 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """Return the depths at which retrieval is scored: ``KS``, the number of passages read, and of all hits."""
+    """Return the depths at which retrieval is scored: ``KS``, passages read, all hits."""
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
@@ -96,7 +96,7 @@ def _measure_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Return accuracy and reciprocal rank over the questions whose gold passage, or document, the corpus has."""
+    """Score the ranks of gold passages, or documents, over the questions whose gold the corpus has."""
     known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
     if not known:
         return None
@@ -115,7 +115,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Measure the confidence. An answer to an unanswerable question is wrong; no answer is a declined one."""
+    """Measure the confidence; answers to unanswerable questions are wrong, no answer is declined."""
     is_answered = tally.column("predicted") == 1
     confidence, right = tally.column("confidence"), tally.column("em") * answerable
     if not is_answered.any() or tally.no_confidence:

@@ -1,4 +1,4 @@
-"""Kinds of questions and answers for breakdowns of scores, by plain rules on words and digits."""
+"""Kinds of questions and answers, by rules on words and digits, for breakdowns of scores."""
 
 import re
 from itertools import pairwise
@@ -28,8 +28,8 @@ _NUMBER_WORDS = (
 _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
-def question_word(question: Question) -> str:
-    """Return the first of who, what, which, when, where, why, how many, how in the question, or ``other``."""
+def find_question_word(question: Question) -> str:
+    """Return the first question word, such as ``who`` or ``how many``, or ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -37,8 +37,11 @@ def question_word(question: Question) -> str:
     return "other"
 
 
-def answer_type(question: Question) -> str:
-    """Classify the first gold answer: date, number, name (every long word is capitalised) or phrase."""
+def classify_answer(question: Question) -> str:
+    """Return the type of the first gold answer: date, number, name, phrase, or none.
+
+    A name has only capitals at the beginning of its long words.
+    """
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
         return "none"
@@ -50,23 +53,23 @@ def answer_type(question: Question) -> str:
     return "name" if all(word[0].isupper() for word in long_words) else "phrase"
 
 
-def answer_length(question: Question) -> str:
+def classify_answer_length(question: Question) -> str:
     """Return the class of length of the first gold answer, in words."""
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 
 
-def question_length(question: Question) -> str:
+def classify_question_length(question: Question) -> str:
     """Return the class of length of the question, in words."""
     count = len(question.text.split())
     return "up to 5" if count < 6 else "6-8" if count < 9 else "9-12" if count < 13 else "13 or more"
 
 
 BREAKDOWNS = {
-    "question word": question_word,
-    "question length (words)": question_length,
-    "answer type": answer_type,
-    "answer length (words)": answer_length,
+    "question word": find_question_word,
+    "question length (words)": classify_question_length,
+    "answer type": classify_answer,
+    "answer length (words)": classify_answer_length,
 }
 ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),

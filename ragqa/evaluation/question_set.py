@@ -21,7 +21,7 @@ class QuestionSet:
 
     @classmethod
     def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
-        """Open a question file, after checking that every line is a question.
+        """Open a question file; every line is checked first.
 
         Raises:
             BadInput: the file cannot be read or is of another kind.
@@ -31,7 +31,7 @@ class QuestionSet:
         return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
 
     def sample(self, limit: int | None) -> "QuestionSet":
-        """Return a random sample of ``limit`` questions, always the same one; all questions if None.
+        """Return a random sample of questions, always the same one; all if ``limit`` is None.
 
         Raises:
             BadInput: ``limit`` is less than 1.

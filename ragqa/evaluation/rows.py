@@ -61,7 +61,7 @@ class ScoredHit:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A passage as the report shows it, with the characters ``start … end`` of the predicted answer."""
+    """A passage as a report shows it; ``start`` and ``end`` delimit the predicted answer."""
 
     title: str
     document: str
@@ -134,7 +134,14 @@ class Row:
 
 
 def score_result(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
-    """Score the result of a system for a question."""
+    """Score the result of a system for a question.
+
+    Args:
+        number: position of the question in the question set, from 0.
+        question: the question with its gold answers.
+        result: answer and hits.
+        rule: scoring rule.
+    """
     answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None
     has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in hits]
@@ -159,7 +166,7 @@ def score_result(number: int, question: Question, result: SystemResult, rule: Ru
         read=len(result.read_hits),
         rank=rank,
         passage_rank=first_rank(digest_text(hit.passage.text) in passages for hit in hits) if passages else None,
-        document_rank=first_rank(is_from(hit.passage.document, question.documents) for hit in hits),
+        document_rank=first_rank(has_name(hit.passage.document, question.documents) for hit in hits),
         retrieve_seconds=result.retrieve_seconds,
         read_seconds=result.read_seconds,
         cited=cited,
@@ -192,7 +199,7 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def is_from(document: str, names: Sequence[str]) -> bool:
+def has_name(document: str, names: Sequence[str]) -> bool:
     """Tell whether a document has one of ``names``: its id or the end of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 

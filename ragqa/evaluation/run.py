@@ -1,4 +1,4 @@
-"""Evaluation of a pipeline: each question is asked and scored, and its row written before the next is asked."""
+"""Evaluation of a pipeline: questions are asked, scored, and written row by row."""
 
 import atexit
 import datetime
@@ -122,7 +122,7 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Return the report's description of the run, with valid text only: a file's name need not be."""
+    """Describe the run for the report, as valid text, which a file's name need not be."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -144,7 +144,7 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
 
 
 def _find_directory(out: str | Path | None) -> Path:
-    """Return the report's directory: ``out``, or a folder that is deleted when the process ends."""
+    """Return ``out``, or a directory that is deleted when the process ends."""
     if out is None:
         temporary = tempfile.mkdtemp(prefix="ragqa-report-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -156,10 +156,10 @@ def _find_directory(out: str | Path | None) -> Path:
 
 @contextmanager
 def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path]:
-    """Yield the locked folder where rows are written; it is deleted if the block ends without an error.
+    """Yield the locked folder for the rows; it is deleted if the block ends without an error.
 
     Raises:
-        BadInput: it holds rows of another run, which must not be lost.
+        BadInput: the folder holds rows of another run, which must not be lost.
     """
     folder = target.with_name(f".{target.name}.evaluating")
     with artefacts.report_write_errors(target):

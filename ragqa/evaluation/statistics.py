@@ -1,4 +1,4 @@
-"""Statistics of scores: intervals, a paired test, risk against coverage, calibration, percentiles.
+"""Statistics of scores: intervals, a paired test, risk and coverage, calibration.
 
 Shapes: N questions. All sampling starts from a fixed seed, so that a report can be reproduced exactly.
 """
@@ -49,7 +49,7 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of questions (Wilson 1927); it has a width even if none or all are right."""
+    """Return the 95 % interval of a share of questions, also for 0 and 1 (Wilson 1927)."""
     z2 = 1.959964**2 / questions
     middle, half = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
     return (middle - half) / (1 + z2), (middle + half) / (1 + z2)
@@ -57,7 +57,7 @@ def wilson_interval(share: float, questions: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The mean difference of two systems on the same questions, its 95 % interval, and its p-value."""
+    """A mean difference of two systems on the same questions, with interval and p-value."""
 
     difference: Interval
     p: float
@@ -65,7 +65,9 @@ class PairedTest:
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:
-    """Test ``ours - theirs`` by randomisation (Noreen 1989); for 0/1 scores exactly, which is McNemar's test.
+    """Test the difference of paired scores by randomisation (Noreen 1989).
+
+    Scores of 0 and 1 are tested exactly (McNemar's test).
 
     Raises:
         ValueError: no values, or not as many of each.
@@ -83,7 +85,7 @@ def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest
 
 
 def _sign_test(wins: int, changed: int) -> float:
-    """Return the two-sided probability of ``wins`` or a less even number of heads among ``changed`` fair coins."""
+    """Return the two-sided p-value of ``wins`` heads among ``changed`` tosses of a fair coin."""
     ways, tail = 1, 1
     for n in range(1, min(wins, changed - wins) + 1):
         ways = ways * (changed - n + 1) // n  # the binomial coefficient from the one before
@@ -92,7 +94,7 @@ def _sign_test(wins: int, changed: int) -> float:
 
 
 def _randomisation_test(changed: Values) -> float:
-    """Return the share of random signs for which the sum is as far from 0, the observed one included."""
+    """Return the share of random signs whose sum is as far from 0 as the observed one."""
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
     for _ in range(SAMPLES // chunk):
@@ -121,13 +123,19 @@ def area_under_risk(coverage: Values, risk: Values) -> float:
 
 
 def accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the accuracy on the most confident ``share`` of questions; None if fewer are answered."""
+    """Return the accuracy on the most confident questions; None if fewer are answered.
+
+    Args:
+        coverage: coverages by ``risk_coverage``.
+        risk: risks by ``risk_coverage``.
+        share: share of the questions that are answered.
+    """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
 
 
 def refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the distinct thresholds, rising and ending with infinity, and the share of M answers below each.
+    """Return distinct rising thresholds, infinity included, and the share of answers below each.
 
     Answers below a threshold are declined: rightly for unanswerable questions, wrongly for others. One rate against
     the other is the ROC curve of a detector of unanswerable questions.
@@ -151,7 +159,7 @@ class ReliabilityBin:
 
 
 def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
-    """Return the non-empty bins of equal width, by rising confidence."""
+    """Return the non-empty ones of ``bins`` bins of equal width, by rising confidence."""
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     place = np.minimum((confidence * bins).astype(int), bins - 1)
     table = []
@@ -162,7 +170,7 @@ def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: in
 
 
 def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
-    """Return the expected calibration error over bins of equal width (Guo et al. 2017)."""
+    """Return the expected calibration error over ``bins`` of equal width (Guo et al. 2017)."""
     table = reliability(confidence_N, right_N, bins=bins)
     total = sum(b.questions for b in table)
     return sum(abs(b.confidence - b.right) * b.questions for b in table) / max(1, total)

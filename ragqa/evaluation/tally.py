@@ -1,4 +1,4 @@
-"""Rows as columns of numbers: about a hundred bytes for a question, however long its texts are.
+"""Rows as columns of numbers, about a hundred bytes for a question.
 
 Shapes: N questions.
 """
@@ -67,7 +67,7 @@ class Tally:
         return np.asarray(self._table[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """Return [N] ranks from 1, None if there is none: rank (of an answer), passage_rank, document_rank."""
+        """Return [N] ranks from 1 or None; names are rank (of an answer), passage_rank, document_rank."""
         return [rank or None for rank in self._table[name].tolist()]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
@@ -103,6 +103,6 @@ class Tally:
 
 
 def find_loss(row: Row, missing: Missing | None) -> str:
-    """Return the stage at which the answer of a row was lost; an empty text if nothing was read."""
+    """Return the stage at which the answer of a row was lost; empty if nothing was read."""
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
     return "not in the corpus" if is_missing else row.loss or ""

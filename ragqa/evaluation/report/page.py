@@ -140,7 +140,7 @@ def _format_share(share: float | None) -> str:
 
 
 def _list_settings(about: Figures) -> list[tuple[str, Any]]:
-    """Return the settings of a run by name; None for those that its system does not report."""
+    """Return names and values of a run's settings; None if the system does not report one."""
     system = about["system"]
     passages = system.get("passages")
     return [
@@ -173,14 +173,14 @@ def _list_parts(system: Figures) -> list[tuple[str, Any]]:
 
 
 def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
-    """Join rows by name, without those that neither side has."""
+    """Join the rows of two sides by name; rows that neither side has are left out."""
     rows_a, rows_b = dict(a), dict(b)
     rows = [(name, rows_a.get(name), rows_b.get(name)) for name in dict.fromkeys([*rows_a, *rows_b])]
     return [row for row in rows if row[1:] != (None, None)]
 
 
 def _list_untested(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Yield figures that are shown side by side without a test of their difference."""
+    """Yield the figures of a report that a comparison shows without a test."""
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _format_share(bound["corpus"])
         yield "an answer occurs in the hits searched", _format_share(bound["retrieved"])
@@ -235,7 +235,7 @@ _REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def _make_visible(value: Any) -> Any:
-    """Return a value as a template prints it: a dash for None, and no character that a page must not contain."""
+    """Replace None by a dash, and drop characters that a page must not contain."""
     if value is None:
         return "–"
     if isinstance(value, str) and not hasattr(value, "__html__"):
@@ -250,7 +250,7 @@ def _cut(value: Any, length: int) -> str | None:
 
 
 def _format_edges(interval: Figures | None) -> str | None:
-    """Return the interval, or None if all questions score alike: resampling them tells nothing about others."""
+    """Return the ends of an interval, or None without width: then all questions score alike."""
     if interval is None or interval["low"] == interval["high"]:
         return None
     return f"{format_percent(interval['low'])}–{format_percent(interval['high'])}"

@@ -78,7 +78,16 @@ def draw_report_plots(figures: Figures) -> list[Plot]:
 
 
 def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
-    """Draw all plots of a comparison ``figures`` of the reports with figures ``a`` and ``b``."""
+    """Draw all plots that the figures of a comparison allow.
+
+    Args:
+        figures: figures of the comparison.
+        a: figures of the first report.
+        b: figures of the second report.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
     plots: list[Plot] = []
     if tests := list_tests(figures):
         _add_differences(plots, tests)
@@ -102,7 +111,7 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 
 
 def _add_recall(plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explain: str) -> None:
-    """Add one or two curves of answer recall, and the accuracies of gold passages and documents if there are any."""
+    """Add one or two curves of answer recall, with the accuracies of gold passages and documents."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explain) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -217,7 +226,7 @@ def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[
 
 @contextmanager
 def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height: float = 3.9) -> Iterator["Axes"]:
-    """Yield axes to draw in and add the drawing to ``plots``, regardless of the user's own style.
+    """Yield axes to draw in, and add the drawing to ``plots``.
 
     Args:
         plots: list that the plot is added to.

@@ -1,4 +1,4 @@
-"""Sample of the questions that a report's page shows: a few of every kind, independent of their position."""
+"""Sample the questions that a report's page shows: some of every group."""
 
 import heapq
 import re
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a passage: part of the predicted answer, of a gold answer, of both or of neither."""
+    """A piece of a passage, which may belong to the predicted or to a gold answer."""
 
     text: str
     is_predicted: bool = False
@@ -58,7 +58,7 @@ class Group(Generic[Item]):
 
 
 def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
-    """Sample the ``SIZE`` items with the smallest hashes of every group, so that position does not matter.
+    """Sample ``SIZE`` items of every group by their hashes, so that position does not matter.
 
     Args:
         items: group, row and item of each question; the same questions are chosen in every report.
@@ -88,7 +88,7 @@ GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong
 
 
 def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
-    """Sample the questions of a report by the stage at which their answers were lost, reading the rows once."""
+    """Sample the questions of a report by the stage at which their answers were lost."""
     missing, regex, has_answers = report.missing(), is_regex(report), is_read(report)
     has_passages = report.figures["coverage_bound"] is not None  # predictions of another system may lack them
 
@@ -122,7 +122,7 @@ PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False):
 
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
-    """Sample the questions of two reports by which of the two succeeded."""
+    """Sample the questions of two reports, grouped by the systems that succeeded."""
     is_answered, depth = comparison.figures["right"] is not None, find_common_depth(comparison)
 
     def name_group(*rows: Row) -> str:
@@ -151,7 +151,7 @@ def mark_row(row: Row, regex: bool) -> SampledQuestion:
 
 
 def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
-    """Return the passage around the predicted answer, or around the gold answer if none was predicted in it."""
+    """Cut a passage around the predicted answer, or around the gold answer, into pieces."""
     if excerpt is None:
         return ()
     text = excerpt.text
@@ -173,7 +173,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Return the longest gold answer that stands in the text, ignoring case and white space, or 0, 0."""
+    """Locate the longest gold answer in a text, ignoring case and white space; 0, 0 if none is."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     patterns = map(compile_pattern, answers if regex else literal)
     matches = (pattern.search(text) for pattern in patterns if pattern)

@@ -1,4 +1,4 @@
-"""The report of an evaluation on disk.
+"""Report of an evaluation as a directory.
 
 report.json     the figures (``Report.figures``)
 rows.jsonl      a line for each question (``Report.rows``)
@@ -22,7 +22,7 @@ FIGURES, ROWS, MISSING, PAGE = "report.json", "rows.jsonl", "missing.json", "rep
 
 @dataclass(frozen=True)
 class Report:
-    """The report in the directory ``path``."""
+    """A report and its directory ``path``."""
 
     path: Path
     figures: dict[str, Any]
@@ -32,7 +32,7 @@ class Report:
         """Load the report in the directory ``path``.
 
         Raises:
-            ArtefactError, DamagedArtefact: there is none, or it is not whole.
+            ArtefactError, DamagedArtefact: the directory holds no report, or a damaged one.
         """
         folder = Path(path)
         artefacts.read_manifest(folder, "report")
@@ -43,7 +43,7 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return what the corpus lacks, or None if it was not searched."""
+        """Return the questions that the corpus cannot answer; None if it was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 
@@ -54,12 +54,12 @@ class Report:
 
     @property
     def f1(self) -> float | None:
-        """Mean F1 of the same; None if nothing was read, and for patterns."""
+        """Mean F1 over answerable questions; None if nothing was read, and for patterns."""
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 
 
 def read_rows(folder: Path) -> Iterator[Row]:
-    """Yield the rows in ``folder``; raise DamagedArtefact at a line that is not a row."""
+    """Yield the rows of a report's directory; raise DamagedArtefact at a line that is not a row."""
     with (folder / ROWS).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

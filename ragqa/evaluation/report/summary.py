@@ -15,7 +15,7 @@ RULES = {
 
 
 def format_summary(report: Report) -> str:
-    """Return the headline figures of a report as text, and what they were measured on."""
+    """Return the headline figures of a report as text, with the questions and the corpus."""
     figures = report.figures
     about = figures["about"]
     scores = {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}
@@ -45,7 +45,7 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of gold passages and gold documents by name; those that were not scored are left out."""
+    """Return the figures of gold passages and of gold documents by name, if there are any."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
@@ -112,7 +112,7 @@ def _format_confidence(confidence: dict[str, Any]) -> list[str]:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Return both systems' figures, differences with intervals, and the probability of chance, as text."""
+    """Return a comparison as text: both systems' scores, their differences, and p."""
     figures = comparison.figures
     lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
     lines += [

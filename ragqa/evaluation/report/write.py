@@ -1,4 +1,4 @@
-"""Writing a report from its rows: figures and page."""
+"""Write a report from its rows: figures and page."""
 
 import json
 import shutil
@@ -15,7 +15,13 @@ from ragqa.evaluation.tally import Tally
 
 
 def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -> None:
-    """Write figures, page and manifest for the rows in ``folder``."""
+    """Write figures, page and manifest for the rows in ``folder``.
+
+    Args:
+        folder: directory of the report.
+        about: description of the run.
+        missing: questions that the corpus cannot answer; None if it was not searched.
+    """
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     figures = compute_figures(tally, about, missing)
     (folder / MISSING).write_text(json.dumps(missing and missing.to_json()) + "\n")
@@ -26,12 +32,12 @@ def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -
 
 
 def rebuild_report(path: str | Path) -> Report:
-    """Compute figures and page again from the rows, with this version of ragqa and what is installed now.
+    """Compute figures and page again from the rows, by the ragqa that is installed now.
 
-    Other files in the folder stay; page and manifest need not be whole.
+    Other files in the directory stay. Page and manifest may be damaged.
 
     Raises:
-        ArtefactError, DamagedArtefact: no report, or its rows are not whole.
+        ArtefactError, DamagedArtefact: the directory holds no report, or its rows are damaged.
     """
     folder = Path(path)
     manifest = artefacts.peek_manifest(folder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragqa.evaluation.kinds import answer_length, answer_type, question_word
+from ragqa.evaluation.kinds import classify_answer, classify_answer_length, find_question_word
 from ragqa.types import Question
 
 pytestmark = pytest.mark.usefixtures("without_plots")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("without_plots")
     ],
 )
 def test_the_first_question_word_counts(text: str, word: str) -> None:
-    assert question_word(Question(text)) == word
+    assert find_question_word(Question(text)) == word
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_the_first_question_word_counts(text: str, word: str) -> None:
     ],
 )
 def test_answers_are_classified_by_type(answer: str, kind: str) -> None:
-    assert answer_type(Question("?", (answer,))) == kind
+    assert classify_answer(Question("?", (answer,))) == kind
 
 
 def test_answers_are_classified_by_length() -> None:
-    assert [answer_length(Question("?", ("w " * n,))) for n in (0, 1, 3, 4, 5, 6)] == [
+    assert [classify_answer_length(Question("?", ("w " * n,))) for n in (0, 1, 3, 4, 5, 6)] == [
         "none",
         "1",
         "3",
