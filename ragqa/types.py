@@ -23,7 +23,7 @@ class Passage:
     end: int
 
     @property
-    def titled(self) -> str:
+    def titled_text(self) -> str:
         """Title and text, as they are indexed for retrieval."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 

@@ -67,7 +67,7 @@ def main(config: EmbedBenchConfig) -> None:
     figures: dict[str, Any] = {"index_embed": runs}
     if config.models and config.peer_python:
         store, texts = PassageStore.open(config.work / f"{counts[0]}.index" / "passages"), config.work / "texts.json"
-        texts.write_text(json.dumps([passage.titled for batch in store.iter_batches() for passage in batch]))
+        texts.write_text(json.dumps([passage.titled_text for batch in store.iter_batches() for passage in batch]))
         rate = run_peer(config.peer_python, config.models, "--passages", str(texts))["passages_per_s"]
         figures["sentence_transformers"] = {"passages": counts[0], "passages_per_s": round(rate, 1)}
         figures["ratio_passages_per_s"] = round(runs[0]["passages_per_s"] / rate, 2)

@@ -50,7 +50,7 @@ def main(config: LatencyConfig) -> None:
     store = open_retriever(demo_index()).passages
     passages = [passage for batch in store.iter_batches() for passage in batch]
     prepare_peer(config, [passage.text for passage in passages])
-    texts = [passage.titled for passage in passages]
+    texts = [passage.titled_text for passage in passages]
     (config.work / "texts.json").write_text(json.dumps(texts))
     questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")][:QUESTIONS]
     run_ours = partial(run_timed, [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]])

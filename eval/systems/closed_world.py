@@ -281,7 +281,7 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
     texts = open_masked_texts(
         config.masking, blocks, runner.tagger, batch=config.batch, seed=config.seed, texts=config.texts
     )
-    passages = [passage.titled for passage in blocks.store.get(range(len(blocks)))]
+    passages = [passage.titled_text for passage in blocks.store.get(range(len(blocks)))]
     fresh, versions = ExactIndex(load_encoder(config.out / "model").encode(passages)), config.out / "index"
     newest = max(int(path.name.partition("-")[2]) for path in versions.glob("index-*"))
     last = make_version_opener(config.corpus, versions, RefreshSettings(kind=config.index.kind))(newest)

@@ -77,7 +77,7 @@ def _tokenize(store: PassageStore, tokenizer: TextTokenizer, folder: Path, progr
             for first in range(0, len(store), _READ):
                 passages = store.read_rows(first, min(first + _READ, len(store)))
                 for number, pieces in enumerate(
-                    tokenizer.tokenize_batch([passage.titled for passage in passages]), first
+                    tokenizer.tokenize_batch([passage.titled_text for passage in passages]), first
                 ):
                     file.write(np.asarray(pieces.ids, np.int32).tobytes())
                     starts[number + 1] = starts[number] + len(pieces.ids)

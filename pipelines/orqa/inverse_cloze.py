@@ -64,7 +64,7 @@ class InverseClozeBatches:
             pairs = [(drop_wordpieces(ids, rng, config.thin), ids) for ids in whole]
             return self._collate(pairs, list(map(tuple, whole)))
         passages, pairs = store.get(rows), []
-        for passage, pieces in zip(passages, tokenizer.tokenize_batch([p.titled for p in passages]), strict=True):
+        for passage, pieces in zip(passages, tokenizer.tokenize_batch([p.titled_text for p in passages]), strict=True):
             title, sentences = split_pieces(passage, pieces)
             question, block = make_inverse_cloze_pair(sentences, rng, keep_rate=config.kept)
             pairs.append((question, [*title, *block]))
@@ -84,7 +84,7 @@ def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list
     Title and text are tokenized as a whole, as an index embeds them. A wordpiece belongs to the sentence of its last
     character, because some begin with the space before it.
     """
-    text_start = len(passage.titled) - len(passage.text)
+    text_start = len(passage.titled_text) - len(passage.text)
     starts = [text_start + start for start, _, _ in find_sentences(passage.text, 0)]
     title: list[int] = []
     sentences: list[list[int]] = [[] for _ in starts]

@@ -83,7 +83,7 @@ class PassageChooser:
         """Return the passage of a text without the text."""
         passage, (start, end) = self._passages.store[text.row], text.characters
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
-        return self._passages.tokenizer.tokenize(rest.titled).ids
+        return self._passages.tokenizer.tokenize(rest.titled_text).ids
 
 
 def compute_loss(

@@ -21,17 +21,17 @@ _BATCH_CHARACTERS = 32 << 20
 class DocumentChanges:
     """Documents that were read for an update, by outcome."""
 
-    written: set[DocumentKey] = field(default_factory=set)
+    written_keys: set[DocumentKey] = field(default_factory=set)
     """Documents whose passages were written: new documents, and documents with a new text."""
-    unchanged: set[DocumentKey] = field(default_factory=set)
+    unchanged_keys: set[DocumentKey] = field(default_factory=set)
     """Documents with the same text as in the index."""
-    left_out: set[DocumentKey] = field(default_factory=set)
+    left_out_keys: set[DocumentKey] = field(default_factory=set)
     """Documents without passages: empty ones and duplicates."""
 
     @property
-    def all(self) -> set[DocumentKey]:
+    def all_keys(self) -> set[DocumentKey]:
         """All documents that were read."""
-        return self.written | self.unchanged | self.left_out
+        return self.written_keys | self.unchanged_keys | self.left_out_keys
 
     def find_removed(
         self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
@@ -42,17 +42,19 @@ class DocumentChanges:
             indexed: documents in the index that share an id with those that were read or are to be deleted.
             to_delete: documents that the user wants to delete; those that are also added unchanged stay.
         """
-        new_ids = {identifier for identifier, _ in self.all - indexed}
-        superseded = {key for key in indexed - self.all if key[0] in new_ids}
-        removed = (indexed & (self.written | self.left_out | (to_delete - self.unchanged))) | superseded
-        added_ids = {identifier for identifier, _ in self.written - indexed}
+        new_ids = {identifier for identifier, _ in self.all_keys - indexed}
+        superseded = {key for key in indexed - self.all_keys if key[0] in new_ids}
+        removed = (indexed & (self.written_keys | self.left_out_keys | (to_delete - self.unchanged_keys))) | superseded
+        added_ids = {identifier for identifier, _ in self.written_keys - indexed}
         superseded_ids = {identifier for identifier, _ in superseded}
-        replaced = {key for key in self.written if key in indexed or key[0] in superseded_ids}
+        replaced = {key for key in self.written_keys if key in indexed or key[0] in superseded_ids}
         counts = {
-            "added": len(self.written - replaced),
+            "added": len(self.written_keys - replaced),
             "replaced": len(replaced),
-            "unchanged": len(self.unchanged),
-            "deleted": len([key for key in removed - self.written if key not in superseded or key[0] not in added_ids]),
+            "unchanged": len(self.unchanged_keys),
+            "deleted": len(
+                [key for key in removed - self.written_keys if key not in superseded or key[0] not in added_ids]
+            ),
         }
         return removed, counts
 

@@ -102,7 +102,7 @@ def embed_shard(
         shard: rows to encode.
         device: processor or GPU to name in the record.
     """
-    texts = [passage.titled for passage in store.read_rows(shard.first, shard.last)]
+    texts = [passage.titled_text for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
     np.save(buffer, encoder.encode(texts).astype("<f2"))
     data = buffer.getvalue()

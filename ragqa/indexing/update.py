@@ -168,13 +168,13 @@ class _NewVersion:
         first_added = len(self.store)
         to_delete = self._find_documents(delete)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
-        rows = self.store.find_rows({identifier for identifier, _ in changes.all | to_delete})
+        rows = self.store.find_rows({identifier for identifier, _ in changes.all_keys | to_delete})
         keys = self._read_keys(rows)
         removed, counts = changes.find_removed(set(keys), to_delete)
-        if add and not (changes.written or changes.unchanged or removed - to_delete):
+        if add and not (changes.written_keys or changes.unchanged_keys or removed - to_delete):
             problems = "; ".join(line.strip() for line in self.report.describe_problems())
             raise BadInput(f"nothing to add in {', '.join(map(str, add))}: {problems or 'no documents'}")
-        if removed or changes.written:
+        if removed or changes.written_keys:
             self._change_rows(rows[[key in removed for key in keys]], first_added)
         return counts
 
@@ -198,7 +198,7 @@ class _NewVersion:
             add,
             skip_bad=skip_bad,
             report=self.report,
-            on_left_out=lambda document: changes.left_out.add((document.id, document.path)),
+            on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )
         file, first_row = self._choose_file()
         with PassageWriter(self._folder / "passages", first_file=file) as writer:
@@ -210,13 +210,14 @@ class _NewVersion:
                     key, spans = (document.id, document.path), list(split(document.text, document.body))
                     blocks = [(document.title, start, end, document.text[start:end]) for start, end in spans]
                     if not blocks:
-                        changes.left_out.add(key)
+                        changes.left_out_keys.add(key)
                     elif indexed.get(key) == blocks:
-                        changes.unchanged.add(key)
+                        changes.unchanged_keys.add(key)
                     else:
-                        changes.written.add(key)
+                        changes.written_keys.add(key)
                         writer.add_document(document, spans)
-        changes.left_out -= changes.written | changes.unchanged  # duplicates of themselves: a file was named twice
+        # A file that was named twice makes documents duplicates of themselves.
+        changes.left_out_keys -= changes.written_keys | changes.unchanged_keys
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
@@ -258,7 +259,7 @@ class _NewVersion:
         vectors = [npy.load_array(files.pop())] if is_small else []
         with self._progress.step("embedding", len(added), "passages") as step:
             for first in range(0, len(added), _EMBED_BATCH):
-                texts = [passage.titled for passage in added[first : first + _EMBED_BATCH]]
+                texts = [passage.titled_text for passage in added[first : first + _EMBED_BATCH]]
                 vectors.append(encoder.encode(texts).astype(np.float16))
                 step.advance_to(first + len(texts))
         _replace_array(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))

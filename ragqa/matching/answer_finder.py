@@ -60,7 +60,8 @@ class _PatternIndex:
     def _add(self, search: Search, numbers: list[int]) -> None:
         position = len(self._searches)
         self._searches.append((search, numbers))
-        for text in search.needed or [""]:  # every text contains the empty one, so that the pattern is always searched
+        # Every text contains the empty one, so that a pattern without needed texts is always searched.
+        for text in search.needed_texts or [""]:
             entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
             entries.append((text, position))
 

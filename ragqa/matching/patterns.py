@@ -23,7 +23,7 @@ EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Fold the case of a decomposed text (``metrics.to_nfd``), for the search of needed texts."""
+    """Fold the case of a decomposed text (``text.to_nfd``), for the search of needed texts."""
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
@@ -43,12 +43,12 @@ class Search:
     """A pattern to search for in many texts."""
 
     pattern: re.Pattern[str]
-    needed: Texts | None
+    needed_texts: Texts | None
     """Texts, one of which is in every case-folded text that matches; None if nothing is known."""
 
     def matches(self, text: str, folded: str) -> bool:
         """Tell whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
-        if self.needed is not None and not any(needed in folded for needed in self.needed):
+        if self.needed_texts is not None and not any(needed in folded for needed in self.needed_texts):
             return False
         return self.pattern.search(text) is not None
 

@@ -333,7 +333,9 @@ def test_vectors_do_not_depend_on_the_number_of_workers(
         made[workers] = read_vectors(out)
         assert artefacts.read_manifest(out, "vectors").config["precision"] == "float32"
     assert made[1] == made[2]
-    texts = [passage.titled for passage in PassageStore.open(small_vocabulary_index / "passages").get(range(PASSAGES))]
+    texts = [
+        passage.titled_text for passage in PassageStore.open(small_vocabulary_index / "passages").get(range(PASSAGES))
+    ]
     alone = load_encoder(small).encode(texts)
     assert np.abs(np.frombuffer(made[1], "<f2").reshape(alone.shape) - alone).max() < 1e-3
 

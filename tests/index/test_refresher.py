@@ -28,7 +28,7 @@ def test_an_index_is_made_from_the_snapshot(random_corpus: Path, tmp_path: Path,
     index = refresher.poll(7)
     with_seed.save(tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", precision=precision.choose_precision("cpu"))
-    wanted = encoder.encode([p.titled for p in PassageStore.open(random_corpus / "passages").get(range(PASSAGES))])
+    wanted = encoder.encode([p.titled_text for p in PassageStore.open(random_corpus / "passages").get(range(PASSAGES))])
     assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), wanted, atol=2e-3)
     assert [r.rows[0] for r in index.search(wanted, 1)] == list(range(PASSAGES))
     manifest = artefacts.read_manifest(tmp_path / "work" / "index-00000007", "dense")

@@ -75,7 +75,7 @@ def test_a_checkpoint_of_rag_answers_as_a_pipeline(
 
     passages = list(PassageStore.open(corpus / "passages").read_rows(0, 20))
     with torch.no_grad():
-        vectors = torch.stack([vector(encoder, passage.titled) for passage in passages])
+        vectors = torch.stack([vector(encoder, passage.titled_text) for passage in passages])
         scores = vectors @ vector(checkpoint.rag.question_encoder, QUESTION)
     best = scores.topk(3)
     assert {source["document"] for source in row["sources"]} == {passages[n].document for n in best.indices.tolist()}
@@ -107,10 +107,10 @@ def test_two_encoders_of_dpr_become_a_retriever(corpus: Path, tmp_path: Path) ->
     build_index([corpus.parent / "c.jsonl"], tmp_path / "i", IndexConfig(retriever="dense", encoder=str(pair)))
     (hits,) = open_retriever(tmp_path / "i", "dense").search([QUESTION], 20)
     with torch.no_grad():
-        asked, vectors = vector(asks, QUESTION), torch.stack([vector(reads, hit.passage.titled) for hit in hits])
+        asked, vectors = vector(asks, QUESTION), torch.stack([vector(reads, hit.passage.titled_text) for hit in hits])
     found = load_encoder(pair)
     np.testing.assert_allclose(found.encode_questions([QUESTION])[0], asked, atol=1e-5)
-    np.testing.assert_allclose(found.encode([hit.passage.titled for hit in hits]), vectors, atol=1e-5)
+    np.testing.assert_allclose(found.encode([hit.passage.titled_text for hit in hits]), vectors, atol=1e-5)
     assert len(hits) == 20 and hits[0].score > hits[-1].score + 1
     assert [hit.score for hit in hits] == pytest.approx((vectors @ asked).tolist(), abs=0.02)  # kept in half precision
 

@@ -49,7 +49,7 @@ class Lucene:
             indexer = _load_class("io.anserini.index.SimpleIndexer")(str(folder), False, _THREADS)
             for batch in passages.iter_batches():
                 # Lucene orders equal scores by id as text: with leading zeros that is the order of the rows.
-                documents = [document.fromFields(f"{row + i:010d}", p.titled) for i, p in enumerate(batch)]
+                documents = [document.fromFields(f"{row + i:010d}", p.titled_text) for i, p in enumerate(batch)]
                 indexer.addJsonDocuments(documents)
                 row += len(batch)
                 progress(row)

@@ -58,7 +58,7 @@ class Tantivy:
         with _open_writer(folder, _THREADS, schema) as (_, writer):
             for batch in passages.iter_batches():
                 for passage in batch:
-                    writer.add_document(tantivy.Document(text=passage.titled, row=row))
+                    writer.add_document(tantivy.Document(text=passage.titled_text, row=row))
                     row += 1
                 progress(row)
 
@@ -73,7 +73,7 @@ class Tantivy:
                 query = tantivy.Query.range_query(schema, "row", tantivy.FieldType.Integer, *ends)
                 writer.delete_documents_by_query(query)
             for passage in added:
-                writer.add_document(tantivy.Document(text=passage.titled, row=passage.id))
+                writer.add_document(tantivy.Document(text=passage.titled_text, row=passage.id))
 
     @classmethod
     def open(cls, folder: Path) -> "Tantivy":

@@ -103,7 +103,7 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
     encoder = load_encoder(config.retriever)
     passages = library.store.get(list(range(len(library.store))))
     scorer = make_torch_scorer(model.reader.eval(), model.tokenizer, Path(), "", device="cpu")
-    vectors = encoder.encode([passage.titled for passage in passages]).astype(np.float16).astype(np.float32)
+    vectors = encoder.encode([passage.titled_text for passage in passages]).astype(np.float16).astype(np.float32)
     wanted: dict[str, list[Any]] = {"retrieval": [], "span": [], "beam": [], "read": []}
     for at in batch:
         question = asked.questions[at]

@@ -103,7 +103,7 @@ def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: 
         tokenizer = Tokenizer(models.BPE(alphabet, []))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    whole = TextTokenizer(tmp_path).tokenize(passage.titled)
+    whole = TextTokenizer(tmp_path).tokenize(passage.titled_text)
     title, sentences = split_pieces(passage, whole)
     assert [*title, *(piece for sentence in sentences for piece in sentence)] == whole.ids
     assert [len(title), *map(len, sentences)] == ([2, 4, 3, 4] if pieces == "words" else [8, 15, 12, 16])

@@ -93,7 +93,7 @@ def test_blocks_are_what_the_index_embeds(folders: closed_world.WorldFolders, re
     with torch.no_grad():
         live = model.passages(batch.ids_NL, batch.mask_NL).numpy()
     encoder = load_encoder(retriever)
-    texts = [passage.titled for passage in blocks.store.get([3, 0])]
+    texts = [passage.titled_text for passage in blocks.store.get([3, 0])]
     assert np.allclose(live, encoder.encode([*texts, ""]), atol=1e-5)
     assert blocks.ids(NULL, 10) == blocks.ids(3, -1) == []
     again = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)

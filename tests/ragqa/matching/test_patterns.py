@@ -48,7 +48,7 @@ def search_without_filter(pattern: str, text: str) -> bool:
 )
 def test_needed_texts_of_patterns(pattern: str, needed: set[str] | None) -> None:
     search = patterns.compile_search(to_nfd(pattern))
-    assert search is not None and search.needed == (needed and frozenset(needed))
+    assert search is not None and search.needed_texts == (needed and frozenset(needed))
 
 
 def test_invalid_patterns_have_no_search() -> None:
