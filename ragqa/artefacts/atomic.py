@@ -32,7 +32,10 @@ def replace_directory(target: Path) -> Iterator[Path]:
 
 def swap_into_place(temporary: Path, target: Path) -> None:
     """Move the directory ``temporary`` to ``target`` in one step, then delete the replaced one."""
-    if target.exists() and not exchange_directories(temporary, target):
+    if not target.exists():
+        temporary.rename(target)
+        return
+    if not exchange_directories(temporary, target):
         old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
         shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
@@ -42,9 +45,6 @@ def swap_into_place(temporary: Path, target: Path) -> None:
             old.rename(target)
             raise
         temporary = old
-    elif not target.exists():
-        temporary.rename(target)
-        return
     shutil.rmtree(temporary, ignore_errors=True)
 
 
