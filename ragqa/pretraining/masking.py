@@ -162,5 +162,5 @@ def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return how many wordpieces a share ``rate`` of ``length`` is, if possible at least 1."""
+    """Return the size of a share ``rate`` of ``length`` wordpieces, at least 1 if there are any."""
     return min(length, max(1, round(rate * length)))

@@ -15,10 +15,11 @@ from xml.sax.saxutils import escape, quoteattr
 import pytest
 from conftest import run
 
-from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
+from ragqa.corpus.sources import CorpusReport, Document
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.pipeline import Pipeline
+from tests.helpers.documents import read, write
 
 pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
 
@@ -73,18 +74,6 @@ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" version="0.11" xml:lang="d
   </siteinfo>
 {"".join(pages)}</mediawiki>
 """
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
-def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
-    report = CorpusReport()
-    documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
-    assert report.bytes_read == count_input_bytes(paths)
-    return documents, report
 
 
 # Dumps

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ragqa.corpus.formats.mediawiki.names import INVISIBLE_PREFIXES, is_disambiguation
+from ragqa.corpus.formats.mediawiki.names import INVISIBLE_PREFIXES
 from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
@@ -236,43 +236,6 @@ def test_running_time_stays_bounded_on_hostile_wikitext(unit: str) -> None:
 
 # An indented table is none for the parser, and markup in <nowiki> within a template is a template for it.
 NOT_FOR_THE_PARSER = (":{| class='x'\n|+ cap\n! h\n|-\n|{{c}}\n|\n{|\n|d\n|}\n|}\nc",)
-
-
-# Disambiguation
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "'''A''' may be:\n* [[B]]\n{{disambiguation}}",
-        "{{Disambig}}",
-        "{{disamb|geo}}",
-        "{{ Hndis | name = A }}",
-        "{{geodis}}",
-        "{{Human_name disambiguation}}",
-        "{{Template:Disambiguation}}",
-        "{{Letter–number combination disambiguation\n}}",
-        "a __DISAMBIG__",
-        "{{Begriffsklärung}}",
-        "{{неоднозначность}}",
-        "{{曖昧さ回避}}",
-    ],
-)
-def test_disambiguations_are_recognised_by_template(text: str) -> None:
-    assert is_disambiguation("A", text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{{disambiguation needed|date=May 2020}}", "{{about||other uses|A (disambiguation)}}", "disambiguation", "{{dab"],
-)
-def test_articles_are_not_taken_for_disambiguations(text: str) -> None:
-    assert not is_disambiguation("A", text)
-
-
-def test_disambiguations_are_recognised_by_title() -> None:
-    assert is_disambiguation("Austin (disambiguation)", "'''Austin''' may be…")
-    assert not is_disambiguation("Disambiguation", "'''Disambiguation''' is…")
 
 
 # Any well-formed wikitext
