@@ -112,7 +112,7 @@ def _shared_attention(
     position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention ``[R, L, H, D]`` of queries ``[R, H, L, D]`` over keys and values ``[N, H, M, D]``."""
+    """Attend from queries ``[R, H, L, D]`` to ``[N, H, M, D]``; return ``[R, L, H, D]``."""
     rows, heads, length, width = query.shape
     texts = key.shape[0]
     scaling = width**-0.5 if scaling is None else scaling

@@ -119,7 +119,7 @@ class SpanReader(EncoderReader):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return scores of start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``."""
+        """Score start ``[N, L]``, end ``[N, L]`` and relevance ``[N]`` of the inputs of ``encode``."""
         hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
@@ -138,6 +138,7 @@ class MlpSpanReader(EncoderReader):
     outputs = ("spans",)
 
     def __init__(self, encoder: nn.Module, *, hidden: int = MLP_HIDDEN, max_span: int = MLP_MAX_SPAN) -> None:
+        """Put a scoring layer of width ``hidden`` (H) for spans of ``max_span`` tokens (W) on top."""
         super().__init__(encoder)
         self.config.reader_hidden, self.config.reader_span = hidden, max_span
         self.project = nn.Linear(self.config.hidden_size, 2 * hidden)
@@ -152,7 +153,7 @@ class MlpSpanReader(EncoderReader):
         return {"hidden": config.reader_hidden, "max_span": config.reader_span}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Score all spans of three ``[N, L]`` integer tensors.
+        """Score all spans of the inputs of ``encode``.
 
         Returns:
             ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave their passage have

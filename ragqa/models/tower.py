@@ -36,7 +36,15 @@ class Tower(nn.Module):
         layer_norm: bool = True,
         unit_length: bool = False,
     ) -> None:
-        """Pool an encoder and project to ``width`` values; None leaves out the projection."""
+        """Combine an encoder, pooling and a new projection.
+
+        Args:
+            encoder: encoder of transformers.
+            pooling: ``cls`` for the first token's hidden state, ``mean`` for the mean of all.
+            width: length of the vectors, D; None leaves out the projection.
+            layer_norm: True to normalise projected vectors by layer norm.
+            unit_length: True to scale vectors to length 1.
+        """
         super().__init__()
         self.encoder = encoder
         self.config = cast(Any, encoder.config)
@@ -76,11 +84,9 @@ class Tower(nn.Module):
         return nn.functional.normalize(vector, dim=-1) if self.unit_length else vector
 
     @classmethod
-    def from_encoder(
-        cls, path: str | Path, *, pooling: Pooling = "cls", width: int | None = None, unit_length: bool = False
-    ) -> "Tower":
+    def from_encoder(cls, path: str | Path, **options: Any) -> "Tower":
         """Put a new projection on the encoder at ``path``, a directory or a hub name."""
-        return cls(load_encoder_module(path), pooling=pooling, width=width, unit_length=unit_length)
+        return cls(load_encoder_module(path), **options)
 
     def save(self, path: Path) -> None:
         """Write the directory ``path`` without a tokenizer."""

@@ -88,6 +88,14 @@ class ExtractiveReader:
         max_tokens: int | None = None,
         alternatives: int = 4,
     ) -> None:
+        """Combine a scorer and a calibration.
+
+        Args:
+            scorer: model that scores spans.
+            calibration: turns evidence into confidence.
+            max_tokens: maximum length of a window; None for that of the scorer.
+            alternatives: number of other answers to return.
+        """
         self._scorer, self._calibration = scorer, calibration
         self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
         self._alternatives = alternatives

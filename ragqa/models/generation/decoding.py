@@ -73,7 +73,7 @@ def decode_token(
 def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Yield the tokens ``[B]`` of a greedy ``decode_token``, and return its candidates."""
+    """Yield the tokens ``[B]`` of a greedy ``decode_token`` (same arguments and result)."""
     run, prior_BK = DecoderRun(model, states), _compute_prior(relevance_BK)
     tokens = []
     for token_B, _ in search_greedily(PassageMixture(run, prior_BK), search):

@@ -31,14 +31,17 @@ class FusionInDecoder(PassageGenerator):
         super().__init__(seq2seq, template=template, passages=passages, **settings)
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x, all passages) ``[B]``; relevance only marks missing passages (-inf)."""
+        """Return -log p(y|x, all passages) ``[B]``; arguments as in ``RagGenerator.compute_nll``.
+
+        Relevance only marks missing passages by -inf.
+        """
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
         return score_answers(self.seq2seq, states, alone_B1, labels_BT, "token", smoothing)[0]
 
     @torch.no_grad()
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
-        """Return the best answers of each question, with attention in place of the posterior."""
+        """Return the best answers, as ``RagGenerator.generate`` does; posteriors are attention."""
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
@@ -47,7 +50,7 @@ class FusionInDecoder(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of a greedy search step by step, as ``stream_token`` does."""
+        """Yield the tokens of a greedy search step by step; arguments as in ``generate``."""
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])

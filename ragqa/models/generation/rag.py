@@ -108,7 +108,7 @@ class RagGenerator(PassageGenerator):
     def score_labels(
         self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return ``compute_nll``, and log p(y_i|x,z,y_<i) ``[B, K, T]``, 0 where nothing counts."""
+        """Return ``compute_nll`` of the same arguments, and log p(y_i|x,z,y_<i) ``[B, K, T]``."""
         states = self.seq2seq.encode(inputs)
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
 
@@ -136,14 +136,23 @@ class RagGenerator(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of greedy RAG-Token step by step, as ``stream_token`` does."""
+        """Yield the tokens of greedy RAG-Token step by step; arguments as in ``generate``."""
         return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
 
 def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``RagGenerator.score_labels`` from encoded pairs."""
+    """Compute ``RagGenerator.score_labels`` from encoded pairs.
+
+    Args:
+        model: the seq2seq.
+        states: N encoded pairs.
+        relevance_BK: scores of the passages; -inf where there is none.
+        labels_BT: labels, ``IGNORED`` after the answer's end.
+        marginal: ``token`` or ``sequence``, which are equal with K = 1.
+        smoothing: share of label smoothing.
+    """
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
     logits_MV = model.compute_logits(states, model.shift_labels(labels_NT), labels_NT != IGNORED)

@@ -110,10 +110,10 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
         rules: conventions of the model.
         search: settings, for the shortest and the longest answer.
     """
-    for excluded in (rules.never, rules.ends if step < search.shortest else ()):
+    for excluded in (rules.forbidden, rules.ends if step < search.shortest else ()):
         if excluded:
             log_probs = log_probs.index_fill(-1, log_probs.new_tensor(excluded, dtype=torch.long), -torch.inf)
-    for forced, is_due in ((rules.first, step == 0), (rules.last, step == search.longest - 1)):
+    for forced, is_due in ((rules.forced_first, step == 0), (rules.forced_last, step == search.longest - 1)):
         if is_due and forced is not None:
             log_probs = torch.full_like(log_probs, -torch.inf)
             log_probs[..., forced] = 0.0

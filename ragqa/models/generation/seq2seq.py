@@ -44,13 +44,13 @@ class Conventions:
     pad: int
     ends: tuple[int, ...]
     """Tokens that end an answer and are part of it."""
-    first: int | None
-    """Forced first token, if there is one."""
-    last: int | None
-    """Forced last token of an answer of maximum length, if there is one."""
+    forced_first: int | None
+    """First token, where it is forced."""
+    forced_last: int | None
+    """Last token of an answer of maximum length, where it is forced."""
     bos: int | None
     """Token that marks the beginning; RAG does not count it if all candidates begin with it."""
-    never: tuple[int, ...] = ()
+    forbidden: tuple[int, ...] = ()
     """Forbidden tokens: ``bad_words_ids`` of a single token, such as Marian's padding."""
 
 
@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
         _check_tokenizer(self.model, tokens, rules)
         tokens.start, tokens.ends = rules.start, rules.ends
         special = (rules.start, rules.pad, rules.bos, *rules.ends)
-        tokens.silent = frozenset(token for token in special if token is not None)
+        tokens.silent_ids = frozenset(token for token in special if token is not None)
 
     @property
     def max_tokens(self) -> int:
@@ -256,10 +256,10 @@ def _read_conventions(model: Any) -> Conventions:
         start=start,
         pad=get("pad_token_id"),
         ends=(ends,) if isinstance(ends, int) else tuple(ends),
-        first=get("forced_bos_token_id"),
-        last=get("forced_eos_token_id"),
+        forced_first=get("forced_bos_token_id"),
+        forced_last=get("forced_eos_token_id"),
         bos=get("bos_token_id"),
-        never=tuple(words[0] for words in get("bad_words_ids") or () if len(words) == 1),
+        forbidden=tuple(words[0] for words in get("bad_words_ids") or () if len(words) == 1),
     )
 
 

@@ -103,7 +103,7 @@ class PairEncoder:
             question, ids = shorter, self.tokens.encode([self.template.fill(shorter, passage)])[0]
             if len(ids) <= self.max_tokens:
                 return ids
-        closing = len(self.tokens.encode([""])[0]) - self.tokens.opening
+        closing = len(self.tokens.encode([""])[0]) - self.tokens.prefix_length
         tail = len(self.tokens.encode_bare(self.template.text_after(question, passage))) + closing
         return [*ids[: self.max_tokens - tail], *ids[len(ids) - tail :]]
 

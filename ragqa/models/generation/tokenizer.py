@@ -30,7 +30,7 @@ class Seq2SeqTokenizer:
         """First input of the decoder; the model sets this and the next two attributes."""
         self.ends: tuple[int, ...] = ()
         """Tokens that end an answer."""
-        self.silent: frozenset[int] = frozenset()
+        self.silent_ids: frozenset[int] = frozenset()
         """Tokens to leave out of text, whether or not the tokenizer declares them special."""
 
     @property
@@ -56,7 +56,7 @@ class Seq2SeqTokenizer:
         return self.tokenizer.sep_token_id if eos is None else eos
 
     @property
-    def opening(self) -> int:
+    def prefix_length(self) -> int:
         """Number of special tokens before a text."""
         return self.encode(["a"])[0].index(self.encode_bare("a")[0])
 
@@ -96,8 +96,8 @@ class Seq2SeqTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids, without special tokens."""
-        spoken = [token for token in ids if token not in self.silent]
-        text: str = self.tokenizer.decode(spoken, skip_special_tokens=True)
+        visible = [token for token in ids if token not in self.silent_ids]
+        text: str = self.tokenizer.decode(visible, skip_special_tokens=True)
         return text.strip()
 
     def save(self, path: Path) -> None:

@@ -259,7 +259,7 @@ def test_published_rag_checkpoints_are_loaded(marginal: str, old: bool, tmp_path
     generator = read.generator.eval()
     assert (generator.kind, generator.passages, generator.max_input) == (f"rag-{marginal}", 3, 99)
     assert generator.template.text == "{title} : {passage} // {question}"
-    assert generator.seq2seq.conventions.first == 0
+    assert generator.seq2seq.conventions.forced_first == 0
     inputs = generator.make_inputs(["w3 w9"], [[passage("Genji", "a novel"), passage("Heian", "a court")]])
     assert generator.seq2seq.tokens.decode(inputs.ids_NL[0].tolist()) == "Genji : a novel // w3 w9"
     labels, relevance = generator.seq2seq.tokens.make_labels(["a lady"], 9), torch.tensor([[0.3, 0.1]])

@@ -226,7 +226,7 @@ def test_forced_tokens_of_a_configuration_are_followed(tmp_path: Path) -> None:
     (path / "generation_config.json").unlink()
     row = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(row | {"forced_bos_token_id": 0}))
-    assert Seq2Seq.load(path).conventions.first == 0
+    assert Seq2Seq.load(path).conventions.forced_first == 0
 
 
 def test_models_that_cannot_be_loaded_are_reported_in_one_line(tmp_path: Path, small: Path) -> None:
