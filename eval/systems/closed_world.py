@@ -42,7 +42,7 @@ ALL = 0
 INVERSE_CLOZE = Stage("inverse_cloze", "cloze", {
     "corpus": "{work}/world/known.index", "encoder": "{work}/start", "steps": 1000, "batch": 128,
     "lr": 1e-3, "warmup": 100, "dropout": 0.0, "width": 64, "pooling": "mean", "shared": True,
-    "gain": 64**-0.25, "thin": 0.5, "max_query": 32, "max_block": 32,
+    "gain": 64**-0.25, "drop_rate": 0.5, "max_query": 32, "max_block": 32,
 })
 COLD_TOWERS = Stage("towers", "cold", {"encoder": "{work}/start", "width": 64, "gain": 64**-0.25})
 REALM: Mapping[str, Any] = {

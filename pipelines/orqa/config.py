@@ -41,15 +41,15 @@ class InverseClozeConfig(TrainingConfig):
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
-    """Pooling of hidden states: [CLS] or their mean, from which a small tower learns sooner."""
+    """Pooling of hidden states: [CLS], or their mean, with which a small tower learns sooner."""
     gain: float = 1.0
-    """Initial gain of the layer norms; ``width ** -0.25`` for small towers that begin from random weights."""
+    """Initial gain of the layer norms; small towers with random weights need ``width ** -0.25``."""
     shared: bool = False
     """Use one tower for questions and passages."""
-    kept: float = KEEP_RATE
+    keep_rate: float = KEEP_RATE
     """Share of the sentences that stay in their passage."""
-    thin: float | None = None
-    """Ask with the passage without this share of its wordpieces instead of a sentence: for one-sentence passages."""
+    drop_rate: float | None = None
+    """Use the passage without this share of its wordpieces as query, instead of a sentence: for short passages."""
     max_query: int = 64
     """Wordpieces of a sentence, [CLS] and [SEP] included."""
     max_block: int = 288
@@ -66,8 +66,8 @@ class InverseClozeConfig(TrainingConfig):
             "width": layer_width(self.width),
             "pooling": one_of(self.pooling, ("cls", "mean")),
             "gain": above_0(self.gain),
-            "kept": share(self.kept),
-            "thin": proper_share(self.thin),
+            "keep_rate": share(self.keep_rate),
+            "drop_rate": proper_share(self.drop_rate),
             "max_query": text_length(self.max_query),
             "max_block": text_length(self.max_block),
         }
@@ -80,9 +80,9 @@ class FineTuneConfig(TrainingConfig):
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
-    """Directory of the dual encoder, as the inverse cloze task or pretraining left it."""
+    """Directory of the dual encoder that the inverse cloze task or pretraining trained."""
     encoder: Path
-    """Directory of the encoder that the reader begins from; REALM's is the masked language model that it pretrained."""
+    """Directory of the encoder that the reader begins from; in REALM the pretrained masked language model."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     steps: int = 160_000
@@ -90,7 +90,7 @@ class FineTuneConfig(TrainingConfig):
     batch: int = 1
     """Questions a step."""
     beam: int = 5000
-    """Passages that the question tower learns to tell apart; at most all there are."""
+    """Passages among which the question tower learns to rank those with an answer first."""
     read: int = 5
     """Passages of the beam that are read, the best ones."""
     max_input: int = 320

@@ -59,14 +59,14 @@ class InverseClozeBatches:
         store, tokenizer = tokenized.store, tokenized.tokenizer
         rng = np.random.default_rng([config.seed, step])
         rows = store.get_live_rows(rng.choice(store.live_count, config.batch, replace=False)).tolist()
-        if config.thin is not None:
+        if config.drop_rate is not None:
             whole = [tokenized.ids(row, config.max_block - 2) for row in rows]
-            pairs = [(drop_wordpieces(ids, rng, config.thin), ids) for ids in whole]
+            pairs = [(drop_wordpieces(ids, rng, config.drop_rate), ids) for ids in whole]
             return self._collate(pairs, list(map(tuple, whole)))
         passages, pairs = store.get(rows), []
         for passage, pieces in zip(passages, tokenizer.tokenize_batch([p.titled_text for p in passages]), strict=True):
             title, sentences = split_pieces(passage, pieces)
-            question, block = make_inverse_cloze_pair(sentences, rng, keep_rate=config.kept)
+            question, block = make_inverse_cloze_pair(sentences, rng, keep_rate=config.keep_rate)
             pairs.append((question, [*title, *block]))
         return self._collate(pairs, [passage.text for passage in passages])
 

@@ -36,11 +36,11 @@ class ReaderWarmupConfig(TrainingConfig):
     """Optimizer steps."""
     batch: int = 512
     """Texts a step."""
-    own: float = 0.5
-    """Share of the texts that are read beside their own passage, the others beside a random one. It begins at 1 and
-    falls to this over the first half of the steps."""
-    kept: float = 0.5
-    """Share of those whose passage still holds the text; it is cut out of the others. It begins at 1 as well."""
+    own_share: float = 0.5
+    """Share of the texts that are read with their own passage, the others with a random one. It falls from 1 to this in
+    the first half of the steps."""
+    keep_share: float = 0.5
+    """Share of the own passages that keep the text; it is cut out of the others. It falls from 1 in the same steps."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
@@ -51,8 +51,8 @@ class ReaderWarmupConfig(TrainingConfig):
         return {
             **super().rules(),
             "batch": above_0(self.batch),
-            "own": share(self.own),
-            "kept": share(self.kept),
+            "own_share": share(self.own_share),
+            "keep_share": share(self.keep_share),
             "max_block": text_length(self.max_block),
         }
 
@@ -66,7 +66,7 @@ class PretrainConfig(TrainingConfig):
     encoder: Path
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
-    """Directory of the dual encoder that retrieves; it has to be warmed up to learn much."""
+    """Directory of the dual encoder that retrieves; it learns little unless the inverse cloze task trained it."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
@@ -74,19 +74,19 @@ class PretrainConfig(TrainingConfig):
     batch: int = 512
     """Texts a step."""
     k: int = 8
-    """Passages of a text, the null passage among them."""
+    """Passages of a text, the null passage included."""
     null: bool = True
-    """Add the empty passage to the candidates, for what needs no passage."""
+    """Add the empty passage to the candidates, for masked words that need no passage."""
     marginal: Literal["token", "sequence"] = "token"
-    """Marginalise over each masked token (the released code), or over all of a text together (the paper)."""
+    """Marginalise for each masked token (the released code), or for all of a text together (the paper)."""
     lr: float = 3e-5
     """Peak learning rate of the reader."""
     retriever_lr: float | None = None
-    """Peak learning rate of the towers; by default a fifth of ``lr``: a retriever that learns as fast as its reader
-    collapses. REALM has one rate for both."""
+    """Peak learning rate of the towers; by default a fifth of ``lr``, because a retriever that learns as fast as its
+    reader collapses. REALM has one rate for both."""
     frozen: int | None = None
-    """Steps before the retriever learns and its rate warms up; by default half of them, so that the reader uses
-    passages first. REALM's learns from the beginning: 0."""
+    """Steps before the retriever learns; by default half of all steps, so that the reader uses passages first. In REALM
+    it learns from the beginning: 0."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()

@@ -1,12 +1,12 @@
-"""Warm-up of REALM's reader: masked words are predicted beside a given passage, before any is retrieved.
+"""Warm-up of REALM's reader: predict masked words with a given passage, before any passage is retrieved.
 
     python -m pipelines.realm.reader_warmup --corpus wiki.index --encoder runs/encoder/model --out runs/reader
 
-A masked language model that has only read single texts makes nothing of a passage beside them, even of one that holds
-the very words; and as long as it does not, a retriever learns from noise. REALM's BERT learns it in 200,000 steps; few
-steps with eight candidates a text do not suffice. Here a text is read beside one passage, so eight times as many texts
-take the same time. At first it is the text's own, which holds the very words: copying is learned there, and hardly
-anywhere else. Then, more and more, the text is cut out of it, or another passage is drawn at random.
+A masked language model that has read single texts only does not use a passage next to a text, even one that holds the
+masked words. Until it does, a retriever learns from noise. REALM's BERT learns to use passages in 200,000 steps; few
+steps with eight candidates a text are not enough. Here each text has one passage, so that eight times as many texts are
+read in the same time. At first it is the text's own passage, from which words can be copied. Later the text is cut out
+of more and more passages, or the passage is a random one.
 
 Legend: B texts, M masked positions of the text that has most.
 """
@@ -37,7 +37,7 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 _PASSAGES = 1
-"""Number of the random stream that chooses passages, next to seed and step."""
+"""Third part of the seed, after seed and step, of the random numbers that choose passages."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GivenPassages:
 
 
 class PassageChooser:
-    """Chooses passages for texts, each step's a pure function of (seed, step)."""
+    """Chooser of passages for masked texts; those of a step are a pure function of (seed, step)."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
         self._passages, self._config = passages, config
@@ -59,7 +59,7 @@ class PassageChooser:
     def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
         """Return passages for this process's texts of a step."""
         config, store = self._config, self._passages.store
-        own_share, kept_share = self.shares_at(step)
+        own_share, keep_share = self.shares_at(step)
         rng = np.random.default_rng([config.seed, step, _PASSAGES])
         draws = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
         ids, is_own = [], []
@@ -67,17 +67,17 @@ class PassageChooser:
             is_own.append(bool(chances[0] < own_share))
             if not is_own[-1]:
                 ids.append(self._passages.ids(int(store.get_live_rows(int(other))), config.max_block))
-            elif chances[1] < kept_share:
+            elif chances[1] < keep_share:
                 ids.append(self._passages.ids(text.row, config.max_block))
             else:
                 ids.append(self._cut_out(text)[: config.max_block])
         return GivenPassages(ids, torch.tensor(is_own))
 
     def shares_at(self, step: int) -> tuple[float, float]:
-        """Return ``own`` and ``kept`` at a step: they fall from 1 over the first half of the steps."""
+        """Return ``own_share`` and ``keep_share`` at a step: they fall from 1 in the first half of the steps."""
         left = max(0.0, 1 - 2 * step / self._config.steps)
-        own, kept = self._config.own, self._config.kept
-        return own + left * (1 - own), kept + left * (1 - kept)
+        own, keep = self._config.own_share, self._config.keep_share
+        return own + left * (1 - own), keep + left * (1 - keep)
 
     def _cut_out(self, text: MaskedText) -> list[int]:
         """Return the passage of a text without the text."""
@@ -108,7 +108,7 @@ def compute_loss(
 
 
 def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of all processes' texts beside their own passage, and beside another, if there are any."""
+    """Return the mean losses of texts with their own passage and with another one, over all processes."""
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]

@@ -46,7 +46,7 @@ def inverse_cloze_config(
     return make_config(
         InverseClozeConfig, corpus=folders.known_corpus, encoder=encoder, out=out, seed=seed,
         steps=steps, batch=128, lr=1e-3, warmup=min(100, steps), dropout=0.0,
-        width=64, pooling="mean", shared=True, gain=64**-0.25, thin=0.5, max_query=32, max_block=32,
+        width=64, pooling="mean", shared=True, gain=64**-0.25, drop_rate=0.5, max_query=32, max_block=32,
     )  # fmt: skip
 
 

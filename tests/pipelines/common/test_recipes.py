@@ -49,7 +49,7 @@ def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
         dev=world.dev,
         out=out,
         cloze=replace(
-            CLOZE, steps=120, batch=32, lr=2e-3, thin=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
+            CLOZE, steps=120, batch=32, lr=2e-3, drop_rate=0.5, width=16, max_block=32, pooling="mean", gain=0.5, **few
         ),
         tune=replace(TUNE, steps=120, batch=8, lr=3e-3, max_input=64, hidden=32, max_span=3, beam=20, read=3, **few),
     )
@@ -262,7 +262,7 @@ def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
         questions=world.train,
         dev=world.dev,
         out=root / "run",
-        cloze=replace_settings(CLOZE, **few, thin=0.5, width=8, max_block=32),
+        cloze=replace_settings(CLOZE, **few, drop_rate=0.5, width=8, max_block=32),
         pretrain=replace_settings(PRETRAIN, **few, k=3, masking="uniform", max_text=16, max_block=32, lr=1e-3),
         tune=replace_settings(TUNE, **few, max_input=64, hidden=8, beam=10, read=2, freeze_retriever=True),
     )

@@ -43,10 +43,10 @@ def opened(config: InverseClozeConfig, deleted: range) -> TokenizedPassages:
     return blocks
 
 
-@pytest.mark.parametrize("thin", [0.5, None])
-def test_deleted_passages_are_not_trained_on(config: InverseClozeConfig, thin: float | None) -> None:
+@pytest.mark.parametrize("drop_rate", [0.5, None])
+def test_deleted_passages_are_not_trained_on(config: InverseClozeConfig, drop_rate: float | None) -> None:
     blocks = opened(config, range(0, 30))
-    batches = InverseClozeBatches(replace_settings(config, thin=thin, kept=1.0), blocks)
+    batches = InverseClozeBatches(replace_settings(config, drop_rate=drop_rate, keep_rate=1.0), blocks)
     first, last = blocks.tokenizer.special_ids
     left = [[first, *blocks.ids(row, 30), last] for row in range(30, 40)]
     assert all(passage in left for step in range(5) for passage in batches[step].passages)
@@ -62,14 +62,14 @@ def test_deleted_passages_are_not_masked(config: InverseClozeConfig) -> None:
     assert sample_texts(blocks.store) == [blocks.store[row].text for row in range(30, 40)]
 
 
-@pytest.mark.parametrize("thin", [0.5, None])
+@pytest.mark.parametrize("drop_rate", [0.5, None])
 def test_the_same_text_in_another_row_is_no_negative(
-    config: InverseClozeConfig, tmp_path: Path, thin: float | None
+    config: InverseClozeConfig, tmp_path: Path, drop_rate: float | None
 ) -> None:
     """With four rows that say the same, whatever is left out of them, nothing is left to be told apart."""
     (tmp_path / "refrain.txt").write_text(" ".join(4 * ["w1 w2 w3 w4. w5 w6 w7 w8."]))
     build_index([tmp_path / "refrain.txt"], tmp_path / "same", IndexConfig(retriever="bm25", block_size=8))
-    inverse_cloze.main(replace_settings(config, corpus=tmp_path / "same", batch=4, thin=thin, steps=1))
+    inverse_cloze.main(replace_settings(config, corpus=tmp_path / "same", batch=4, drop_rate=drop_rate, steps=1))
     (row,) = read_rows(config.out)
     assert row["nll"] == pytest.approx(0, abs=1e-6) and row["accuracy"] == 1.0
 
@@ -112,7 +112,7 @@ def test_sentences_are_cut_out_of_what_the_index_embeds(tmp_path: Path, pieces: 
 def test_recall_is_measured_where_there_are_questions(config: InverseClozeConfig, world: tiny.Tiny) -> None:
     """Before, between and after; a run that dies on the way goes on with the very losses."""
     told: list[str] = []
-    config = replace_settings(config, steps=4, dev=world.dev, eval_every=3, save_every=2, thin=0.5)
+    config = replace_settings(config, steps=4, dev=world.dev, eval_every=3, save_every=2, drop_rate=0.5)
     inverse_cloze.main(config, notify=told.append)
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()

@@ -105,7 +105,7 @@ def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path
     rows = [f'{{"id": "{number}", "text": "{" ".join(8 * [f"w{number}"])}"}}\n' for number in range(60)]
     (tmp_path / "same.jsonl").write_text("".join(rows))
     build_index([tmp_path / "same.jsonl"], tmp_path / "same.index", IndexConfig(retriever="bm25"))
-    few = {"steps": 200, "batch": 32, "kept": 1.0, "lr": 3e-3, "warmup": 10, "rate": 0.999, "save_every": 1000}
+    few = {"steps": 200, "batch": 32, "keep_share": 1.0, "lr": 3e-3, "warmup": 10, "rate": 0.999, "save_every": 1000}
     out = reader_warmup.main(replace_settings(config, corpus=tmp_path / "same.index", **few))
     rows = read_rows(config.out)
     last = {name: np.mean([row[name] for row in rows[-20:] if name in row]) for name in ("nll_own", "nll_other")}
@@ -123,5 +123,5 @@ def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -
 
 
 def test_settings_that_cannot_be_meant(config: ReaderWarmupConfig) -> None:
-    with pytest.raises(BadInput, match=r"own = 2, kept = -1, masking = all: out of range"):
-        replace_settings(config, masking="all", own=2, kept=-1)
+    with pytest.raises(BadInput, match=r"own_share = 2, keep_share = -1, masking = all: out of range"):
+        replace_settings(config, masking="all", own_share=2, keep_share=-1)
