@@ -74,7 +74,7 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     tokenizer = TextTokenizer(folders.encoder)
     objects = [tokenizer.tokenize(name).ids[0] for name in world.objects]
     reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary_ids)))
-    monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
+    monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "load", lambda folder: reader)
     pretrain.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[0] < 0.4 and found[100] > 0.6
@@ -126,7 +126,7 @@ def test_one_retriever_learns_from_masked_words_then_from_both(
     pieces = {piece for name in world.objects for piece in tokenizer.tokenize(name).ids}
     reader = CopyingReader(sorted(pieces), 5 + max(*pieces, *tokenizer.ordinary_ids))
     generator = CopyingGenerator(world.objects, tokenizer, "token")
-    monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "from_encoder", lambda folder: reader)
+    monkeypatch.setattr(joint.KnowledgeAugmentedEncoder, "load", lambda folder: reader)
     monkeypatch.setattr(joint, "load_generator", lambda *_: generator)
     monkeypatch.setattr(joint.Joint, "copy_encoder_to_generator", lambda self: None)
     joint.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
