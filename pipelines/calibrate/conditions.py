@@ -20,9 +20,9 @@ from ragqa.retrieval.registry import DEFAULT_RETRIEVER
 from ragqa.types import Hit, Question
 
 Condition = Callable[[Sequence[Question]], list[list[Hit]]]
-"""Returns the passages that are read for each question."""
+"""Function that returns the passages to read for each question."""
 Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
-"""Returns the probability that each answer is right, given the gold answers."""
+"""Function that returns the probability of each answer to be right, given the gold answers."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
 """Kinds of questions in reports: one of the passages holds an answer; none does, although the corpus may; all passages
@@ -72,7 +72,9 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
     def search(questions: Sequence[Question]) -> list[list[Hit]]:
         hits = retriever.search([question.text for question in questions], SEARCH_FACTOR * k)
-        return [drop_documents(found, question)[:k] for found, question in zip(hits, questions, strict=True)]
+        return [
+            drop_documents(question_hits, question)[:k] for question_hits, question in zip(hits, questions, strict=True)
+        ]
 
     return search
 
@@ -113,7 +115,7 @@ def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever
     out.parent.mkdir(parents=True, exist_ok=True)
     corpus, written = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")
     try:
-        write_documents(((each.title, each.text) for each in paragraphs), written)
+        write_documents(((paragraph.title, paragraph.text) for paragraph in paragraphs), written)
         if not (out / artefacts.MANIFEST).is_file():
             written.replace(corpus)
             build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())

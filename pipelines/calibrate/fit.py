@@ -134,18 +134,20 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     config.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(config.reader)
     sets = make_sets(config)
-    answers = [answer_questions(reader, each, Bars()) for each in sets]
-    by_weight = {weight: [row for rows in answers for row in rows[at]] for at, weight in enumerate(PRIOR_WEIGHTS)}
+    answers = [answer_questions(reader, questions, Bars()) for questions in sets]
+    by_weight = {
+        weight: [row for rows in answers for row in rows[number]] for number, weight in enumerate(PRIOR_WEIGHTS)
+    }
     weight, likelihoods = choose_prior_weight(by_weight, reader.prior)
-    asked = "; ".join(f"{len(each.questions)} of {each}" for each in sets)
-    fitted_on = f"questions that training held out: {asked}; k = {config.k}"
+    description = "; ".join(f"{len(questions.questions)} of {questions}" for questions in sets)
+    fitted_on = f"questions that training held out: {description}; k = {config.k}"
     calibration, figures = fit_rows(by_weight[weight], fitted_on, weight)
     report = {
         "date": datetime.date.today().isoformat(),
         "hardware": describe_hardware(),
         "weights": identity,
         "command": command,
-        "log_likelihood_of_right_answers": {str(each): round(value, 4) for each, value in likelihoods.items()},
+        "log_likelihood_of_right_answers": {str(weight): round(value, 4) for weight, value in likelihoods.items()},
         **figures,
     }
     install_calibration(calibration, config.reader)
@@ -197,8 +199,10 @@ def answer_questions(
     """Return the rows of all questions that have an answer, for each of ``PRIOR_WEIGHTS``."""
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
-        asked = [question for _, question in batch]
-        scored = reader.score([question.text for question in asked], questions.condition(asked))
+        questions_of_batch = [question for _, question in batch]
+        scored = reader.score(
+            [question.text for question in questions_of_batch], questions.condition(questions_of_batch)
+        )
         for (number, question), whole in zip(batch, scored, strict=True):
             # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
             for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
@@ -213,7 +217,7 @@ def _make_row(
     questions: CalibrationSet, number: int, question: Question, hits: list[Hit], answers: list[SpanAnswer]
 ) -> CalibrationRow:
     right = questions.judge(answers, question.answers)
-    likelihood = sum(answer.evidence.weight * each for answer, each in zip(answers, right, strict=True))
+    likelihood = sum(answer.evidence.weight * probability for answer, probability in zip(answers, right, strict=True))
     return CalibrationRow(
         file=questions.file,
         name=questions.name,
@@ -233,8 +237,8 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
     """Return the weight of each answer in the fit; every file has the same total weight."""
     weight = np.array([row.weight for row in rows])
     file = np.array([str(row.file) for row in rows])
-    for each in np.unique(file):
-        weight[file == each] *= len(rows) / weight[file == each].sum()
+    for path in np.unique(file):
+        weight[file == path] *= len(rows) / weight[file == path].sum()
     return weight
 
 
@@ -304,10 +308,10 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
     mask = np.array(ordinary)
     threshold = choose_threshold(result.confidence[mask], result.right[mask])
     declined = {}
-    for each in dict.fromkeys(name[mask]):
-        confidence = result.confidence[mask & (name == each) & (result.right == 1)]
+    for set_name in dict.fromkeys(name[mask]):
+        confidence = result.confidence[mask & (name == set_name) & (result.right == 1)]
         if len(confidence):
-            declined[str(each)] = round(float((confidence < threshold).mean()), 4)
+            declined[str(set_name)] = round(float((confidence < threshold).mean()), 4)
     return threshold, declined
 
 
@@ -316,6 +320,6 @@ def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> di
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])
     return {
-        each: summarise_answers(*(values[name == each] for values in (confidence, right, kind)))
-        for each in dict.fromkeys(name)
+        set_name: summarise_answers(*(values[name == set_name] for values in (confidence, right, kind)))
+        for set_name in dict.fromkeys(name)
     }

@@ -5,7 +5,7 @@ about a fact it never saw has to find the passage, by a name made of syllables t
 object from it. Objects have one token by default, or several where answers are generated. Held-out facts occur in
 passages only: no recipe trains on them, but on other facts about the same entities.
 
-The recipes' tests and ``eval.systems.closed_world`` share this module. The settings of the recipes are theirs.
+The tests of the recipes and ``eval.systems.closed_world`` share this module; each has its own settings of the recipes.
 """
 
 import json
@@ -271,7 +271,9 @@ def _write_encoder_config(world: World, folder: Path, width: int) -> None:
 
 
 def _list_wordpieces(world: World) -> list[str]:
-    templates = [text for each in RELATIONS for text in (*each.passages, *each.statements, each.question)]
+    templates = [
+        text for relation in RELATIONS for text in (*relation.passages, *relation.statements, relation.question)
+    ]
     template_words = {word for text in templates for word in text.split() if not word.startswith("{")}
     object_words = {word for name in world.objects for word in name.split()}
     parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters: greedy matching leaves rests of a name

@@ -34,9 +34,9 @@ class ContrastiveBatch:
     passages: Rows
     """P passages."""
     positive_B: Tensor
-    """Number of each question's passage."""
+    """Number of each question's positive passage."""
     masked_BP: Tensor
-    """Passages that are no negatives of a question, though they are not its own."""
+    """True for passages other than the positive that are no negatives of the question."""
 
 
 def contrastive_step(
@@ -52,10 +52,10 @@ def contrastive_step(
     """Take an optimizer step; raise NonFiniteLoss before the weights change.
 
     Args:
-        run: whose step it is.
-        retriever: what learns.
+        run: run that the step belongs to.
+        retriever: towers in training.
         batch: questions and passages.
-        config: of the recipe: ``clip`` and ``device``.
+        config: settings of the recipe, for ``clip`` and ``device``.
         chunk: sequences that are encoded at a time: memory is bound by them, not by the batch.
         rate: learning rate.
         figures: further figures to log.
@@ -87,18 +87,18 @@ def contrastive_step(
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
     """Return the computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
-    return [partial(encode_rows, tower, rows[at : at + chunk], device) for at in range(0, len(rows), chunk)]
+    return [partial(encode_rows, tower, rows[start : start + chunk], device) for start in range(0, len(rows), chunk)]
 
 
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
     """Return the vectors [N, D] of sequences, encoded in groups of similar length."""
     vectors, order = [], group_by_length(rows)
     with autocast(device):
-        for some in order:
-            batch = pad_rows([rows[row] for row in some]).to(device)
+        for group in order:
+            batch = pad_rows([rows[row] for row in group]).to(device)
             vectors.append(tower(batch.ids_NL, batch.mask_NL))
     places = torch.empty(len(rows), dtype=torch.long)
-    places[torch.tensor([row for some in order for row in some])] = torch.arange(len(rows))
+    places[torch.tensor([row for group in order for row in group])] = torch.arange(len(rows))
     return torch.cat(vectors)[places.to(device)]
 
 
@@ -111,5 +111,5 @@ def group_by_length(rows: Rows) -> list[list[int]]:
 
 def count_encoded(rows: Rows, chunk: int) -> int:
     """Return the number of tokens that ``encode_chunks`` encodes, padding included."""
-    chunks = [rows[at : at + chunk] for at in range(0, len(rows), chunk)]
-    return sum(len(some) * len(texts[some[0]]) for texts in chunks for some in group_by_length(texts))
+    chunks = [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
+    return sum(len(group) * len(texts[group[0]]) for texts in chunks for group in group_by_length(texts))

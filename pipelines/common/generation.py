@@ -43,7 +43,7 @@ _ANSWER_STREAM = 1
 """Third part of the seed, after seed and step, of the random numbers that choose answers."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
-"""Returns the passages of questions, best first."""
+"""Function that returns the passages of questions, best first."""
 
 
 def load_for_training(
@@ -116,8 +116,8 @@ def draw_questions(
     """
     places = draw_step(len(questions), batch=batch, seed=seed, step=step)
     rng = np.random.default_rng([seed, step, _ANSWER_STREAM])
-    answers = [str(rng.choice(questions[at].answers)) for at in places]
-    return [questions[at] for at in parallel.take_share(places)], parallel.take_share(answers)
+    answers = [str(rng.choice(questions[place].answers)) for place in places]
+    return [questions[place] for place in parallel.take_share(places)], parallel.take_share(answers)
 
 
 def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
@@ -153,7 +153,7 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
 
     def find_passages(texts: list[str]) -> list[list[Hit]]:
         rankings = index.mips.search(encode_questions(tower, index.tokenizer, texts, device), depth)
-        return [list(map(Hit, index.passages(each.rows), each.scores.tolist())) for each in rankings]
+        return [list(map(Hit, index.passages(ranking.rows), ranking.scores.tolist())) for ranking in rankings]
 
     return find_passages
 
@@ -161,8 +161,8 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
 def stack_scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
     """Return retrieval scores ``[B, K]``: -inf for missing passages, 0 without any."""
     relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
-    for row, own in zip(relevance_BK, hits, strict=True):
-        row[: max(1, len(own))] = torch.tensor([hit.score for hit in own] or [0.0])
+    for row, question_hits in zip(relevance_BK, hits, strict=True):
+        row[: max(1, len(question_hits))] = torch.tensor([hit.score for hit in question_hits] or [0.0])
     return relevance_BK
 
 
@@ -193,10 +193,10 @@ def evaluate_generator(
         batch = list(questions[first : first + EVALUATION_BATCH])
         texts = [question.text for question in batch]
         hits = find_passages(texts)
-        texts_found += [[hit.passage.text for hit in own] for own in hits]
+        texts_found += [[hit.passage.text for hit in question_hits] for question_hits in hits]
         if write:
-            read = [own[: generator.passages] for own in hits]
-            passages = [[hit.passage for hit in own] for own in read]
+            read = [question_hits[: generator.passages] for question_hits in hits]
+            passages = [[hit.passage for hit in question_hits] for question_hits in read]
             answers = write_answers(generator, texts, passages, stack_scores(read, device))
             right += count_exact_matches(answers, batch, regex=regex)
     em = {"em": right / len(questions)} if write else {}

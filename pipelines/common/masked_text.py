@@ -31,7 +31,7 @@ _TRIES = 1000
 """Texts in a row with nothing to mask, after which training stops."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
-"""Chooses the positions to mask in a text, given as its characters and its wordpieces."""
+"""Function that chooses the positions to mask in a text, from its characters and its wordpieces."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class MaskedText:
     ids: list[int]
     """Wordpieces as the model reads them, without [CLS] and [SEP]."""
     positions: list[int]
-    """Places in ``ids`` that are to be predicted."""
+    """Positions in ``ids`` to predict."""
     labels: list[int]
-    """Wordpieces that stood there."""
+    """Wordpieces at these positions before masking."""
     characters: tuple[int, int] = (0, 0)
     """First and last character of the text in its passage."""
 
@@ -65,9 +65,9 @@ class MaskedBatch:
     texts: list[MaskedText]
     x: Inputs
     positions_BM: Tensor
-    """Positions in x that are to be predicted; 0 pads."""
+    """Positions in x to predict; 0 pads."""
     labels_BM: Tensor
-    """Wordpieces that stood there; IGNORED pads."""
+    """Wordpieces at these positions before masking; IGNORED pads."""
 
     def to(self, device: str) -> "MaskedBatch":
         """Return the same batch on another device."""
@@ -97,8 +97,8 @@ def make_position_chooser(kind: str, tagger: Tagger | None, *, rate: float, coun
         assert tagger is not None
 
         def salient(text: str, pieces: Pieces, rng: np.random.Generator) -> masking.Positions:
-            found = [(span.start, span.end) for span in tagger.find_spans(text) if span.end <= pieces.offsets[-1][1]]
-            return masking.sample_salient_spans(pieces.offsets, found, rng, count)
+            spans = [(span.start, span.end) for span in tagger.find_spans(text) if span.end <= pieces.offsets[-1][1]]
+            return masking.sample_salient_spans(pieces.offsets, spans, rng, count)
 
         return salient
     by_words = {"spans": masking.sample_spans, "words": masking.sample_whole_words}
@@ -121,7 +121,7 @@ def open_masked_texts(
 ) -> "MaskedTexts":
     """Return the batches of masked texts that a recipe trains on."""
     if tagger is None and config.masking == "salient":
-        titles = {each.title for batch in passages.store.iter_batches() for each in batch if each.title}
+        titles = {passage.title for batch in passages.store.iter_batches() for passage in batch if passage.title}
         tagger = load_tagger(config.tagger, titles, sample_texts(passages.store))
     return MaskedTexts(
         passages.store if texts is None else PassageStore.open(texts / "passages"),
@@ -162,13 +162,13 @@ class MaskedTexts:
 
         Args:
             store: passages.
-            tokenizer: of the model.
-            choose_positions: chooses what to mask.
+            tokenizer: tokenizer of the model.
+            choose_positions: chooses the positions to mask.
             batch: texts a step.
             max_text: wordpieces of a text, [CLS] and [SEP] included; a text is a run of sentences of its passage.
-            seed: of all that is random.
-            masks_only: replace everything that is predicted by masks, instead of BERT's 80, 10, 10 %.
-            together: draw the replacement once for positions that follow each other, as SpanBERT does for a span.
+            seed: seed of all draws.
+            masks_only: replace all chosen wordpieces by masks, instead of BERT's 80, 10, 10 %.
+            together: draw the replacement once for consecutive positions, as SpanBERT does for a span.
             are_passages: whether the passages of ``store`` can be retrieved.
         """
         self._store, self._tokenizer, self._choose_positions = store, tokenizer, choose_positions
@@ -207,7 +207,7 @@ class MaskedTexts:
             pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
         )
         row = row if self._are_passages else NULL
-        return MaskedText(row, ids, positions.tolist(), [pieces.ids[at] for at in positions], (start, end))
+        return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:
         """Put texts into a batch."""

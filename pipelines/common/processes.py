@@ -99,8 +99,10 @@ def describe_failure(error: BaseException) -> str:
     """Return one line about a failed worker: its RagqaError, or the end of another error."""
     while error.__cause__ is not None:
         error = error.__cause__
-    found = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)  # last line of a worker's traceback
-    return found[-1].strip() if found else " ".join(str(error).split())[-300:]
+    messages = re.findall(
+        r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE
+    )  # last line of a worker's traceback
+    return messages[-1].strip() if messages else " ".join(str(error).split())[-300:]
 
 
 class ProgressSender:

@@ -66,7 +66,9 @@ def select_unseen_questions(
         count: number of questions, drawn by ``seed``; by default all.
     """
     unseen = drop_known(read_answerable(file), make_question_keys([train] if train else []))
-    selecting = {each.id for each in read_answerable(file, selection_sample, seed)} if selection_sample else set()
+    selecting = (
+        {question.id for question in read_answerable(file, selection_sample, seed)} if selection_sample else set()
+    )
     others = [question for question in unseen if question.id not in selecting]
     return sample_questions(others if len(others) >= MIN_UNSEEN else unseen, count, seed)
 
@@ -110,16 +112,18 @@ def cross_fit(
         weights: weight of each answer; by default 1.
         halves: half of each answer, 0 or 1; by default they alternate.
     """
-    evidence, right = [each for each, _ in rows], np.array([float(each) for _, each in rows])
+    evidence, right = [item for item, _ in rows], np.array([float(item) for _, item in rows])
     weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
     half = np.arange(len(rows)) % 2 if halves is None else np.asarray(halves)
 
     def fit(mask: np.ndarray) -> Calibration:
-        selected = [each for each, is_selected in zip(evidence, mask, strict=True) if is_selected]
+        selected = [item for item, is_selected in zip(evidence, mask, strict=True) if is_selected]
         return fit_calibration(selected, right[mask], fitted_on, features=features, counts=weight[mask])
 
     on_other_half = fit(half == 1), fit(half == 0)
-    confidence = np.array([on_other_half[at].compute_confidence(each) for at, each in zip(half, evidence, strict=True)])
+    confidence = np.array(
+        [on_other_half[number].compute_confidence(item) for number, item in zip(half, evidence, strict=True)]
+    )
     return CrossFit(fit(np.ones(len(rows), dtype=bool)), confidence, right)
 
 
@@ -165,7 +169,7 @@ def calibrate_reader(
         opened = ExtractiveReader.load(reader)
     k = get_default_passages(opened) if k is None else k
     rows = collect_answers(opened, retriever, questions, k, partial(exact_match, regex=regex), progress=progress)
-    right = sum(each for _, each in rows)
+    right = sum(is_right for _, is_right in rows)
     if min(right, len(rows) - right) < MIN_ANSWERS:
         return (
             f"confidence is the raw probability: of {len(questions)} held-out questions {len(rows)} were answered, "

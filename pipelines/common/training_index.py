@@ -73,7 +73,9 @@ class TrainingIndex:
         """Return the rows [B, K] of the best passages, ``NOT_FOUND`` where there are fewer."""
         k = min(k, self.store.live_count)
         rankings = self.mips.search(queries_BD, k)
-        return np.stack([np.pad(found.rows, (0, k - len(found)), constant_values=NOT_FOUND) for found in rankings])
+        return np.stack(
+            [np.pad(ranking.rows, (0, k - len(ranking)), constant_values=NOT_FOUND) for ranking in rankings]
+        )
 
     def score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
         """Return the scores f(x, z) [B, K] with gradient; ``IMPOSSIBLE`` for ``NOT_FOUND``."""

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pipelines.common.examples.mining import (
     PassageSearch,
-    add_own_negatives,
+    add_retriever_negatives,
     build_temporary_index,
     mine_examples,
-    mine_own_negatives,
     read_examples,
+    write_retriever_negatives,
 )
 from pipelines.common.examples.negatives import RetrievalExample
 from pipelines.dpr.config import DprConfig
@@ -85,7 +85,7 @@ def mine_retriever_negatives(
         ) as (store, index):
             ranker = DenseRanker(load_encoder(retriever, device=config.device), index)
             search = PassageSearch(PassageRetriever(ranker, store), config.depth, config.pool)
-            counts = mine_own_negatives(examples, search, file, identity, progress=progress)
+            counts = write_retriever_negatives(examples, search, file, identity, progress=progress)
         notify(f"{file}: {counts}")
     shutil.rmtree(vectors, ignore_errors=True)
-    return add_own_negatives(file, identity, examples)
+    return add_retriever_negatives(file, identity, examples)

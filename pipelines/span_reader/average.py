@@ -40,7 +40,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     for path in readers[:-1]:
         other = load_reader(path)
         weights = other.state_dict()
-        shapes = [{name: value.shape for name, value in each.items()} for each in (weights, total)]
+        shapes = [{name: value.shape for name, value in state.items()} for state in (weights, total)]
         if type(other) is not type(last) or shapes[0] != shapes[1]:
             raise Mismatch(f"{path} is of another kind or size than {readers[-1]}: only equal ones can be averaged")
         if not TextTokenizer(path).tokenizes_like(tokenizer):

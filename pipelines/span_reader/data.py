@@ -51,7 +51,7 @@ class ReaderBatches:
         """Prepare the batches of several training sets."""
         self.sampler = sampler
         self._tokenizer, self._shape, self._seed = tokenizer, shape, seed
-        self._sizes = [len(each.questions) for each in sets]
+        self._sizes = [len(data_set.questions) for data_set in sets]
         self._counts = apportion(shares or self._sizes, POOL_BATCHES * shape.batch)
         self._lengths = np.array([sampler.estimate_length(number) for number in range(sum(self._sizes))])
         self._pool: tuple[int, np.ndarray] = -1, np.empty(0)

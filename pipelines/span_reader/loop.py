@@ -163,16 +163,16 @@ def mine_training_passages(
     identity: dict[str, Any] = {
         "index": manifest.fingerprint,
         "retriever": config.retriever or manifest.config["retriever"],
-        "train": [artefacts.checksum(each.file.path) for each in sets],
-        "patterns": [each.file.regex for each in sets],
-        "questions": [len(each.questions) for each in sets],  # the rules by which some are left out may change
+        "train": [artefacts.checksum(data_set.file.path) for data_set in sets],
+        "patterns": [data_set.file.regex for data_set in sets],
+        "questions": [len(data_set.questions) for data_set in sets],  # the rules by which some are left out may change
         "dev": config.dev and artefacts.checksum(config.dev),
         "refuse": [artefacts.checksum(file) for file in config.exclude],  # the option's name when it was written first
         "held_out": config.held_out,
         "depth": config.depth,
         "pool": config.pool,
     }
-    questions = [(question, each.file.regex) for each in sets for question in each.questions]
+    questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
     search = PassageSearch(retriever, config.depth, config.pool)
     with parallel.take_turns():
         return mine_passages(questions, search, config.out / "mined", identity, progress=progress)
@@ -191,9 +191,12 @@ def make_batches(
     mined: list[MinedPassages] = []
     if retriever is not None:
         sets, mined = select_trainable(sets, mine_training_passages(sets, retriever, config, progress))
-    elif without := [each.file.path for each in sets if not all(map(list_gold_passages, each.questions))]:
+    elif without := [data_set.file.path for data_set in sets if not all(map(list_gold_passages, data_set.questions))]:
         raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
-    notify("questions to train on: " + ", ".join(f"{len(each.questions):,} of {each.file.path.name}" for each in sets))
+    notify(
+        "questions to train on: "
+        + ", ".join(f"{len(data_set.questions):,} of {data_set.file.path.name}" for data_set in sets)
+    )
     shape = BatchShape(
         batch=config.batch, parts=config.accumulate, max_tokens=config.max_input, max_span=config.max_span
     )

@@ -53,8 +53,8 @@ def mine_passages(
     _check_identity(folder, identity)
     rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
     for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH, done=len(rows)):
-        found = search.find(question for question, _ in batch)
-        mined = [_select_rows(*each, hits, search.pool) for each, hits in zip(batch, found, strict=True)]
+        hits_of_batch = search.find(question for question, _ in batch)
+        mined = [_select_rows(*item, hits, search.pool) for item, hits in zip(batch, hits_of_batch, strict=True)]
         artefacts.write_text_whole(folder / f"{len(rows):08d}.jsonl", "".join(json.dumps(row) + "\n" for row in mined))
         rows += mined
     return [MinedPassages(to_rows(row["positives"]), to_rows(row["negatives"])) for row in rows]
@@ -69,13 +69,15 @@ def select_trainable(
         BadInput: a set has no such question.
     """
     remaining, trainable_sets, trainable_mined = iter(mined), [], []
-    for each in sets:
-        pairs = list(zip(each.questions, remaining, strict=False))
+    for data_set in sets:
+        pairs = list(zip(data_set.questions, remaining, strict=False))
         pairs = [pair for pair in pairs if list_gold_passages(pair[0]) or len(pair[1].positives)]
         if not pairs:
-            hint = " (do its patterns compile?)" if each.file.regex else ""
-            raise BadInput(f"{each.file.path}: the index finds no passage that holds an answer to any question{hint}")
-        trainable_sets.append(replace(each, questions=[question for question, _ in pairs]))
+            hint = " (do its patterns compile?)" if data_set.file.regex else ""
+            raise BadInput(
+                f"{data_set.file.path}: the index finds no passage that holds an answer to any question{hint}"
+            )
+        trainable_sets.append(replace(data_set, questions=[question for question, _ in pairs]))
         trainable_mined += [passages for _, passages in pairs]
     return trainable_sets, trainable_mined
 
@@ -89,7 +91,7 @@ def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) ->
         name, excluded = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)
         if not any(hit.passage.text.strip() in gold for gold in excluded):
             rows[name].append(hit.passage.id)
-    return {name: found[:pool] for name, found in rows.items()}
+    return {name: numbers[:pool] for name, numbers in rows.items()}
 
 
 def _check_identity(folder: Path, identity: dict[str, Any]) -> None:

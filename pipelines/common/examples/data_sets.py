@@ -99,7 +99,7 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
         ``count`` questions in their order, and the others in random order.
     """
     order = np.random.default_rng(seed).permutation(len(questions))
-    return [questions[at] for at in np.sort(order[:count])], [questions[at] for at in order[count:]]
+    return [questions[place] for place in np.sort(order[:count])], [questions[place] for place in order[count:]]
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:

@@ -56,7 +56,7 @@ class GoldSpans:
 
     def _find_matches(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
         decomposed = to_nfd(text)
-        positions = [at for at, character in enumerate(text) for _ in to_nfd(character)]  # decomposed → text
+        positions = [place for place, character in enumerate(text) for _ in to_nfd(character)]  # decomposed → text
         for pattern in self._patterns:
             for match in pattern.finditer(decomposed):
                 if match.end() == match.start():

@@ -42,7 +42,7 @@ ASKED, KEPT = "asked", "kept"
 NO_PASSAGE = "without a passage that holds an answer"
 NOTHING = "with neither answers nor passages"
 HELD_OUT = "asked in the held-out file, too"
-OWN_TEXT = "with a gold passage that the corpus lacks"
+NOT_IN_CORPUS = "with a gold passage that the corpus lacks"
 NO_NEGATIVE = "without a negative"
 
 
@@ -110,7 +110,7 @@ def mine_examples(
                     continue
                 has_own_text = any(isinstance(positive, str) for positive in outcome.positives)
                 counts.update(
-                    [ASKED, KEPT, *[OWN_TEXT] * has_own_text, *[NO_NEGATIVE] * (not len(outcome.negatives[0]))]
+                    [ASKED, KEPT, *[NOT_IN_CORPUS] * has_own_text, *[NO_NEGATIVE] * (not len(outcome.negatives[0]))]
                 )
                 yield _to_json(outcome)
         if not counts[KEPT]:
@@ -121,7 +121,7 @@ def mine_examples(
     return format_counts(counts)
 
 
-def mine_own_negatives(
+def write_retriever_negatives(
     examples: Sequence[RetrievalExample],
     search: PassageSearch,
     out: Path,
@@ -149,7 +149,7 @@ def format_counts(counts: Counter[str]) -> str:
     """Return the counts of mining in one line."""
     dropped, noted = (
         ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name])
-        for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (OWN_TEXT, NO_NEGATIVE))
+        for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (NOT_IN_CORPUS, NO_NEGATIVE))
     )
     line = f"{counts[KEPT]:,} of {counts[ASKED]:,} questions"
     return line + (f"; dropped: {dropped}" if dropped else "") + (f"; of those kept: {noted}" if noted else "")
@@ -165,10 +165,10 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
     return [_from_json(row) for row in _read(file, identity)]
 
 
-def add_own_negatives(
+def add_retriever_negatives(
     file: Path, identity: dict[str, Any], examples: Sequence[RetrievalExample]
 ) -> list[RetrievalExample]:
-    """Add the negatives of ``mine_own_negatives`` to examples; raises as ``read_examples``."""
+    """Add the negatives of ``write_retriever_negatives`` to examples; raises as ``read_examples``."""
     rows = _read(file, identity)
     if len(rows) != len(examples):
         raise DamagedArtefact(f"{file} is of {len(rows)} questions, not of {len(examples)}: delete it to mine again")

@@ -97,7 +97,7 @@ def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
 
 def measure_overlap(one: list[str], other: list[str]) -> float:
     """Return the share of the shorter text's three-word n-grams that stand in the other text."""
-    ngrams = [{tuple(text[at : at + NGRAM]) for at in range(len(text) - NGRAM + 1)} for text in (one, other)]
+    ngrams = [{tuple(text[start : start + NGRAM]) for start in range(len(text) - NGRAM + 1)} for text in (one, other)]
     return len(ngrams[0] & ngrams[1]) / max(1, min(map(len, ngrams)))
 
 

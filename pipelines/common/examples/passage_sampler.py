@@ -96,19 +96,19 @@ class PassageSampler:
             split: splitter that cuts paragraphs into blocks like those of the index.
             mix: numbers and shares of the passages.
         """
-        self.questions = [(question, each.file.regex) for each in sets for question in each.questions]
+        self.questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
         """Each question, and whether its answers are regular expressions."""
         self._mined = mined or [MinedPassages(to_rows([]), to_rows([]))] * len(self.questions)
         self._golds = [list_titled_gold_passages(question) for question, _ in self.questions]
         self._paragraphs = [
-            list(dict.fromkeys(gold for question in each.questions for gold in list_titled_gold_passages(question)))
-            for each in sets
+            list(dict.fromkeys(gold for question in data_set.questions for gold in list_titled_gold_passages(question)))
+            for data_set in sets
         ]
         self._by_article: dict[tuple[int, str], list[TitledText]] = {}
         for file, paragraphs in enumerate(self._paragraphs):
             for gold in paragraphs:
                 self._by_article.setdefault((file, gold[0]), []).append(gold)
-        self._file_of = np.repeat(np.arange(len(sets)), [len(each.questions) for each in sets])
+        self._file_of = np.repeat(np.arange(len(sets)), [len(data_set.questions) for data_set in sets])
         self._store, self._split, self._mix = store, split, mix
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[list[TitledText], list[TitledText]]:
@@ -130,7 +130,7 @@ class PassageSampler:
 
     def _sample_positives(self, number: int, rng: np.random.Generator) -> list[TitledText]:
         golds, rows, mix = self._golds[number], self._mined[number].positives, self._mix
-        chosen = [golds[at] for at in rng.permutation(len(golds))[: mix.positives]]
+        chosen = [golds[place] for place in rng.permutation(len(golds))[: mix.positives]]
         chosen = [gold if rng.random() < mix.whole else self._cut_block(gold, number, rng) for gold in chosen]
         missing = (mix.positives if golds else mix.distant) - len(chosen)
         return chosen + [self._load(int(rows[rank])) for rank in sample_ranks(len(rows), missing, rng)]
@@ -165,9 +165,9 @@ class PassageSampler:
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
-        for at in rng.permutation(len(others)):
-            if not self.holds_answer(others[at][1], number):
-                yield others[at]
+        for place in rng.permutation(len(others)):
+            if not self.holds_answer(others[place][1], number):
+                yield others[place]
 
     def _iter_mined(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
         """Yield the mined passages without an answer, in random order."""

@@ -114,8 +114,8 @@ def make_reader_batch(
         max_span: wordpieces of the longest span.
     """
     numbered: list[tuple[int, MarkedWindow]] = []
-    for number, (question, own, gold) in enumerate(zip(questions, passages, golds, strict=True)):
-        texts = [(passage.title, passage.text) for passage in own]
+    for number, (question, question_passages, gold) in enumerate(zip(questions, passages, golds, strict=True)):
+        texts = [(passage.title, passage.text) for passage in question_passages]
         marked = mark_windows(tokenizer, question, texts, gold, max_tokens)
         numbered += [(number, windows_of_passage[0]) for windows_of_passage in marked if windows_of_passage]
     numbered = numbered or make_blank_window(tokenizer, questions[0], max_tokens)

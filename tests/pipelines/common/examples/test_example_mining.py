@@ -9,10 +9,10 @@ import pytest
 from pipelines.common.examples.mining import (
     PassageSearch,
     QuestionFile,
-    add_own_negatives,
+    add_retriever_negatives,
     mine_examples,
-    mine_own_negatives,
     read_examples,
+    write_retriever_negatives,
 )
 from pipelines.common.examples.negatives import RetrievalExample, make_example, measure_overlap
 from ragqa.errors import BadInput, DamagedArtefact
@@ -139,8 +139,11 @@ def test_negatives_of_the_retriever_are_a_pool_of_their_own(tmp_path: Path, doze
         def search(self, questions: list[str], k: int) -> list[list[Hit]]:
             return [hits(3, 10, 0, 1)[:k] for _ in questions]
 
-    assert mine_own_negatives(pairs, PassageSearch(Itself(), 100, 2), tmp_path / "own.jsonl", {}) == "4 of 4 questions"
-    again = add_own_negatives(tmp_path / "own.jsonl", {}, pairs)
+    assert (
+        write_retriever_negatives(pairs, PassageSearch(Itself(), 100, 2), tmp_path / "own.jsonl", {})
+        == "4 of 4 questions"
+    )
+    again = add_retriever_negatives(tmp_path / "own.jsonl", {}, pairs)
     assert [rows.tolist() for rows in again[0].negatives] == [pairs[0].negatives[0].tolist(), [10, 1]]
     assert again[0].known.tolist() == [0, 3]  # Ada Holm stands in both
     assert again[1].known.tolist() == sorted({*pairs[1].known.tolist()})
