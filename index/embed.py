@@ -359,17 +359,14 @@ def main() -> None:
         config = parse_config(EmbedConfig, __doc__)
         with silence_ray():
             report = embed(resolve_shared_paths(config, "corpus", "out", "encoder"), progress=Bars())
-    print(json.dumps(asdict(report)) if config.json else _summarise(report))
-
-
-def _summarise(report: EmbedReport) -> str:
+    if config.json:
+        print(json.dumps(asdict(report)))
+        return
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
     speed = f"{report.passages_per_s:,.0f} passages/s, {report.workers} workers"
     run = f"{report.embedded:,} of them now ({speed}, {report.precision} on {report.device})"
-    return (
-        f"vectors {report.fingerprint} in {report.vectors}: {passages}, "
-        f"{run if report.embedded else 'all there already'}"
-    )
+    done = run if report.embedded else "all there already"
+    print(f"vectors {report.fingerprint} in {report.vectors}: {passages}, {done}")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class PartRecord:
     sha256: str
 
 
-def write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
+def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
     """Call ``write`` to make a file in ``folder``, and record it under ``name``."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
@@ -65,7 +65,7 @@ def write_part(folder: Path, name: str, source: str, write: Callable[[Path], Non
     return record
 
 
-def find_part(folder: Path, name: str, source: str) -> PartRecord | None:
+def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
     """Return the record of an unchanged part made from ``source``, or None."""
     with suppress(OSError, ValueError, TypeError):
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
@@ -79,10 +79,10 @@ def train(plan: PartsPlan) -> PartRecord:
     """Train the index without vectors, unless it exists."""
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
-    if record := find_part(plan.folder, TRAINED, source):
+    if record := _find_part(plan.folder, TRAINED, source):
         return record
     vectors = open_shards(plan.vectors, plan.rows)
-    return write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train_index(vectors, plan.kind, file))
+    return _write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train_index(vectors, plan.kind, file))
 
 
 def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
@@ -94,7 +94,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
         RagqaError: the cluster was lost, or workers die whenever they make some part.
     """
     ranges = faiss_build.split_parts(plan.rows, plan.kind, plan.part_rows)
-    existing = {rows: find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
+    existing = {rows: _find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
     records = {rows: record for rows, record in existing.items() if record}
     _remove_other_files(plan.folder, [trained, *records.values()])
     missing = [rows for rows in ranges if rows not in records]
@@ -154,7 +154,7 @@ def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> PartRecord | 
         faiss_build.add_part(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
 
     try:
-        return write_part(plan.folder, _name(rows), _source(trained, rows), write)
+        return _write_part(plan.folder, _name(rows), _source(trained, rows), write)
     except (RagqaError, OSError) as error:
         return str(error)
 

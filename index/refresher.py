@@ -256,8 +256,8 @@ class IndexRefresher:
             self._builder.start(step)
             return
         logger.error("version %d is given up: %s", step, reason)
-        what = f"no index could be made from the weights of step {step}: {reason}"
-        self._error = RefreshFailed(f"{what}; the previous index stays in use until a later refresh succeeds")
+        problem = f"no index could be made from the weights of step {step}: {reason}"
+        self._error = RefreshFailed(f"{problem}; the previous index stays in use until a later refresh succeeds")
         self._start_next()
 
     def _wait_until_fresh(self, step: int) -> None:

@@ -80,8 +80,8 @@ class Versions:
         versions = self.list_steps("index")
         if version not in versions:
             present = ", ".join(map(str, versions)) or "none"
-            what = f"version {version} is not in {self.plan.work} (it has {present})"
-            raise BadInput(f"{what}: start in an empty directory")
+            problem = f"version {version} is not in {self.plan.work} (it has {present})"
+            raise BadInput(f"{problem}: start in an empty directory")
         self._check(artefacts.read_manifest(self.plan.index(version), VECTORS_ARTEFACT), version)
         for _, other, path in self._folders():
             if other > step:
@@ -160,8 +160,8 @@ class Versions:
 
     def _check(self, manifest: artefacts.Manifest, step: int) -> None:
         if manifest.kind != VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
-            what = f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}"
-            raise Mismatch(f"{what}: use another directory")
+            problem = f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}"
+            raise Mismatch(f"{problem}: use another directory")
         if (manifest.config["step"], manifest.config["rows"]) != (step, self._rows):
             raise DamagedArtefact(f"{self.plan.index(step)} does not hold the {self._rows} passages at step {step}")
 

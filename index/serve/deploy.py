@@ -130,8 +130,8 @@ def _start_serve(config: ServeConfig) -> Any:
     try:
         socket.create_server((config.host, config.port)).close()
     except OSError as error:
-        where = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
-        raise BadInput(f"{where}: choose another") from error
+        problem = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
+        raise BadInput(f"{problem}: choose another") from error
     connect("serving an index in shards")
     from ray import serve
 

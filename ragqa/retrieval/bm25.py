@@ -66,6 +66,12 @@ class BM25:
     def update(cls, folder: Path, *, engine: str, deleted: Rows, added: Iterable[Passage]) -> None:
         """Delete rows from the index in ``folder`` and add passages to it, in one step.
 
+        Args:
+            folder: directory of the index.
+            engine: the ``TermEngine`` that built it.
+            deleted: rows to delete.
+            added: passages to add, whose ids are their rows.
+
         Raises:
             BadInput: this engine cannot update an index, or a file cannot be written.
             MissingExtra: the engine is not installed.

@@ -157,6 +157,14 @@ def open_faiss(
 ) -> FaissIndex:
     """Open the index of ``kind`` in ``folder``, memory-mapped on a CPU.
 
+    Args:
+        vectors_ND: vectors that the index was built of.
+        kind: an approximate ``IndexKind``.
+        folder: directory with ``faiss.index``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        effort: search effort; None for a medium one.
+        deleted: rows that no search returns, sorted.
+
     Raises:
         MissingExtra: FAISS is not installed.
         BadInput: FAISS does not see ``device``, or cannot search this kind on it.
