@@ -12,26 +12,25 @@ from ragqa.training import parallel
 
 FOLDER = "best"
 _KEY = "best"
-"""Key under which a checkpoint names the best evaluation by then."""
+"""Key of the best evaluation in a checkpoint."""
 
 
 class BestWeights:
-    """Best evaluation so far, and its weights.
+    """Best evaluation so far, with its weights.
 
-    The first of several processes evaluates. Every checkpoint names the evaluation that was the best by then, and its
-    weights stay as long as the checkpoint does: a run that continues from there chooses as an unbroken one, whatever
-    it had seen before it was killed.
+    The first of several processes evaluates. Every checkpoint names the best evaluation at its step, and the weights
+    stay as long as the checkpoint. So a run that continues from there chooses the same weights as an unbroken one.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        """Begin, or continue from the run's checkpoint; the higher ``metric``, the better."""
+        """Begin, or continue from the run's checkpoint; higher values of ``metric`` are better."""
         self._run, self._metric = run, metric
         self._folder = run.path / FOLDER
         self._best: dict[str, Any] | None = run.state.extra.get(_KEY)
 
     @property
     def steps_since(self) -> int | None:
-        """Steps since an evaluation was better than all before it; None before the first."""
+        """Steps since the last improvement; None before the first evaluation."""
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
@@ -52,11 +51,7 @@ class BestWeights:
         self._delete_unused()
 
     def restore(self) -> None:
-        """Load the best weights into the model; without an evaluation it keeps its last ones.
-
-        Raises:
-            DamagedArtefact: they are missing or not whole.
-        """
+        """Load the best weights, if any, into the model; raise DamagedArtefact if that fails."""
         if self._best is None or not parallel.is_first_process():
             return
         file = self._file(self._best["step"])
@@ -81,9 +76,8 @@ class BestWeights:
         """Delete weights that neither a checkpoint nor the run refers to."""
         if not parallel.is_first_process():
             return
-        named = [*self._run.saved_extras(_KEY), self._best]
-        kept = {self._file(best["step"]) for best in named if best}
-        for file in set(self._folder.glob("*")) - kept:
+        evaluations = [*self._run.saved_extras(_KEY), self._best]
+        for file in set(self._folder.glob("*")) - {self._file(best["step"]) for best in evaluations if best}:
             file.unlink()
 
     def _file(self, step: int) -> Path:

@@ -144,7 +144,7 @@ def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> Wo
     Args:
         entities: number of entities.
         held_out: number of entities one of whose facts is held out.
-        seed: of all random choices.
+        seed: seed of all random choices.
         words: length of an object, one token a word. Few words in all combinations, so that none predicts the next.
     """
     rng = np.random.default_rng(seed)

@@ -169,7 +169,7 @@ class HeldOutConfig:
     """Held-out questions, on which a recipe is evaluated as training goes on."""
 
     dev: Path | None = None
-    """File of held-out questions, none of which is trained on; the best weights on them are kept."""
+    """File of held-out questions, which are not trained on; the best weights on them are kept."""
     sample: int | None = 500
     """Number of held-out questions, drawn at random."""
     regex: bool = False

@@ -65,7 +65,7 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
         )
         try:
             result: Any = trainer.fit()
-        except Exception as error:  # Ray Train wraps whatever went wrong in a process
+        except Exception as error:  # Ray Train wraps every error of a process
             reason = describe_failure(error)
             raise RagqaError(f"training in {config.processes} processes ended: {reason}") from error
     return Path(result.return_value)
@@ -99,9 +99,8 @@ def describe_failure(error: BaseException) -> str:
     """Return one line about a failed worker: its RagqaError, or the end of another error."""
     while error.__cause__ is not None:
         error = error.__cause__
-    messages = re.findall(
-        r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE
-    )  # last line of a worker's traceback
+    # A worker's traceback ends with the name and the message of the error.
+    messages = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
     return messages[-1].strip() if messages else " ".join(str(error).split())[-300:]
 
 

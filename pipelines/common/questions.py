@@ -53,7 +53,7 @@ def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Qu
 def read_training_questions(
     questions: Path, held_out: HeldOutConfig, seed: int, notify: Notify = ignore_line
 ) -> tuple[list[Question], list[Question]]:
-    """Return the training questions, and the held-out ones, none of which is trained on.
+    """Return the training questions without the held-out ones, and the held-out ones.
 
     Raises:
         BadInput: a file has no questions with answers, or all training questions are held out.

@@ -138,7 +138,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
-    # ``max_tokens`` is the smaller of ``reader_tokens`` and the encoder's positions: that is what is saved.
+    # The smaller of ``reader_tokens`` and the encoder's positions is saved, so that answering reads no more.
     reader.config.reader_tokens = reader.max_tokens
     set_dropout(reader, config.dropout)
     if config.freeze_embeddings:
