@@ -60,14 +60,15 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     Raises:
         ArtefactError: there is no encoder, or some of its weights are missing.
     """
-    config = _load_encoder_config(source, "encoder")
+    config = load_config(source, "encoder")
+    _check_encoder(config, source)
     return load_weights(AutoModel, source, {"use_safetensors": True, **get_encoder_options(config)}, "encoder")
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
     """Load a masked language model; arguments and errors are those of ``load_encoder_module``."""
     options, what = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
-    _load_encoder_config(source, what)
+    _check_encoder(load_config(source, what), source)
     return load_weights(AutoModelForMaskedLM, source, options, what)
 
 
@@ -132,12 +133,6 @@ def _check_encoder(config: PretrainedConfig, source: str | Path) -> None:
     is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
     if config.is_encoder_decoder or is_causal:
         raise ArtefactError(f"{source} is a {config.model_type}, not an encoder: use a model like BERT or RoBERTa")
-
-
-def _load_encoder_config(source: str | Path, what: str) -> PretrainedConfig:
-    config = load_config(source, what)
-    _check_encoder(config, source)
-    return config
 
 
 def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
