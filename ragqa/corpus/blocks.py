@@ -75,7 +75,7 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Join units, given by start, end and length, to blocks of a total length up to ``size``."""
+    """Join units (start, end, length) to blocks, each as long as possible up to ``size``."""
     start, end, count = -1, -1, 0
     for left, right, length in units:
         if start >= 0 and count + length > size:
@@ -126,7 +126,7 @@ _STOPS = (".", "!", "?", "…")
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
 _CONTEXT = 40
 """Characters before a gap that decide about it."""
-# Abbreviations that never end a sentence, and those that do not end one before a number.
+# Abbreviations that never end a sentence, and abbreviations that do not end one before a number.
 _BEFORE_ANY = re.compile(
     r"""(?: (?: [^\W\d_]\. )+ [^\W\d_] | mr | mrs | ms | mme | mlle | messrs | dr | drs | prof | st | sts | ste |
     rev | hon | fr | sr | sra | gen | col | maj | capt | cpt | lt | cmdr | adm | sgt | cpl | pvt | gov | sen |

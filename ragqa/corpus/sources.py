@@ -48,7 +48,7 @@ def read_documents(
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
         skip_bad: leave out, count and note malformed input instead of raising an error.
-        report: counts what is read and left out: files that are binary or of no known type, and documents that are
+        report: counts inputs read and left out: files that are binary or of no known type, and documents that are
             empty or have the title and text of an earlier one.
         on_left_out: called with each document that is left out as empty or a duplicate.
 

@@ -162,5 +162,5 @@ def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the size of a share ``rate`` of ``length`` wordpieces, at least 1 if there are any."""
+    """Return the number of wordpieces to mask: round(rate · length), at least 1 if possible."""
     return min(length, max(1, round(rate * length)))

@@ -68,8 +68,8 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
             embeddings = _write_model(module, kind, folder / "questions", out / "questions", None)
             config["questions"] = {"embeddings": embeddings}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
-        for name, given in zip(_SMALL_FILES, (path / artefacts.CALIBRATION, card), strict=True):
-            _copy_small_file(folder, name, given, out, config["identity"])
+        for name, new in zip(_SMALL_FILES, (path / artefacts.CALIBRATION, card), strict=True):
+            _copy_small_file(folder, name, new, out, config["identity"])
         return artefacts.write_manifest(folder, kind, config, {"weights": config["identity"]})
 
 
@@ -90,15 +90,15 @@ def amend_export(path: Path) -> Iterator[Path]:
         artefacts.write_manifest(folder, kind, manifest.config, manifest.parents)
 
 
-def _copy_small_file(folder: Path, name: str, given: Path | None, out: Path, identity: str) -> None:
-    """Copy ``given``, or else the file of an earlier export of the same weights at ``out``."""
-    if given is None or not given.is_file():
+def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, identity: str) -> None:
+    """Copy ``file``, or else the file of an earlier export of the same weights at ``out``."""
+    if file is None or not file.is_file():
         try:
-            given = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
+            file = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
         except ArtefactError:
             return
-    if given is not None and given.is_file():
-        shutil.copyfile(given, folder / name)
+    if file is not None and file.is_file():
+        shutil.copyfile(file, folder / name)
 
 
 def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:

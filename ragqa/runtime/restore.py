@@ -14,7 +14,7 @@ from ragqa import artefacts
 from ragqa.errors import DamagedArtefact, Mismatch, MissingExtra
 
 _READER_PREFIX = "function."
-"""Prefix that the exporter puts before a reader's own parameter names."""
+"""Prefix that the exporter puts before the names of a reader's parameters."""
 
 
 def restore_weights(exported: Path, like: Path, out: Path) -> None:
@@ -41,9 +41,9 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
     check_replaceable(out)
     config = artefacts.read_manifest(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
-        raise Mismatch(f"{exported} holds a reader '{kind}': only those of kind '{SpanReader.kind}' can be made again")
-    own, other = exported / "tokenizer.json", like / "tokenizer.json"
-    if not other.is_file() or own.read_bytes() != other.read_bytes():
+        raise Mismatch(f"{exported} holds a reader '{kind}': only readers of kind '{SpanReader.kind}' can be restored")
+    tokenizer, expected = exported / "tokenizer.json", like / "tokenizer.json"
+    if not expected.is_file() or tokenizer.read_bytes() != expected.read_bytes():
         raise Mismatch(f"{like} has not the tokenizer.json of {exported}: name the encoder that it was made of")
     reader = SpanReader.from_encoder(like)
     reader.config.reader_tokens = config["max_tokens"]
@@ -61,11 +61,11 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
     with artefacts.replace_directory(out) as folder:
         reader.save(folder)
-        shutil.copyfile(own, folder / "tokenizer.json")
+        shutil.copyfile(tokenizer, folder / "tokenizer.json")
 
 
 def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings, which have a file of their own."""
+    """Return the word embeddings, which stand in a separate file."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -91,22 +91,19 @@ def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
     weights = {}
     for name, value in initializers.items():
         stem = name.removesuffix("_quantized")
-        own = stem.removeprefix(_READER_PREFIX)
+        parameter = stem.removeprefix(_READER_PREFIX)
         if stem != name:  # MatMulInteger's are [in, out], with a scale for each output
-            value = _dequantise(value, initializers[f"{stem}_scale"], initializers[f"{stem}_zero_point"])
+            scale, zero = initializers[f"{stem}_scale"], initializers[f"{stem}_zero_point"]
+            value = ((value.astype(np.int32) - zero.astype(np.int32)) * scale).astype(np.float32)
             if not stem.startswith(_READER_PREFIX):
-                value, own = value.T, _find_bias(uses, name).removesuffix("bias") + "weight"
+                value, parameter = value.T, _find_bias(uses, name).removesuffix("bias") + "weight"
         if value.dtype == np.float32:
-            weights[own] = np.array(value, order="C")
+            weights[parameter] = np.array(value, order="C")
     return weights
 
 
-def _dequantise(value: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    return ((value.astype(np.int32) - zero.astype(np.int32)) * scale).astype(np.float32)
-
-
 def _find_bias(uses: dict[str, list[Any]], name: str) -> str:
-    """Return the name of the bias that is added to the product of which ``name`` is a factor."""
+    """Return the name of the bias added to the matrix product with the factor ``name``."""
     while len(nodes := uses[name]) == 1:
         biases = [key for key in nodes[0].input if key.startswith(_READER_PREFIX) and key.endswith("bias")]
         if biases:  # a layer norm fused into the node lists its own bias first

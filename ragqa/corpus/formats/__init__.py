@@ -1,1 +1,1 @@
-"""Readers of document formats, one file each; ``registry`` has the table of them."""
+"""Readers of document formats; ``registry`` has the table of all formats."""

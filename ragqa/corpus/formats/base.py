@@ -29,7 +29,7 @@ _BYTE_ORDER_MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Text with a title, from a file of its own or from a record of a larger file."""
+    """Text with a title: a whole file, or a record of a larger one."""
 
     id: str
     """Id of the record, or ``path`` where the whole file is the document."""
@@ -38,7 +38,7 @@ class Document:
     path: str
     """Path of the file, or archive/member, relative to the working directory."""
     body: int = 0
-    """First character of the body in ``text``; what precedes it (a title line) is not indexed."""
+    """First character of the body in ``text``; a title line before it is not indexed."""
 
 
 NumberedDocument = tuple[int, Document]
@@ -47,7 +47,7 @@ NumberedDocument = tuple[int, Document]
 
 @dataclass
 class CorpusReport:
-    """Counts of what was read and left out; updated while documents are read."""
+    """Counts of documents and files read and left out, updated while documents are read."""
 
     documents: int = 0
     """Documents read."""

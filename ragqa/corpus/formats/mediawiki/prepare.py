@@ -24,7 +24,7 @@ strike strong sub sup time tt u var wbr
 _TABLE_PARTS = "table caption colgroup col thead tbody tfoot tr th td"
 
 GONE = "\x01"
-"""Mark in place of what was removed; XML cannot contain it, so no page has it."""
+"""Mark in place of removed markup; XML cannot contain it, so no page has it."""
 BREAK = "\x02"
 """Mark of a line end in the result; a real one could end a heading or a list."""
 NOTHING = "\x03"

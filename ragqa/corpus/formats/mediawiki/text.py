@@ -48,7 +48,7 @@ def extract_plain_text(
     Args:
         wikitext: text of a page.
         invisible: normalised prefixes of links that show no text where they stand.
-        remove_first: remove what needs no parser before parsing; False in tests, to compare with the parser alone.
+        remove_first: remove simple markup before parsing; False in tests, to compare with the parser alone.
 
     Raises:
         Exception: any error that the parser raises on odd markup.
@@ -134,7 +134,7 @@ _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text whose only markup is headings, quotes, entities and our marks."""
+    """Yield the lines of a text with no markup but headings, quotes, entities and our marks."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
