@@ -4,7 +4,7 @@ r"""Train a generator that reads many passages at once (Fusion-in-Decoder, Izaca
         --out runs/fid
     ragqa ask --pipeline runs/fid/pipeline "…"
 
-The index finds passages by whatever it was made for: dense vectors, BM25 or both. Only the generator learns.
+Passages are found by all retrievers of the index: dense vectors, BM25 or both. Only the generator learns.
 
 With ``--k 0``, or without an index, this is the closed book (Roberts et al. 2020): a baseline that answers from the
 generator's weights alone. Its right answers to held-out questions come from its pretraining, or from training questions
@@ -64,8 +64,7 @@ class FidConfig(TrainingConfig):
     writing: Annotated[WritingConfig, FLAT]
     """Generator that training begins from."""
     index: Path | None = None
-    """Index directory of the passages. A closed book needs one only to be saved as a pipeline, and reads nothing of
-    it."""
+    """Index directory of the passages. A closed book needs one only to be saved as a pipeline; it reads no passages."""
     retriever: str | None = None
     """Kind of retriever: dense, bm25 or hybrid; by default all that the index can do."""
     k: int = 10

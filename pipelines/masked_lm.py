@@ -2,7 +2,7 @@
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
-REALM's towers and its knowledge-augmented encoder begin from it where no published model is available or wanted.
+REALM's towers and reader begin from the result where no published model is available or wanted.
 
 Legend: B texts, L tokens, M masked positions of the text that has most, V vocabulary.
 """
@@ -44,7 +44,7 @@ class MaskedLMConfig(TrainingConfig):
     batch: int = 256
     """Texts a step."""
     masking: str = "words"
-    """Parts that are masked: whole words, spans (SpanBERT) or uniform."""
+    """Units of masking: words (whole words), spans (SpanBERT) or uniform (single wordpieces)."""
     rate: float = 0.15
     """Share of the wordpieces that are predicted."""
     max_text: int = 128

@@ -27,7 +27,7 @@ class DprConfig(TrainingConfig):
     encoder: Path | None = None
     """Directory of the encoder that both towers begin from."""
     retriever: Path | None = None
-    """Directory of a dual encoder to begin from instead, with its own width, pooling and towers."""
+    """Directory of a dual encoder to begin from instead; its width, pooling and towers stay."""
     questions: tuple[Path, ...] = ()
     """Files of training questions, with answers or with the passages that hold them; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
@@ -43,13 +43,13 @@ class DprConfig(TrainingConfig):
     sample: int | None = 500
     """Number of questions of ``dev``."""
     rounds: int = 1
-    """1: negatives of BM25; 2: then again with the retriever's own negatives as well; and so on."""
+    """Rounds of training: the first with negatives of BM25, each later one also with negatives of the round before."""
     continue_weights: bool = False
     """Begin later rounds with the weights of the round before (ANCE) instead of anew (DPR)."""
     depth: int = 100
-    """Passages of a question among which its positive and its negatives are looked for."""
+    """Passages of a question that are searched for its positive and its negatives."""
     pool: int = 30
-    """Highest-ranked negatives of a question that are drawn from, for each retriever that found some."""
+    """Highest-ranked negatives of a question, of each retriever, from which training draws."""
     epochs: float = 40.0
     """Passes over the questions in each round; DPR takes 100 for small sets (section 4.2)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take

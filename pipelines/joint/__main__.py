@@ -4,13 +4,12 @@ r"""Joint training: one retriever under REALM's loss, RAG's, and that of a span 
         --questions train.jsonl --dev dev.jsonl --out runs/joint
     ragqa ask --pipeline runs/joint/system/pipeline --reader rag-token "…"
 
-L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader, over one dual encoder and one index that follows it. Each step
-takes a batch for every loss that counts by then, and their gradients meet in one optimizer step.
+The loss is L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader, over one dual encoder and its refreshed index. Each
+step draws a batch for every active loss; their gradients are summed in one optimizer step.
 
-Masked words come first. With few questions a generator memorises their answers before passages are of use, and then
-nothing trains the retriever any more. So questions begin after a share of the steps (``gen_from``, by default half). An
-alarm is raised if passages are not used by then, and if held-out questions stay unanswered while training questions are
-answered.
+Masked words come first. With few questions a generator memorises their answers before passages help, and then nothing
+trains the retriever. So questions begin after a share of the steps (``gen_from``, by default half). An alarm is raised
+if passages are not used by then, and if held-out questions stay unanswered while training questions are answered.
 """
 
 from pathlib import Path
@@ -21,8 +20,8 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train in as many processes as the settings say, and return the pipeline directory. Raises as both do."""
-    # Here, so that --help needs no torch.
+    """Train jointly, and make a pipeline; return its directory. Raise the errors of both."""
+    # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes
     from pipelines.joint import train

@@ -44,12 +44,12 @@ class JointConfig(TrainingConfig):
     encoder: Path
     """Directory of the masked language model that predicts masked words and that the span reader begins from."""
     retriever: Path
-    """Directory of the dual encoder; it has to be warmed up to learn much."""
+    """Directory of the dual encoder; it learns little unless the inverse cloze task trained it."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer. By default one is made of
-    this run's masked language model when questions begin, since it has learned to read passages by then."""
+    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer. By default this run's
+    masked language model becomes one when questions begin, because it can read passages by then."""
     decoder_layers: int | None = None
     """Decoder layers of the generator that is made; by default as many as the encoder has."""
     texts: Path | None = None
@@ -61,7 +61,7 @@ class JointConfig(TrainingConfig):
     span: float = 1.0
     """Weight λ_span of marked answers; 0 leaves them out."""
     gen_from: float = 0.5
-    """Share of the steps before questions are asked."""
+    """Share of the steps before questions begin."""
     mlm_until: float = 1.0
     """Share of the steps after which no words are masked; equal to ``gen_from`` it gives REALM, then RAG."""
     steps: int = 200_000
@@ -71,8 +71,8 @@ class JointConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the towers; by default a fifth of ``lr``."""
     frozen: int | None = None
-    """Steps before the retriever learns; by default half of those before questions are asked. It has to learn from
-    masked words first, which are many more than questions and need a reader that uses passages."""
+    """Steps before the retriever learns; by default half of the steps before questions begin. It learns from masked
+    words first, which outnumber questions by far and need a reader that uses passages."""
     realm: PretrainConfig = REALM
     """Settings of masked words: batch, k, marginal, masking, max_text, max_block …"""
     rag: RagConfig = RAG
@@ -100,7 +100,7 @@ class JointConfig(TrainingConfig):
             "decoder_layers": above_0(self.decoder_layers),
             "gen_from": (
                 begins,
-                "0 or more and below 1; 0 without masked words (mlm = 0), or nothing is learned before",
+                "0 or more and below 1; 0 without masked words (mlm = 0), because nothing is learned before",
             ),
             "mlm_until": (ends, f"from gen_from = {self.gen_from} to 1"),
         }
@@ -142,9 +142,9 @@ class JointSettings:
         names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever
-        asked: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
-        refreshed: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
-        masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refreshed, **shared)
+        questions: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
+        refresh: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
+        masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refresh, **shared)
         writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
-        written = replace(config.rag, writing=writing, **asked, **refreshed, **shared)
-        return cls(config, masked, written, replace(config.tune, encoder=config.encoder, **asked, **shared))
+        written = replace(config.rag, writing=writing, **questions, **refresh, **shared)
+        return cls(config, masked, written, replace(config.tune, encoder=config.encoder, **questions, **shared))

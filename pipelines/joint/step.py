@@ -17,12 +17,12 @@ MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 
 @dataclass(frozen=True)
 class WeightedLoss:
-    """One of the losses of a joint training."""
+    """One of the losses of joint training."""
 
     prefix: str
     """Prefix of its figures in the log."""
     weight: float
-    """Its weight in the sum."""
+    """Weight in the sum."""
     begins: int
     """First step with it."""
     ends: int
@@ -30,13 +30,13 @@ class WeightedLoss:
     module: nn.Module
     """Module that only this loss trains."""
     compute: Callable[[int], BatchLoss]
-    """Returns the loss of the batch of a step."""
+    """Function from the number of a step to the loss of its batch."""
     health: Health | None = None
-    """Watch over its figures."""
+    """Monitor of the figures, which raises alarms; None without one."""
 
     @property
     def health_name(self) -> str:
-        """Name of its health in a checkpoint."""
+        """Key of ``health`` in a checkpoint."""
         return f"{self.prefix}health"
 
     def is_active(self, step: int) -> bool:
@@ -51,8 +51,8 @@ class WeightedLoss:
         Args:
             step: number of the step.
             figures: figures of the step by the prefix of the loss.
-            first_question_step: first step with questions. Before it, the masked words must have made use of passages.
-            frozen: steps before the retriever learns; the masked words show whether it learns at all.
+            first_question_step: first step with questions; by then masked words must be predicted from passages.
+            frozen: steps before the retriever learns.
         """
         if self.health is None or self.prefix not in figures:
             return []
@@ -83,12 +83,12 @@ def train_step(
     *,
     staleness: int,
 ) -> dict[str, dict[str, float]]:
-    """Take one optimizer step on all losses that count; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step on all active losses; raise NonFiniteLoss before the weights change.
 
     Args:
-        run: the run.
-        retriever: the retriever, which all losses train.
-        losses: the losses.
+        run: run in progress.
+        retriever: module that all losses train.
+        losses: all losses, active or not.
         config: settings of the run.
         rates: learning rates of retriever and readers.
         staleness: steps that the index is behind.

@@ -45,7 +45,7 @@ from ragqa.types import Question
 
 @dataclass(frozen=True)
 class JointData:
-    """Data that the three losses learn from."""
+    """Training data of the three losses."""
 
     index: RefreshedIndex
     """Index of the passages."""
@@ -61,7 +61,7 @@ class JointData:
 
 
 class Joint(nn.Module):
-    """The modules in training: one retriever and three readers."""
+    """Modules in training: one retriever and three readers."""
 
     def __init__(self, settings: JointSettings, notify: Notify = ignore_line) -> None:
         super().__init__()
@@ -76,16 +76,16 @@ class Joint(nn.Module):
 
     @property
     def realm(self) -> Realm:
-        """The modules of masked words."""
+        """Modules of the loss of masked words."""
         return Realm(self.retriever, self.masked)
 
     @property
     def rag(self) -> rag_losses.Rag:
-        """The modules of written answers."""
+        """Modules of the loss of written answers."""
         return rag_losses.Rag(self.retriever, self.generator)
 
-    def marking(self, tokenizer: TextTokenizer) -> OpenQA:
-        """Return the modules of marked answers; ``tokenizer`` is the reader's."""
+    def make_span_model(self, tokenizer: TextTokenizer) -> OpenQA:
+        """Return the modules of the loss of marked answers."""
         return OpenQA(self.retriever.questions, self.spans, tokenizer)
 
     def copy_encoder_to_generator(self) -> None:
@@ -96,7 +96,7 @@ class Joint(nn.Module):
 
 
 def load_generator(config: JointConfig, written: RagConfig, notify: Notify) -> RagGenerator:
-    """Return the generator at the beginning of training: a given one, or one made of the encoder."""
+    """Load the given generator, or make one of the encoder."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
         generator = generation.load_for_training(kind, written, written.writing, written.k, notify)
@@ -117,11 +117,11 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
     Args:
         settings: settings of the whole and of the losses.
         model: modules in training.
-        data: data that the losses learn from.
-        saved: state of the run's checkpoint, with the health of the losses.
+        data: training data.
+        saved: extra state of the run's checkpoint, with the health of the losses.
     """
     config, written, index = settings.whole, settings.written, data.index
-    realm, generating, marking = model.realm, model.rag, model.marking(index.tokenizer)
+    realm, generating, marking = model.realm, model.rag, model.make_span_model(index.tokenizer)
 
     def mask(step: int) -> BatchLoss:
         batch = data.texts[step].to(config.device)
@@ -233,7 +233,7 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
         write=has_begun,
     )
     if has_begun and data.answered_held_out is not None:
-        marking = model.marking(index.tokenizer)
+        marking = model.make_span_model(index.tokenizer)
         scores["span_em"] = fine_tune.evaluate(marking, index, data.answered_held_out, settings.marked)["em"]
     return scores
 

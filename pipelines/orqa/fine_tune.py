@@ -3,9 +3,10 @@ r"""Open-domain fine-tuning of ORQA and REALM, from pairs of question and answer
     python -m pipelines.orqa.fine_tune --corpus wiki.index --retriever runs/realm/model --encoder runs/realm/reader \
         --questions train.jsonl --dev dev.jsonl --out runs/tuned
 
-Where the answer stands is latent: every passage that holds it counts, and every span that matches it. The passages'
-vectors stay as they are. The question tower learns by two terms: which passages of a large beam hold an answer, and
-which spans of the few that are read are one. ``pipelines.common.assemble`` makes a pipeline of the result.
+The place of the answer is latent: every passage that holds it counts as right, and every span that matches it. The
+vectors of the passages stay as they are. The question tower learns from two terms of the loss: it ranks passages with
+an answer high in a large beam, and the reader marks answers in the best few. ``pipelines.common.assemble`` makes a
+pipeline of the result.
 
 Legend: B questions, K passages of the beam, D width, S spans of a passage.
 """
@@ -48,7 +49,7 @@ from ragqa.training.precision import autocast
 from ragqa.types import Hit
 
 _BATCH = 64
-"""Questions that are asked at a time in an evaluation."""
+"""Questions of a batch in an evaluation."""
 
 
 class OpenQA(nn.Module):
@@ -156,9 +157,9 @@ def _hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
 
 
 def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
-    """Return the model as it begins, and the retriever whose question tower is part of it."""
+    """Return the model at the beginning of training, and the retriever that its question tower belongs to."""
     retriever = DualEncoder.load(config.retriever)
-    if retriever.is_shared:  # what is learned of questions must not move the passages
+    if retriever.is_shared:  # training the question tower must not change the passages' vectors
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
     reader.config.reader_tokens = config.max_input  # it answers as it was trained
@@ -170,7 +171,7 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 
 def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
-    """Raise what ``main`` would raise about passages and questions, before hours are spent on earlier stages."""
+    """Raise the errors of ``main`` about passages and questions, before hours of earlier stages."""
     read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
 

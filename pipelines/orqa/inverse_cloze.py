@@ -2,8 +2,8 @@
 
     python -m pipelines.orqa.inverse_cloze --corpus wiki.index --encoder encoder --out runs/cloze
 
-A sentence has to find the passage that it was taken from, among those of the whole batch. Vectors of a batch are
-computed in chunks (``--chunk``), so that the batch is bound by time and not by memory.
+A sentence has to find the passage that it was taken from, among the passages of the whole batch. Vectors of a batch are
+computed in chunks (``--chunk``), so that memory does not limit the batch.
 
 Legend: B pairs of a batch, N texts of a chunk, L tokens, D width.
 """
@@ -110,7 +110,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
-    """Raise what ``main`` would raise about the passages and the held-out questions."""
+    """Raise the errors of ``main`` about the passages and the held-out questions."""
     artefacts.read_manifest(config.corpus, "index")
     _check_batch(config, PassageStore.open(config.corpus / "passages"))
     if config.held_out.dev is not None:

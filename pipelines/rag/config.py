@@ -36,7 +36,7 @@ class RagConfig(TrainingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Marginalise over passages for each token (RAG-Token), or for the whole answer (RAG-Sequence)."""
     learn_passages: bool = False
-    """Train the passage tower, too, and refresh the index; the paper does not."""
+    """Train the passage tower, too, and refresh the index, unlike the paper."""
     batch: int = 8
     """Questions of a step."""
     k: int = 5
@@ -48,8 +48,8 @@ class RagConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the towers; by default that of the generator, as in the paper."""
     frozen: int | None = 0
-    """Steps before the retriever learns: none in the paper, whose generator is BART. A generator that begins untrained
-    has to learn to use passages first."""
+    """Steps before the retriever learns: none in the paper, whose generator is BART. An untrained generator has to
+    learn to use passages first."""
     weight_decay: float = 0.001
     """Weight decay of matrices; biases and norms have none."""
     clip: float = 0.1

@@ -25,7 +25,7 @@ from ragqa.types import Question
 
 
 class Rag(nn.Module):
-    """The modules in training: the question tower or both towers, and the generator."""
+    """Modules in training: the question tower or both towers, and the generator."""
 
     def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class AnswerLikelihoods:
     gold_BKT: Tensor
     """log p(y_i | x, z, y_<i) of the answers' tokens."""
     alone_B1T: Tensor
-    """The same with an empty passage, so without retrieval; carries no gradient."""
+    """The same with an empty passage, so without retrieval and without gradient."""
     relevance_BK: Tensor
     """Scores of the passages."""
     rows_BK: np.ndarray
@@ -83,7 +83,7 @@ def score_answers(
     alone = generator.make_inputs(texts, [[] for _ in texts]).to(config.device)
     with autocast(config.device):
         nll_B, gold_BKT = generator.score_labels(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
-        with torch.no_grad():  # measuring what retrieval is worth costs about one part in 3 K of the step
+        with torch.no_grad():  # measuring the worth of retrieval costs about one part in 3 K of the step
             _, alone_B1T = generator.score_labels(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
     read_flops, write_flops = model.token_flops
     tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]

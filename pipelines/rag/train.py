@@ -5,9 +5,9 @@ r"""Train retriever and generator end to end (RAG, Lewis et al. 2020) from quest
 
 For each question passages are retrieved; a sequence-to-sequence model reads the question with each passage and writes
 the answer. The likelihood of the answer, marginalised over the passages, trains the question tower and the generator.
-The vectors of the passages are fixed, as in the paper. With ``--learn-passages`` the passage tower learns, too, and the
-index is refreshed during training, as in ``pipelines.realm.pretrain``. ``pipelines.common.assemble`` makes a pipeline
-of the result.
+The vectors of the passages stay as they are, as in the paper. With ``--learn-passages`` the passage tower learns, too,
+and the index is refreshed during training, as in ``pipelines.realm.pretrain``. ``pipelines.common.assemble`` makes a
+pipeline of the result.
 """
 
 from contextlib import closing
@@ -82,7 +82,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
-    """Return the modules in training, and the retriever that they are part of."""
+    """Return the modules in training, and the whole retriever, of which they hold one tower or both."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
         # The question tower gets weights of its own: what it learns must not change the vectors of the passages.
@@ -94,7 +94,7 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
 
 
 def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> TrainingIndex:
-    """Open the index that a run searches, one that follows the passage tower if that learns."""
+    """Open the index that a run searches; it is refreshed if the passage tower learns."""
     if not config.learn_passages:
         return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
     return open_refreshed_index(config, retriever, run, progress)

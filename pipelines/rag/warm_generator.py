@@ -121,7 +121,7 @@ class WarmGeneratorConfig(TrainingConfig):
 
 
 class GoldQuestions:
-    """Questions with blocks of their gold passages; a block holds an answer if any of the passage's blocks does."""
+    """Questions with blocks of their gold passages; a block with an answer is preferred."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Keep the questions with a gold passage; raise BadInput if no question of ``file`` has one."""
@@ -136,7 +136,7 @@ class GoldQuestions:
         return len(self.questions)
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """Return a question, a passage, and an answer, one that stands in the passage if possible."""
+        """Return a question, a passage, and an answer that stands in the passage if possible."""
         question = self.questions[number]
         ((title, text), *_), _ = self._sampler.sample(number, rng)
         answers = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
@@ -178,14 +178,12 @@ class GoldBatch:
 
 
 def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
-    """Return an example whose answer is spelled as in the input.
-
-    Some tokenizers spell a word differently after a space.
+    """Return an example whose answer is spelled as in the input; some tokenizers spell words differently after a space.
 
     Args:
         ids: the input.
         labels_2T: the answer alone, and after a space.
-        first: number of the token where the passage begins.
+        first: place in ``ids`` where the passage begins.
     """
     alone, after_space = (labels[labels != IGNORED].tolist() for labels in labels_2T)
     for answer in (alone, after_space):
@@ -195,7 +193,7 @@ def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
 
 
 def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
-    """Return the places from ``first`` on where the tokens of an answer begin in the input."""
+    """Return the places from ``first`` on where an answer begins in the input."""
     sequence = list(answer)
     end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
     return [at for at in range(first, end) if list(ids[at : at + len(sequence)]) == sequence] if sequence else []
@@ -207,13 +205,9 @@ def count_placed_tokens(example: Example) -> int:
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return -log of the attention on the right places, a mean over the answer tokens that have one.
+    """Return the mean of -log of the attention on the right places, over the answer tokens that stand in the input.
 
-    Token i of an answer should look at the place i after the answer's beginning, in any of its occurrences.
-
-    Args:
-        weights_BHTL: weights of cross-attention; the mean over the heads counts.
-        examples: the B examples.
+    The right places of an answer's token i are i tokens after each beginning of the answer in the input.
     """
     mean_BTL, attention_M = weights_BHTL.float().mean(1), []
     for row, example in zip(mean_BTL, examples, strict=True):
@@ -225,7 +219,7 @@ def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> 
 
 
 def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: WarmGeneratorConfig) -> None:
-    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
+    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.frozen_steps)
     freeze_embeddings(generator)
@@ -269,7 +263,7 @@ def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
 
 
 def freeze_embeddings(generator: RagGenerator) -> None:
-    """Keep the word embeddings, through which copied tokens are written."""
+    """Freeze the word embeddings, because copied tokens are written through them."""
     model = generator.seq2seq.model
     for part in (model.get_encoder(), model.get_decoder()):
         part.get_input_embeddings().requires_grad_(False)

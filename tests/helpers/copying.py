@@ -43,12 +43,12 @@ class CopyingGenerator(nn.Module):
         self.kind, self.marginal = f"rag-{marginal}", marginal
         self._ids = {name: tokenizer.tokenize(name).ids for name in objects}
         self._size = 1 + max(map(max, self._ids.values()))
-        self.seq2seq = SimpleNamespace(tokens=SimpleNamespace(labels=self.labels))
+        self.seq2seq = SimpleNamespace(tokens=SimpleNamespace(make_labels=self.labels))
 
     def labels(self, answers: list[str], longest: int) -> Tensor:
         return torch.tensor([self._ids[answer] for answer in answers])
 
-    def inputs(self, texts: list[str], passages: list[list[Passage]]) -> "Copied":
+    def make_inputs(self, texts: list[str], passages: list[list[Passage]]) -> "Copied":
         count = max(1, *map(len, passages))
         logits = torch.zeros(len(texts), count, 2, self._size)
         for row, found in enumerate(passages):
@@ -59,7 +59,7 @@ class CopyingGenerator(nn.Module):
                         logits[row, place, at, token] = 8.0
         return Copied(logits)
 
-    def scores(
+    def score_labels(
         self, inputs: "Copied", relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         assert not (labels_BT == IGNORED).any()
