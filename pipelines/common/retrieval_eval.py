@@ -48,7 +48,7 @@ class HeldOutQuestions:
         return cls(read_answerable(config.dev, config.sample, seed), passages, config.regex)
 
 
-def question_ids(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
+def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return [CLS] question [SEP] of each text, as retrieval encodes it."""
     first, last = tokenizer.special_ids
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
@@ -56,7 +56,7 @@ def question_ids(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[in
 
 def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
     """Return the vectors [B, D] of questions with their gradient."""
-    batch = pad_rows(question_ids(tokenizer, texts)).to(device)
+    batch = pad_rows(tokenize_questions(tokenizer, texts)).to(device)
     with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
     return vectors_BD
@@ -67,7 +67,7 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
     """Return the vectors [B, D] float32 of questions by a tower as it is now, without dropout."""
     training = tower.training
     tower.eval()
-    rows, parts = question_ids(tokenizer, texts), []
+    rows, parts = tokenize_questions(tokenizer, texts), []
     for first in range(0, len(rows), _BATCH):
         batch = pad_rows(rows[first : first + _BATCH]).to(device)
         parts.append(tower(batch.ids_NL, batch.mask_NL).float().cpu().numpy())
@@ -95,10 +95,8 @@ def evaluate_with_new_index(
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
         retriever.save_passages(work / "snapshot")
-        with build_temporary_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers) as (
-            _,
-            index,
-        ):
+        opened = build_temporary_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers)
+        with opened as (_, index):
             figures = evaluate_retrieval(held_out, retriever.questions, index, device)
     shutil.rmtree(work)
     return figures

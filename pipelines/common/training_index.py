@@ -313,7 +313,7 @@ def _open_mips(
     return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
 
 
-def corpus_fingerprint(index: Path) -> str:
+def read_corpus_fingerprint(index: Path) -> str:
     """Return the fingerprint of the passages in an index directory."""
     return artefacts.read_manifest(index, "index").parents["corpus"]
 

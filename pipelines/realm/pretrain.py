@@ -28,7 +28,7 @@ from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.common.training_index import RefreshedIndex, corpus_fingerprint, score_with_towers
+from pipelines.common.training_index import RefreshedIndex, read_corpus_fingerprint, score_with_towers
 from pipelines.realm.config import PretrainConfig
 from pipelines.realm.read import Score, gold_log_likelihood, read_with_passages
 from ragqa.corpus.store import PassageStore
@@ -289,7 +289,8 @@ def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagg
         batch=config.batch,
         seed=config.seed,
         texts=config.texts,
-        are_passages=config.texts is None or corpus_fingerprint(config.texts) == corpus_fingerprint(config.corpus),
+        are_passages=config.texts is None
+        or read_corpus_fingerprint(config.texts) == read_corpus_fingerprint(config.corpus),
     )
 
 
@@ -307,7 +308,7 @@ def check_inputs(config: PretrainConfig) -> None:
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
         if index is not None:
-            corpus_fingerprint(index)
+            read_corpus_fingerprint(index)
     if (count := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
         raise BadInput(
             f"{config.corpus} holds {count} passages, and a text needs {config.proposed} besides its own: lower --k"
