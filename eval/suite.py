@@ -260,7 +260,7 @@ def main(suite: Suite) -> None:
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline, print its figures and the published ones, and record them with --record."""
+    """Score a pipeline, print its figures and the published ones, and record them."""
     report = score_suite(suite, config)
     if config.record:
         export_figures(report, config.record)

@@ -65,10 +65,10 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Return the difference in points, and say if the wider interval of each run touches the other.
+    """Return the difference in points, and say if the intervals of the two runs touch.
 
-    Where next to nothing is right, the bootstrap interval is too narrow (a resample without a right answer has no
-    width), so Wilson's interval counts if it is wider.
+    Of each run the wider of two intervals counts, because the bootstrap's is too narrow where next to nothing is right:
+    a resample without a right answer has no width. The other is Wilson's.
     """
     gain = 100 * (figures["em"]["value"] - closed_book["em"]["value"])
     (low, high), (closed_low, closed_high) = _widest_interval(figures), _widest_interval(closed_book)
@@ -113,7 +113,7 @@ def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def make_table(files: list[Path]) -> str:
-    """Return a table with a row for each file; raise BadInput if one is not a record of a suite."""
+    """Return a table with a row for each file; raise BadInput if one is no record."""
     if not files:
         raise BadInput("no files: name those that --record or eval.export_figures wrote")
     try:

@@ -1,4 +1,4 @@
-r"""Measure every kind of vector index at several sizes: recall@20, speed, size, and building.
+r"""Measure every kind of vector index: recall@20, speed, size, and cost of building.
 
     python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
@@ -40,7 +40,7 @@ PEER = "IndexFlatIP"
 
 @dataclass(frozen=True, kw_only=True)
 class KindsConfig:
-    """Vectors, sizes and kinds."""
+    """Vectors, questions and sizes of the measurement."""
 
     vectors: Path
     """Directory that index.embed wrote."""
@@ -143,7 +143,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
-    """Return queries per second, one by one for five seconds and in a batch; the better of two runs."""
+    """Return queries per second, one by one and in a batch; the better of two runs."""
     single, batch = 0.0, 0.0
     for _ in range(2):
         began, done = time.perf_counter(), 0

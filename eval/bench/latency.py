@@ -1,4 +1,4 @@
-"""Measure latency, memory and embedding speed, compared with the same models in other libraries.
+"""Measure latency, memory and embedding speed, compared with sentence-transformers.
 
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 

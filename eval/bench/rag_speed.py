@@ -181,7 +181,7 @@ def _compare_steps(
 def _compare_decoding(
     ours: "RagGenerator", inputs: "Inputs", relevance_BK: "Tensor", search: Any, steps: int
 ) -> dict[str, Any]:
-    """Time thorough decoding by both sides in turn; raise BadInput if the answers differ in float32."""
+    """Time decoding by both sides in turn; raise BadInput if answers differ in float32."""
     peer, pad = _make_peer(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval(), ours.seq2seq.conventions.pad
     options = {"num_beams": search.beams, "max_length": search.longest + 1, "min_length": search.shortest + 1}
     pairs: dict[str, Any] = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}

@@ -92,7 +92,7 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write the real vectors of an index, then mixtures of two of them, as ``index.embed`` would."""
+    """Write the real vectors of an index, then mixtures of two, as ``index.embed`` would."""
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
     real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)

@@ -1,4 +1,4 @@
-"""Measure the latency of an index served in shards, compared with the index opened directly.
+"""Measure the latency of an index served in shards and of one opened directly.
 
     python -m eval.bench.serve --corpus wiki.jsonl --questions nq/dev.jsonl --work runs/serve --out serve.json
 

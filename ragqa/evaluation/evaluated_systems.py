@@ -100,7 +100,7 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing, because scores would be those of a smaller corpus."""
+    """Raise RemoteError if shards are missing: scores would be of a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, start "

@@ -96,7 +96,7 @@ def _measure_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Score the ranks of gold passages, or documents, over the questions whose gold the corpus has."""
+    """Score the ranks of gold passages, or documents, that the corpus has."""
     known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
     if not known:
         return None
@@ -115,7 +115,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Measure the confidence; answers to unanswerable questions are wrong, no answer is declined."""
+    """Measure the confidence; an answer to an unanswerable question counts as wrong."""
     is_answered = tally.column("predicted") == 1
     confidence, right = tally.column("confidence"), tally.column("em") * answerable
     if not is_answered.any() or tally.no_confidence:

@@ -23,6 +23,11 @@ class QuestionSet:
     def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
         """Open a question file; every line is checked first.
 
+        Args:
+            file: the file.
+            name: name of the set; by default that of the file.
+            split: split of the data set, such as dev or test.
+
         Raises:
             BadInput: the file cannot be read or is of another kind.
             BadLine: a line is not a question.

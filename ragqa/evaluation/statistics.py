@@ -135,7 +135,7 @@ def accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float 
 
 
 def refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return distinct rising thresholds, infinity included, and the share of answers below each.
+    """Return rising thresholds, infinity included, and the share of answers below each.
 
     Answers below a threshold are declined: rightly for unanswerable questions, wrongly for others. One rate against
     the other is the ROC curve of a detector of unanswerable questions.

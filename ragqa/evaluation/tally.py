@@ -67,7 +67,7 @@ class Tally:
         return np.asarray(self._table[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """Return [N] ranks from 1 or None; names are rank (of an answer), passage_rank, document_rank."""
+        """Return [N] ranks from 1, or None; see ``Row`` for rank, passage_rank, document_rank."""
         return [rank or None for rank in self._table[name].tolist()]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:

@@ -111,7 +111,7 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 
 
 def _add_recall(plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explain: str) -> None:
-    """Add one or two curves of answer recall, with the accuracies of gold passages and documents."""
+    """Add one or two curves of answer recall, and accuracies of gold passages."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explain) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)

@@ -59,7 +59,7 @@ class Report:
 
 
 def read_rows(folder: Path) -> Iterator[Row]:
-    """Yield the rows of a report's directory; raise DamagedArtefact at a line that is not a row."""
+    """Yield the rows of a report; raise DamagedArtefact at a line that is not a row."""
     with (folder / ROWS).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
