@@ -21,9 +21,6 @@ from pipelines.common.config import HeldOutConfig
 from pipelines.common.masked_text import (
     NULL,
     MaskedText,
-    MaskedTexts,
-    draw_sentences,
-    make_position_chooser,
     open_masked_texts,
 )
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
@@ -38,11 +35,10 @@ from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import IGNORED, realm_mlm_nll
-from ragqa.pretraining.salient import SalientSpan
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors.mips import open_index
 from ragqa.runtime.encoder import load_encoder
-from ragqa.runtime.tokens import Pieces, TextTokenizer
+from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.groups import collect_settings, replace_settings
 from ragqa.training.health import measure_retrieval
 from ragqa.training.log import read_rows
@@ -552,60 +548,3 @@ def test_a_run_is_not_gone_on_with_other_settings(config: PretrainConfig, world:
 def test_a_corpus_with_nothing_to_mask(config: PretrainConfig) -> None:
     with pytest.raises(BadInput, match="1000 texts in a row have nothing to mask"):
         pretrain.main(config, tagger=closed_world.ObjectTagger([]))
-
-
-def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
-    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
-    for kind in ("spans", "words", "uniform"):
-        options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
-        texts = MaskedTexts(
-            blocks.store, blocks.tokenizer, make_position_chooser(kind, None, rate=0.3, count=1), **options
-        )
-        one, other = texts[7], texts[7]
-        assert [text.ids for text in one.texts] == [text.ids for text in other.texts]
-        assert one.x.ids_NL.shape[1] <= 12
-        for row, text in enumerate(one.texts):
-            whole = blocks.tokenizer.tokenize(blocks.store[text.row].text).ids
-            restored = list(text.ids)
-            for place, label in zip(text.positions, text.labels, strict=True):
-                restored[place] = label
-            assert restored == whole[: len(restored)]
-            counted = one.labels_BM[row] != IGNORED
-            at = one.positions_BM[row][counted]
-            if kind == "uniform":
-                assert set(one.x.ids_NL[row][at].tolist()) == {blocks.tokenizer.mask_id}
-        assert any(a.ids != b.ids for a, b in zip(one.texts, texts[8].texts, strict=True))
-
-
-def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
-    blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
-    options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
-    mixed = {}
-    for kind in ("spans", "words"):
-        chooses = make_position_chooser(kind, None, rate=0.5, count=1)
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
-        runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
-        masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
-        mixed[kind] = sum(len(each) > 1 for each in masked)
-    assert mixed["spans"] == 0 < mixed["words"]
-
-
-def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
-    """Of three names the second is cut in half, the third gone: the first is masked whatever is drawn."""
-
-    class Names:
-        def find_spans(self, text: str) -> list[SalientSpan]:
-            return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
-
-    kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
-    chooses = make_position_chooser("salient", Names(), rate=0.0, count=1)
-    drawn = [chooses("Ann saw Nicolas and Bob", kept, np.random.default_rng(seed)).tolist() for seed in range(9)]
-    assert drawn == [[0]] * 9
-
-
-def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:
-    text = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
-    found = {text[slice(*draw_sentences(text, np.random.default_rng(seed), 9))] for seed in range(20)}
-    assert "One two three. Four five six." in found
-    assert all(len(each) < 36 and each[0].isupper() and each[-1] == "." for each in found)
-    assert draw_sentences("", np.random.default_rng(0), 9) == (0, 0)
