@@ -16,7 +16,7 @@ from eval.command import run_command
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import wilson_interval
-from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.registry import read_kind
 
 

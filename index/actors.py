@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect
+from index.ray_cluster import connect
 from index.version_build import BuildSeconds, LocalEmbedder, VersionPlan, describe_error, make_version
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import RagqaError, RefreshFailed

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from index import parts
-from index.cluster import silence_ray
+from index import faiss_parts
+from index.ray_cluster import silence_ray
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, resume
 from ragqa.errors import BadInput, Mismatch
@@ -31,7 +31,7 @@ from ragqa.indexing.summary import format_recall
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import faiss_build, mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 
@@ -215,7 +215,7 @@ def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[
 
 def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
     """Write the FAISS files into ``folder``."""
-    plan = parts.PartsPlan(
+    plan = faiss_parts.PartsPlan(
         vectors=run.config.vectors.resolve(),
         fingerprint=run.vectors.fingerprint,
         rows=run.vectors.config["rows"],
@@ -224,10 +224,10 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
         folder=work / "parts",
     )
     with run.time_stage("train"), run.progress.step("training", 1) as step:
-        trained = parts.train(plan)
+        trained = faiss_parts.train(plan)
         step.advance_to(1)
     with run.time_stage("add"):
-        files = parts.add(plan, trained, run.progress)
+        files = faiss_parts.add(plan, trained, run.progress)
     with run.time_stage("merge"):
         faiss_build.merge_parts(plan.folder / trained.file, files, folder)
 

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect, silence_ray
 from index.embed_actors import EmbedTask, ShardEmbedder, get_device_name, report_disk_errors
+from index.ray_cluster import connect, silence_ray
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.corpus.store import PassageStore

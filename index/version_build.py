@@ -25,7 +25,7 @@ from ragqa.question_files import read_questions
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors, iter_chunks
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, DEFAULT_RECALL, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, FlatEngine, IndexKind
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 

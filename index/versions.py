@@ -22,7 +22,7 @@ from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import Effort
+from ragqa.retrieval.vectors.index_kinds import Effort
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_built_vectors
 

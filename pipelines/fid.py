@@ -22,7 +22,7 @@ from typing import Annotated
 
 import torch
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
 from pipelines.common.config import (
@@ -33,7 +33,7 @@ from pipelines.common.config import (
     above_0,
     at_least_0,
 )
-from pipelines.common.generation import PassageFinder
+from pipelines.common.generator_training import PassageFinder
 from pipelines.common.processes import train_in_processes
 from pipelines.common.questions import read_training_questions
 from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
@@ -41,8 +41,8 @@ from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import BatchLoss, open_run
 from pipelines.common.training_index import check_corpus_size
 from ragqa import artefacts
+from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.models.generation.generators import Generator, read_generator_kind
-from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.live import open_retriever
@@ -103,14 +103,14 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
     find_passages = open_passage_finder(config)
     torch.manual_seed(config.seed)
     kind, passages = (GeneratorKind.CLOSED_BOOK, 1) if config.is_closed_book else (GeneratorKind.FID, config.k)
-    generator = generation.load_for_training(kind, config, config.writing, passages, notify)
+    generator = generator_training.load_for_training(kind, config, config.writing, passages, notify)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
     name = "closed book" if config.is_closed_book else "FiD"
     with open_run(config, generator, name=name, progress=progress, notify=notify) as run:
         best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
 
         def evaluate() -> None:
-            scores = generation.evaluate_generator(
+            scores = generator_training.evaluate_generator(
                 generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
             )
             best.report(**scores)
@@ -126,7 +126,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
             run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
             health.check_step(loss.figures)
         best.restore()
-    generation.write_generator(generator, config.out / "model")
+    generator_training.write_generator(generator, config.out / "model")
     return config.out / "model"
 
 
@@ -155,16 +155,16 @@ def compute_loss(
         config: settings of the run.
         step: number of the step, by which questions and answers are drawn.
     """
-    questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
+    questions, answers = generator_training.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
     texts = [question.text for question in questions]
     hits = [found[: generator.passages] for found in find_passages(texts)]
     passages = [[hit.passage for hit in some] for some in hits]
     inputs = generator.make_inputs(texts, passages).to(config.device)
     labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
     with autocast(config.device):
-        nll_B = generator.compute_nll(inputs, generation.stack_scores(hits, config.device), labels_BT)
+        nll_B = generator.compute_nll(inputs, generator_training.stack_scores(hits, config.device), labels_BT)
     read, written = inputs.ids_NL.numel(), labels_BT.numel()
-    read_flops, write_flops = generation.count_token_flops(generator.seq2seq)
+    read_flops, write_flops = generator_training.count_token_flops(generator.seq2seq)
     flops = read_flops * read + write_flops * written
     return BatchLoss.from_mean(nll_B.mean(), torch.ones_like(nll_B), tokens=read + written, flops=flops)
 

@@ -25,6 +25,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.common import generator_training
 from pipelines.common.command import run_recipe
 from pipelines.common.config import at_least_0, check, one_of
 from pipelines.common.run_directory import lock_directory, record_settings
@@ -32,7 +33,7 @@ from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import CARD_FILE, amend_export
 
 
@@ -115,7 +116,6 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
     """Write the retriever and, for RAG, the generator, and return its kind."""
-    from pipelines.common import generation
     from ragqa.models.dpr import load_dpr_tower
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_rag, read_model_type
@@ -143,7 +143,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
             tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
     if rag is None:
         return None
-    generation.write_generator(rag.generator, out / "generator", retriever)
+    generator_training.write_generator(rag.generator, out / "generator", retriever)
     notify(f"{rag.generator.kind}, {rag.generator.passages} passages a question")
     return rag.generator.kind
 

@@ -28,7 +28,7 @@ from ragqa.progress import SILENT, Bars
 from ragqa.question_files import read_questions
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
-from ragqa.retrieval.vectors.kinds import Effort, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.index_kinds import Effort, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import VECTORS_FILE, open_file
 from ragqa.runtime.encoder import load_encoder
 

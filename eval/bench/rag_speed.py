@@ -66,7 +66,7 @@ def main(config: RagSpeedConfig) -> None:
     """Measure training steps and decoding of RAG from the command line."""
     import torch
 
-    from ragqa.models.generation.kinds import MAX_INPUT
+    from ragqa.models.generation.generator_kinds import MAX_INPUT
     from ragqa.models.generation.rag import RagGenerator
     from ragqa.models.generation.search import SearchSettings
     from ragqa.models.pretrained import set_dropout

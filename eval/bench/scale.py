@@ -37,7 +37,7 @@ from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_search import FaissIndex
-from ragqa.retrieval.vectors.kinds import Effort
+from ragqa.retrieval.vectors.index_kinds import Effort
 from ragqa.retrieval.vectors.store import open_file
 
 ROWS = 21_015_324

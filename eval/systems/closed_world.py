@@ -221,7 +221,7 @@ def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> 
 def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
     """Return exact match and recall of a trained generator on the test questions."""
     from pipelines.common.config import TrainingIndexConfig
-    from pipelines.common.generation import PassageFinder, evaluate_generator, make_passage_finder
+    from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder
     from pipelines.common.questions import read_answerable
     from pipelines.common.training_index import FrozenIndex
     from ragqa.models.dual_encoder import DualEncoder

@@ -10,7 +10,7 @@ from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import DEPTH, TableRunner
 from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.progress import Bars
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 
 if TYPE_CHECKING:
     from ragqa.pipeline import Pipeline

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index.cluster import connect, silence_ray
+from index.ray_cluster import connect, silence_ray
 from index.serve.gateway import Gateway, Member
 from index.serve.shard import ShardFailure, ShardReplica, ShardState
 from ragqa import artefacts

@@ -37,7 +37,7 @@ from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import export
 
 

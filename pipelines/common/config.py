@@ -12,10 +12,10 @@ from typing import Any
 
 from pipelines.common.learning_rates import compute_rate
 from ragqa.errors import BadInput
-from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT
+from ragqa.models.generation.generator_kinds import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.settings.groups import collect_settings, get_flat_groups
 
 MASKINGS = ("salient", "spans", "words", "uniform")

@@ -10,7 +10,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, TypeVar
 
-from index.cluster import connect
+from index.ray_cluster import connect
 from pipelines.common.config import TrainingConfig
 from ragqa.errors import BadInput, RagqaError
 from ragqa.progress import SILENT, Notify, Progress, Step, ignore_line

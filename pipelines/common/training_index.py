@@ -34,7 +34,7 @@ from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors
-from ragqa.retrieval.vectors.kinds import Effort, IndexKind
+from ragqa.retrieval.vectors.index_kinds import Effort, IndexKind
 from ragqa.runtime.encoder import find_tokenizer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipelines.common.examples.negatives import RetrievalExample
+from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.errors import BadInput
 

@@ -11,7 +11,7 @@ from pipelines.common.examples.mining import (
     read_examples,
     write_retriever_negatives,
 )
-from pipelines.common.examples.negatives import RetrievalExample
+from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.dpr.config import DprConfig
 from ragqa import artefacts
 from ragqa.progress import Notify, Progress

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
@@ -99,14 +99,14 @@ def load_generator(config: JointConfig, written: RagConfig, notify: Notify) -> R
     """Load the given generator, or make one of the encoder."""
     kind = f"rag-{written.marginal}"
     if config.generator is not None:
-        generator = generation.load_for_training(kind, written, written.writing, written.k, notify)
+        generator = generator_training.load_for_training(kind, written, written.writing, written.k, notify)
     else:
         try:
             seq2seq = make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
         made = make_generator(seq2seq, kind)
-        generator = generation.prepare_for_training(made, kind, written, written.writing, written.k, notify)
+        generator = generator_training.prepare_for_training(made, kind, written, written.writing, written.k, notify)
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -129,7 +129,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
     def write(step: int) -> BatchLoss:
         batch, seed = written.batch, written.seed
-        questions, answers = generation.draw_questions(data.training, batch=batch, seed=seed, step=step)
+        questions, answers = generator_training.draw_questions(data.training, batch=batch, seed=seed, step=step)
         return rag_losses.compute_loss(generating, index, questions, answers, written)
 
     def mark(step: int) -> BatchLoss:
@@ -221,10 +221,10 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
     """Return recall on held-out questions, and once questions are trained on, exact match: ``em`` and ``span_em``."""
     config, index = settings.whole, data.index
     has_begun = step > config.asked_from
-    find_passages = generation.make_passage_finder(
+    find_passages = generator_training.make_passage_finder(
         index, model.retriever.questions, model.generator.passages, config.device
     )
-    scores = generation.evaluate_generator(
+    scores = generator_training.evaluate_generator(
         model.generator,
         find_passages,
         data.held_out,
@@ -250,7 +250,7 @@ def write_models(config: JointConfig, model: Joint) -> None:
     """Write the retriever and the readers."""
     write_model(model.retriever, config.out / "model")
     write_model(model.masked, config.out / "masked")
-    generation.write_generator(model.generator, config.out / "generator", config.out / "model")
+    generator_training.write_generator(model.generator, config.out / "generator", config.out / "model")
     if config.span:
         write_model(model.spans, config.out / "reader", config.encoder / "tokenizer.json")
 

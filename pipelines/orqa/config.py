@@ -22,7 +22,7 @@ from pipelines.common.config import (
     text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND
 from ragqa.settings.groups import FLAT
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.run import BatchLoss
 from pipelines.common.training_index import TrainingIndex
 from pipelines.rag.config import RagConfig
@@ -30,7 +30,7 @@ class Rag(nn.Module):
     def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
         super().__init__()
         self.retriever, self.generator = retriever, generator
-        self.token_flops = generation.count_token_flops(generator.seq2seq)
+        self.token_flops = generator_training.count_token_flops(generator.seq2seq)
 
     @property
     def questions(self) -> Tower:
@@ -77,7 +77,7 @@ def score_answers(
     rows_BK = index.propose(query_BD.detach().float().cpu().numpy(), config.k)
     passages = [index.passages(rows) for rows in rows_BK]
     rows_BK = rows_BK[:, : max(1, *map(len, passages))]
-    relevance_BK = generation.mask_missing(index.score(query_BD, rows_BK), rows_BK)
+    relevance_BK = generator_training.mask_missing(index.score(query_BD, rows_BK), rows_BK)
     labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
     inputs = generator.make_inputs(texts, passages).to(config.device)
     alone = generator.make_inputs(texts, [[] for _ in texts]).to(config.device)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.assemble import AssembleConfig
 from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
@@ -55,8 +55,8 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
             index.keep_saved_versions()
 
         def evaluate() -> None:
-            find_passages = generation.make_passage_finder(index, model.questions, config.k, config.device)
-            scores = generation.evaluate_generator(
+            find_passages = generator_training.make_passage_finder(index, model.questions, config.k, config.device)
+            scores = generator_training.evaluate_generator(
                 model.generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
             )
             best.report(**scores)
@@ -71,13 +71,15 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
             eval_every=config.held_out.eval_every,
         ):
             model.retriever.requires_grad_(step >= config.rates.frozen)
-            questions, answers = generation.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
+            questions, answers = generator_training.draw_questions(
+                training, batch=config.batch, seed=config.seed, step=step
+            )
             loss = compute_loss(model, index, questions, answers, config)
             run.take_step(loss, rate=config.rates.at(step), clip=config.clip, staleness=index.staleness)
             run.alarm(step, health.check_step(loss.figures))
         best.restore()
     write_model(retriever, config.out / "model")
-    generation.write_generator(model.generator, config.out / "generator", config.out / "model")
+    generator_training.write_generator(model.generator, config.out / "generator", config.out / "model")
     return config.out / "model"
 
 
@@ -87,7 +89,7 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
     if retriever.is_shared and not config.learn_passages:
         # The question tower gets weights of its own: what it learns must not change the vectors of the passages.
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
-    generator = generation.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
+    generator = generator_training.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
     assert isinstance(generator, RagGenerator)
     set_dropout(retriever.train().to(config.device), config.dropout)
     return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever

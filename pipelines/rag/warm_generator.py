@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.best import BestWeights
 from pipelines.common.command import run_recipe
 from pipelines.common.config import (
@@ -36,8 +36,8 @@ from pipelines.common.config import (
 )
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.mining import QuestionFile
-from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
+from pipelines.common.examples.retrieval_examples import list_gold_passages
 from pipelines.common.learning_rates import compute_rate
 from pipelines.common.questions import draw_step, read_training_questions
 from pipelines.common.run import BatchLoss, Run, open_run
@@ -238,7 +238,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     loss = nll * weight + config.guide * guided * placed
     figures = parallel.average_over_processes({"nll": nll.item()}, weight)
     figures |= parallel.average_over_processes({"guided": guided.item()}, placed)
-    read_flops, write_flops = generation.count_token_flops(seq2seq)
+    read_flops, write_flops = generator_training.count_token_flops(seq2seq)
     passes = 3 if run.step >= config.frozen_steps else 1  # a frozen encoder has no backward pass
     flops = read_flops * passes / 3 * inputs.ids_NL.numel() + write_flops * labels_BT.numel()
     result = BatchLoss(loss, figures, inputs.ids_NL.numel() + labels_BT.numel(), flops)
@@ -288,14 +288,14 @@ def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
 def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGeneratorConfig) -> dict[str, float]:
     """Return ``em`` of greedy answers to held-out questions, each read with its gold passage."""
     right, rng = 0, np.random.default_rng(config.seed)
-    for first in range(0, len(held_out), generation.EVALUATION_BATCH):
-        numbers = range(first, min(len(held_out), first + generation.EVALUATION_BATCH))
+    for first in range(0, len(held_out), generator_training.EVALUATION_BATCH):
+        numbers = range(first, min(len(held_out), first + generator_training.EVALUATION_BATCH))
         batch = GoldBatch.sample(held_out, numbers, rng)
         relevance_B1 = torch.zeros(len(numbers), 1, device=config.device)
         passages = [[passage] for passage in batch.passages]
-        answers = generation.write_answers(generator, batch.texts, passages, relevance_B1)
+        answers = generator_training.write_answers(generator, batch.texts, passages, relevance_B1)
         questions = [held_out.questions[number] for number in numbers]
-        right += generation.count_exact_matches(answers, questions, regex=config.held_out.regex)
+        right += generator_training.count_exact_matches(answers, questions, regex=config.held_out.regex)
     return {"em": right / len(held_out)}
 
 
@@ -327,7 +327,7 @@ def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: No
         ):
             train_step(run, generator, golds, config)
         best.restore()
-    generation.write_generator(generator, config.out / "generator")
+    generator_training.write_generator(generator, config.out / "generator")
     return config.out / "generator"
 
 

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.common.examples.negatives import list_titled_gold_passages
+from pipelines.common.examples.retrieval_examples import list_titled_gold_passages
 from ragqa.artefacts import replace_file, report_write_errors
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions, write_documents

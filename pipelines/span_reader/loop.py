@@ -11,17 +11,17 @@ import torch
 from pipelines.common.best import BestWeights
 from pipelines.common.examples.data_sets import TrainingSet, read_training_sets, split_held_out
 from pipelines.common.examples.mining import PassageSearch
-from pipelines.common.examples.negatives import list_gold_passages
 from pipelines.common.examples.passage_sampler import MinedPassages, PassageSampler, load_splitter
+from pipelines.common.examples.retrieval_examples import list_gold_passages
 from pipelines.common.examples.spans import ReaderBatch
 from pipelines.common.questions import drop_known, make_question_keys, read_answerable
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
+from pipelines.span_reader.distant_supervision import mine_passages, select_trainable
 from pipelines.span_reader.exam import Exam, make_gold_exam, make_open_exam
 from pipelines.span_reader.loss import compute_losses, is_hard_step
-from pipelines.span_reader.mining import mine_passages, select_trainable
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.attention import BFLOAT16, choose_attention

@@ -8,7 +8,7 @@ import typer
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
 from ragqa.cli.output import say
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, TermEngine
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 
 
 def index(

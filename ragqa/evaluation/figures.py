@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ragqa import __version__
 from ragqa.evaluation import statistics
 from ragqa.evaluation.coverage import Missing
-from ragqa.evaluation.kinds import ORDER
+from ragqa.evaluation.question_kinds import ORDER
 from ragqa.evaluation.tally import LOSSES, Tally
 from ragqa.metrics import accuracy_at, mean_reciprocal_rank
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.evaluation.coverage import Missing
-from ragqa.evaluation.kinds import BREAKDOWNS
+from ragqa.evaluation.question_kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
 from ragqa.matching.patterns import compile_pattern
 from ragqa.text import split_words, to_nfd

@@ -39,7 +39,7 @@ from ragqa.retrieval.registry import (
     TermEngine,
 )
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import (
     DEFAULT_ENCODER,
     TextEncoder,

@@ -14,7 +14,7 @@ from ragqa.progress import Progress
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import SelectedVectors
-from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_RECALL, IndexKind
 from ragqa.retrieval.vectors.store import open_vectors
 from ragqa.runtime.encoder import load_encoder
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import Prior, make_prior

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ragqa.errors import BadInput
-from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.models.generation.generator_kinds import GeneratorKind
 
 if TYPE_CHECKING:
     from ragqa.reading.base import Decoding, Reader, RetrieverIdentity

@@ -4,7 +4,7 @@ from ragqa.errors import DamagedArtefact, Mismatch
 from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import Effort, IndexKind
+from ragqa.retrieval.vectors.index_kinds import Effort, IndexKind
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 

@@ -9,7 +9,7 @@ import pytest
 from eval.export_figures import export_figures
 from eval.suite import Split, Suite, SuiteConfig, score_suite
 from eval.table import HEAD, format_gain, make_table
-from pipelines.common.generation import write_generator
+from pipelines.common.generator_training import write_generator
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.statistics import wilson_interval

@@ -16,7 +16,7 @@ from pipelines.common.examples.passage_sampler import (
 )
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
-from pipelines.span_reader.mining import mine_passages
+from pipelines.span_reader.distant_supervision import mine_passages
 from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.tokens import TextTokenizer

@@ -8,7 +8,7 @@ import pytest
 
 from ragqa.retrieval.base import Ranking
 from ragqa.retrieval.vectors import mips
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 from ragqa.retrieval.vectors.store import ADDED_FILE
 
 APPROXIMATE_KINDS = [kind for kind in IndexKind if kind != "flat"]

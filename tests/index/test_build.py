@@ -17,7 +17,7 @@ import pytest
 from conftest import kill_at_every_step, run, wait_for
 
 from index import build as job
-from index import parts
+from index import faiss_parts
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed
 from ragqa import Pipeline, artefacts
@@ -26,7 +26,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.vectors import faiss_build, mips
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 pytest.importorskip("faiss", reason="needs the extra 'cpu'")
@@ -207,7 +207,7 @@ def test_changed_parts_are_made_again(
     (parts_folder(out) / list_records(out)[5].name).write_text(json.dumps(rows[5] | {"source": "other vectors"}))
     (parts_folder(out) / "0000000000.half").write_bytes(b"what a worker left")
     added: list[tuple[int, int]] = []
-    original = parts._add_missing
+    original = faiss_parts._add_missing
 
     def record_missing(plan: Any, trained: Any, missing: Any) -> Any:
         added.extend(missing)
@@ -215,7 +215,7 @@ def test_changed_parts_are_made_again(
         return original(plan, trained, missing)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_add_missing", record_missing)
+        patch.setattr(faiss_parts, "_add_missing", record_missing)
         build(config)
     assert added == [(3 * PART, 4 * PART), (5 * PART, 6 * PART)]
     build(make_config(corpus, vectors, tmp_path / "other.index", kind="ivf-flat"))
@@ -230,7 +230,7 @@ def test_finished_stages_are_not_repeated_after_a_kill_while_tuning(
         patch.setattr(mips, "tune_index", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build(make_config(corpus, vectors, out, kind="hnsw"))
-    for owner, name in ((parts, "train"), (parts, "add"), (mips, "write_rows")):
+    for owner, name in ((faiss_parts, "train"), (faiss_parts, "add"), (mips, "write_rows")):
         monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("done again"))
     build(make_config(corpus, vectors, out, kind="hnsw"))
     assert len(search(out)[0]) == 10 and read_checksums(out)
@@ -308,7 +308,7 @@ def test_a_part_that_crashes_its_workers_stops_the_job(
             time.sleep(600)
         os._exit(1)
 
-    monkeypatch.setattr(parts, "_add_part", dying)
+    monkeypatch.setattr(faiss_parts, "_add_part", dying)
     options = {"corpus": corpus, "vectors": vectors, "out": tmp_path / "c.index", "part-rows": 200}  # a part a core
     places = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
     monkeypatch.setattr("sys.argv", ["index.build", *places])

@@ -236,7 +236,7 @@ def test_a_generator_is_made_of_an_encoder_and_copies(
     given: dict[str, Any] = {"generator": None, "fresh": False, "encoder": encoder, "decoder_layers": 1}
     config = replace_settings(config, objective="infilling", dropout=0.0, **given)
     out = denoise.main(config)
-    assert Seq2Seq.load(out).layers == 1
+    assert Seq2Seq.load(out).model.config.decoder.num_hidden_layers == 1
     assert (out / "tokenizer.json").read_bytes() == (encoder / "tokenizer.json").read_bytes()
     fitted: list[int] = []
     monkeypatch.setattr(denoise, "initialise_copying", lambda _, texts: fitted.append(len(texts)))

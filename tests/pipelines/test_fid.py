@@ -9,7 +9,7 @@ import torch
 from conftest import interrupt, untimed
 
 from pipelines import fid
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.fid import FidConfig
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.encoder_decoder import make_from_encoder
@@ -89,7 +89,7 @@ def test_the_loss_of_a_closed_book_is_that_of_the_question_alone(config: FidConf
     fid.main(settings)
     (row,) = [row for row in rows_of(settings.out) if "nll" in row]
     generator = load_generator(config.writing.generator, "closed-book")
-    asked, answers = generation.draw_questions(
+    asked, answers = generator_training.draw_questions(
         writing_questions(config), batch=settings.batch, seed=settings.seed, step=0
     )
     tokens, wanted = generator.seq2seq.tokens, []
@@ -112,7 +112,7 @@ def writing_questions(config: FidConfig) -> Any:
 def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training reads BM25's best k in their order, as the resulting pipeline does."""
     read: list[list[list[Passage]]] = []
-    assembled = fid.generation.load_for_training
+    assembled = fid.generator_training.load_for_training
 
     def opened(*arguments: Any, **options: Any) -> Any:
         generator = assembled(*arguments, **options)
@@ -125,11 +125,13 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
         monkeypatch.setattr(generator, "make_inputs", seen)
         return generator
 
-    monkeypatch.setattr(fid.generation, "load_for_training", opened)
+    monkeypatch.setattr(fid.generator_training, "load_for_training", opened)
     told: list[str] = []
     path = fid.train_and_publish(replace_settings(config, steps=1, dev=None), notify=told.append)
     pipeline = Pipeline.load(path, reader="fid")
-    asked, _ = generation.draw_questions(writing_questions(config), batch=config.batch, seed=config.seed, step=0)
+    asked, _ = generator_training.draw_questions(
+        writing_questions(config), batch=config.batch, seed=config.seed, step=0
+    )
     hits = pipeline.retriever.search([question.text for question in asked], 3)
     assert [[p.id for p in found] for found in read[0]] == [[hit.passage.id for hit in found] for found in hits]
     answers = pipeline.ask([question.text for question in asked], min_confidence=0)
@@ -184,7 +186,7 @@ def test_a_generator_of_another_kind_keeps_the_template(config: FidConfig, befor
     seq2seq = Seq2Seq.load(config.writing.generator)
     template = Template("{question} <- {title}: {passage}")
     begun = make_generator(seq2seq, before, template=template, question_tokens=seq2seq.tokens)
-    made = generation.prepare_for_training(begun, after, config, config.writing, 3)
+    made = generator_training.prepare_for_training(begun, after, config, config.writing, 3)
     assert (made.kind, made.passages) == (after, 3)
     assert made.template == template
     if after != "fid":  # whose passages each stand behind the question's text
@@ -194,7 +196,7 @@ def test_a_generator_of_another_kind_keeps_the_template(config: FidConfig, befor
 def test_limits_of_a_generator_are_reported(config: FidConfig) -> None:
     told: list[str] = []
     longer = replace_settings(config, max_input=100_000, max_answer=3)
-    made = generation.load_for_training("fid", longer, longer.writing, 2, told.append)
+    made = generator_training.load_for_training("fid", longer, longer.writing, 2, told.append)
     longest = made.seq2seq.max_tokens
     assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from index.embed import EmbedConfig, embed
-from pipelines.common.examples.negatives import (
+from pipelines.common.examples.retrieval_examples import (
     RetrievalExample,
     exclude_rows,
     is_relevant,

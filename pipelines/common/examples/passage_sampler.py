@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.common.config import Rules, above_0, at_least_0, share
 from pipelines.common.examples.data_sets import TrainingSet
-from pipelines.common.examples.negatives import list_titled_gold_passages, to_rows
+from pipelines.common.examples.retrieval_examples import list_titled_gold_passages, to_rows
 from ragqa import artefacts
 from ragqa.corpus.blocks import Splitter, make_splitter, make_word_splitter
 from ragqa.corpus.store import PassageStore

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ragqa.models import attention
 from ragqa.models.generation.decoding import MAX_CACHED, Candidate, decode_token, stream_token
-from ragqa.models.generation.kinds import GeneratorKind
+from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.models.generation.rag import PassageGenerator, score_answers
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq

@@ -11,7 +11,7 @@ from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.models.dpr import make_dpr_tower
 from ragqa.models.generation.fid import FusionInDecoder
-from ragqa.models.generation.kinds import MAX_ANSWER, GeneratorKind
+from ragqa.models.generation.generator_kinds import MAX_ANSWER, GeneratorKind
 from ragqa.models.generation.rag import Marginal, RagGenerator
 from ragqa.models.generation.seq2seq import CONVENTIONS, Seq2Seq
 from ragqa.models.generation.template import CLOSED_BOOK, FID, RAG, Template

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ragqa.errors import BadInput
 from ragqa.models.generation.decoding import Candidate, decode_sequence, decode_token, stream_token
-from ragqa.models.generation.kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
+from ragqa.models.generation.generator_kinds import MAX_ANSWER, MAX_INPUT, GeneratorKind
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import EncoderStates, Seq2Seq
 from ragqa.models.generation.template import RAG, PairEncoder, Template

@@ -19,7 +19,7 @@ from ragqa.retrieval.vectors.arrays import (
     check_finite,
     release_pages,
 )
-from ragqa.retrieval.vectors.kinds import FlatEngine
+from ragqa.retrieval.vectors.index_kinds import FlatEngine
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores
 
 _QUERIES = 256

@@ -23,7 +23,7 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.vectors import faiss_files
 from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, iter_chunks
 from ragqa.retrieval.vectors.faiss_files import INDEX_FILE, LISTS_FILE, load_faiss
-from ragqa.retrieval.vectors.kinds import SPECS, IndexKind
+from ragqa.retrieval.vectors.index_kinds import SPECS, IndexKind
 
 PART_ROWS = 262_144
 """Default number of rows in a part: 200 MB of float16 at a width of 384."""

@@ -11,7 +11,7 @@ from typing import Any
 from ragqa import artefacts
 from ragqa.errors import BadInput, MissingExtra, summarize_error
 from ragqa.retrieval.vectors.exact import make_gpu_error
-from ragqa.retrieval.vectors.kinds import GPU_KINDS, SPECS
+from ragqa.retrieval.vectors.index_kinds import GPU_KINDS, SPECS
 
 INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
 

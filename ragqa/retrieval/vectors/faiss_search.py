@@ -19,7 +19,7 @@ from ragqa.retrieval.vectors import faiss_files
 from ragqa.retrieval.vectors.arrays import NO_ROWS, DeletedRows, Queries, Vectors, iter_chunks
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_files import load_faiss
-from ragqa.retrieval.vectors.kinds import Effort, IndexKind
+from ragqa.retrieval.vectors.index_kinds import Effort, IndexKind
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores, rough_scores
 
 GPU_LIMIT = 2048

@@ -18,7 +18,7 @@ from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_build import build_faiss
 from ragqa.retrieval.vectors.faiss_files import load_faiss
 from ragqa.retrieval.vectors.faiss_search import make_flat_faiss, open_faiss
-from ragqa.retrieval.vectors.kinds import DEFAULT_RECALL, SPECS, Effort, FlatEngine, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_RECALL, SPECS, Effort, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.tuning import TuningResult, tune
 
 _CHOICES = {"kind": tuple(IndexKind), "engine": tuple(FlatEngine), "device": ("cpu", "cuda")}

@@ -15,7 +15,7 @@ from ragqa.retrieval.base import Rows
 from ragqa.retrieval.vectors.arrays import Queries, Vectors, gather_rows, release_pages
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_search import FaissIndex
-from ragqa.retrieval.vectors.kinds import SPECS, TUNED_K, Effort
+from ragqa.retrieval.vectors.index_kinds import SPECS, TUNED_K, Effort
 
 SYNTHETIC_QUERIES = 400
 """Number of synthetic queries, if there are no real ones."""

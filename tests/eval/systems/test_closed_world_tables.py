@@ -11,7 +11,7 @@ import torch
 from eval.systems import closed_world as table
 from eval.systems.closed_world import ClosedWorldConfig
 from eval.systems.runner import TableRunner
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.closed_world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
 from pipelines.joint import train as joint
 from pipelines.orqa import inverse_cloze
@@ -83,9 +83,9 @@ def test_a_retriever_learns_from_a_reader_that_copies(
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator without weights: nothing is counted, saved or generated."""
-    monkeypatch.setattr(generation, "count_token_flops", lambda _: (0, 0))
-    monkeypatch.setattr(generation, "write_generator", lambda *_: None)
-    monkeypatch.setattr(generation, "write_answers", lambda generator, texts, *_: [""] * len(texts))
+    monkeypatch.setattr(generator_training, "count_token_flops", lambda _: (0, 0))
+    monkeypatch.setattr(generator_training, "write_generator", lambda *_: None)
+    monkeypatch.setattr(generator_training, "write_answers", lambda generator, texts, *_: [""] * len(texts))
 
 
 @pytest.mark.parametrize("world", [2], indirect=True)
@@ -102,7 +102,7 @@ def test_a_retriever_learns_from_a_generator_that_copies(
     """The fast version of RAG-Token and RAG-Sequence below."""
     config = rag_config(folders, folders.train_questions, retriever, folders.root, tmp_path / "run", seed=0, steps=100)
     generator = CopyingGenerator(world.objects, TextTokenizer(folders.encoder), marginal)
-    monkeypatch.setattr(generation, "load_for_training", lambda *_, **__: generator)
+    monkeypatch.setattr(generator_training, "load_for_training", lambda *_, **__: generator)
     monkeypatch.setattr(rag, "RagGenerator", CopyingGenerator)
     rag.main(replace_settings(config, marginal=marginal, **QUICK))
     found = recall(config.out)

@@ -15,7 +15,7 @@ import torch
 from conftest import ROOT, run, wait_for
 
 from pipelines.common import retrieval_eval
-from pipelines.common.examples.negatives import RetrievalExample
+from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.dpr import train as dpr
 from pipelines.dpr.config import DprConfig
 from ragqa.corpus.store import PassageStore

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import WORDS
 
-from pipelines.common.examples.negatives import RetrievalExample
+from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr.batches import RetrievalBatches
 from ragqa.runtime.tokens import TextTokenizer

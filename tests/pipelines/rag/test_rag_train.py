@@ -11,7 +11,7 @@ import torch
 from conftest import interrupt, untimed
 from torch import Tensor, nn
 
-from pipelines.common import assemble, generation
+from pipelines.common import assemble, generator_training
 from pipelines.common.questions import read_answerable
 from pipelines.common.training_index import NOT_FOUND, FrozenIndex
 from pipelines.orqa import inverse_cloze
@@ -70,7 +70,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     model, retriever = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
-    asked, answers = generation.draw_questions(
+    asked, answers = generator_training.draw_questions(
         read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
     )
     with torch.no_grad():
@@ -107,7 +107,9 @@ def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) 
     config = replace_settings(frozen_passages(config), dropout=0.0)
     model, _ = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
-    batch = generation.draw_questions(read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0)
+    batch = generator_training.draw_questions(
+        read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
+    )
     with torch.no_grad():
         rows = [
             losses.compute_loss(model, library, *batch, replace_settings(config, smoothing=s)).figures
@@ -120,21 +122,25 @@ def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) 
 def test_drawn_answers_depend_only_on_seed_and_step(config: RagConfig) -> None:
     questions = [Question(f"q{number}", tuple(f"a{number}-{each}" for each in range(3))) for number in range(8)]
     steps = [
-        generation.draw_questions(questions, batch=config.batch, seed=config.seed, step=step) for step in range(60)
+        generator_training.draw_questions(questions, batch=config.batch, seed=config.seed, step=step)
+        for step in range(60)
     ]
     assert steps == [
-        generation.draw_questions(questions, batch=config.batch, seed=config.seed, step=step) for step in range(60)
+        generator_training.draw_questions(questions, batch=config.batch, seed=config.seed, step=step)
+        for step in range(60)
     ]
     for asked, answers in steps:
         assert all(answer in question.answers for question, answer in zip(asked, answers, strict=True))
     said = [answer for _, answers in steps for answer in answers]
     assert len(set(said)) == 24  # each in its turn
-    assert steps != [generation.draw_questions(questions, batch=config.batch, seed=1, step=step) for step in range(60)]
+    assert steps != [
+        generator_training.draw_questions(questions, batch=config.batch, seed=1, step=step) for step in range(60)
+    ]
 
 
 def test_missing_passages_have_no_weight() -> None:
     rows = np.array([[3, 1, NOT_FOUND], [NOT_FOUND, NOT_FOUND, NOT_FOUND]])
-    weights = generation.mask_missing(torch.zeros(2, 3), rows).softmax(-1)
+    weights = generator_training.mask_missing(torch.zeros(2, 3), rows).softmax(-1)
     assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
 
 
@@ -231,11 +237,11 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     model, retriever = rag.load_models(
         replace_settings(config, retriever=config.out / "model", generator=config.out / "generator")
     )
-    search = generation.make_passage_finder(
+    search = generator_training.make_passage_finder(
         FrozenIndex.open(config.corpus, config.retriever, config, config.index), retriever.questions, 3, "cpu"
     )
-    said = generation.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
-    right = generation.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
+    said = generator_training.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
+    right = generator_training.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
     assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
         assemble.sort_generators((config.out / "generator", config.out / "system" / "rag-token"))

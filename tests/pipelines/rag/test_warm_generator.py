@@ -12,7 +12,7 @@ import torch
 from conftest import interrupt
 from safetensors.torch import load_file
 
-from pipelines.common import generation
+from pipelines.common import generator_training
 from pipelines.common.config import WritingConfig
 from pipelines.rag import warm_generator
 from pipelines.rag.warm_generator import (
@@ -148,8 +148,8 @@ def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) 
     assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4
     asks = WritingConfig(generator=out)
     for kind in ("rag-sequence", "fid"):
-        assert generation.load_for_training(kind, config, asks, 3).template == generator.template
-    assert generation.load_for_training("closed-book", config, asks, 1).template.is_closed_book
+        assert generator_training.load_for_training(kind, config, asks, 3).template == generator.template
+    assert generator_training.load_for_training("closed-book", config, asks, 1).template.is_closed_book
 
 
 def test_training_improves_attention_and_answers(config: WarmGeneratorConfig) -> None:

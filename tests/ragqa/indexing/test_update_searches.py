@@ -12,7 +12,7 @@ import pytest
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, Mismatch
 from ragqa.evaluation.coverage import find_missing
-from ragqa.evaluation.rows import Rule, SystemResult, score
+from ragqa.evaluation.rows import Rule, SystemResult, score_result
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.base import Retriever
@@ -240,7 +240,7 @@ def test_corpus_coverage_ignores_deleted_passages(tmp_path: Path, encoder: WordE
     apply_update(index, {"d1050": "text 1050 holds another"}, [f"d{n}" for n in range(100)], compact=False)
     nothing = SystemResult(Answer("?", None, 0.0, 0.0), [], [])
     answers = ("answer7", "answer500", "answer1050", "another")
-    rows = [score(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
+    rows = [score_result(n, Question("?", (answer,)), nothing, Rule()) for n, answer in enumerate(answers)]
     assert find_missing(open_retriever(index).passages, rows).answers == {0, 2}
     rest = [f"d{n}" for n in range(100, 1100)]  # no row of the first 1,000 is left
     apply_update(index, {"new": "text holds answer7"}, rest, compact=False)

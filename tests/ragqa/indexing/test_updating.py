@@ -17,7 +17,7 @@ from ragqa.indexing.build import build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 from tests.helpers.updates import (
     RETRIEVERS,
     TEXTS,

@@ -130,7 +130,7 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 def test_an_export_of_this_reader_cannot_be_restored(exported: Path, saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(Mismatch, match="holds a reader 'mlp': only those of kind 'ends'"):
+    with pytest.raises(Mismatch, match="holds a reader 'mlp': only readers of kind 'ends'"):
         restore_weights(exported, saved, tmp_path / "out")
 
 

@@ -14,7 +14,7 @@ from pipelines.common.examples.mining import (
     read_examples,
     write_retriever_negatives,
 )
-from pipelines.common.examples.negatives import RetrievalExample, make_example, measure_overlap
+from pipelines.common.examples.retrieval_examples import RetrievalExample, make_example, measure_overlap
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.retrieval.live import open_retriever
 from ragqa.types import Hit, Passage, Question

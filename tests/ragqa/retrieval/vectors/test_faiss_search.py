@@ -11,7 +11,7 @@ from ragqa.retrieval.vectors.arrays import NO_ROWS
 from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_files import find_disk_lists
 from ragqa.retrieval.vectors.faiss_search import FaissIndex
-from ragqa.retrieval.vectors.kinds import Effort
+from ragqa.retrieval.vectors.index_kinds import Effort
 from tests.helpers.vectors import make_unit_vectors, open_vectors
 
 

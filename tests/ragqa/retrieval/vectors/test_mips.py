@@ -10,7 +10,7 @@ import pytest
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, MissingExtra
 from ragqa.retrieval.vectors import arrays, exact, faiss_files, mips
 from ragqa.retrieval.vectors.exact import ExactIndex
-from ragqa.retrieval.vectors.kinds import IndexKind
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 from ragqa.retrieval.vectors.store import ADDED_FILE, VECTORS_FILE
 from tests.helpers.vectors import (
     APPROXIMATE_KINDS,

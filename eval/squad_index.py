@@ -1,6 +1,6 @@
 """Index the paragraphs of SQuAD's train and dev-a files, one passage each.
 
-    python -m eval.bench.squad_index --squad DATA/squad --out squad.index
+    python -m eval.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
 
 The suite over this index scores how often the gold passage is found; with ``--gold`` it scores the reader alone.

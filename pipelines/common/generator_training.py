@@ -17,6 +17,7 @@ from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.training_index import NOT_FOUND, TrainingIndex
 from ragqa import artefacts
 from ragqa.metrics import answer_recall, exact_match
+from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.models.generation.generators import (
     Generator,
     load_generator,
@@ -24,7 +25,6 @@ from ragqa.models.generation.generators import (
     read_model_type,
     save_generator,
 )
-from ragqa.models.generation.kinds import GeneratorKind
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.search import SearchSettings
 from ragqa.models.generation.seq2seq import Seq2Seq

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from index.cluster import connect
+from index.ray_cluster import connect
 from ragqa import artefacts
 from ragqa.errors import BadInput, RagqaError, summarize_error
 from ragqa.indexing.embed import open_shards

@@ -12,9 +12,9 @@ from pipelines.common.examples.data_sets import read_training_sets
 from pipelines.common.examples.passage_sampler import (
     MinedPassages,
 )
-from pipelines.span_reader import mining
+from pipelines.span_reader import distant_supervision
 from pipelines.span_reader.config import ReaderConfig
-from pipelines.span_reader.mining import select_trainable
+from pipelines.span_reader.distant_supervision import select_trainable
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.question_files import read_questions
@@ -70,10 +70,10 @@ def test_a_part_of_a_gold_passage_is_a_negative_only_if_the_whole_holds_the_answ
 
 
 def test_a_killed_mining_continues(config: ReaderConfig, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("pipelines.span_reader.mining.SEARCH_BATCH", 16)
+    monkeypatch.setattr("pipelines.span_reader.distant_supervision.SEARCH_BATCH", 16)
     whole = mine_all(config, tmp_path / "whole")
     searched: list[int] = []
-    row = mining._select_rows
+    row = distant_supervision._select_rows
 
     def killed(*arguments: Any) -> Any:
         searched.append(1)
@@ -81,7 +81,7 @@ def test_a_killed_mining_continues(config: ReaderConfig, tmp_path: Path, monkeyp
             raise KeyboardInterrupt
         return row(*arguments)
 
-    monkeypatch.setattr(mining, "_select_rows", killed)
+    monkeypatch.setattr(distant_supervision, "_select_rows", killed)
     with pytest.raises(KeyboardInterrupt):
         mine_all(config, tmp_path / "broken")
     again = mine_all(config, tmp_path / "broken")

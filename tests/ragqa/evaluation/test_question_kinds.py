@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragqa.evaluation.kinds import classify_answer, classify_answer_length, find_question_word
+from ragqa.evaluation.question_kinds import classify_answer, classify_answer_length, find_question_word
 from ragqa.types import Question
 
 pytestmark = pytest.mark.usefixtures("without_plots")

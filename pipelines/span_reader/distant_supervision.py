@@ -15,8 +15,8 @@ from typing import Any
 
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.mining import SEARCH_BATCH, PassageSearch
-from pipelines.common.examples.negatives import is_relevant, list_gold_passages, to_rows
 from pipelines.common.examples.passage_sampler import MinedPassages
+from pipelines.common.examples.retrieval_examples import is_relevant, list_gold_passages, to_rows
 from pipelines.common.questions import iterate_batches
 from pipelines.common.run_directory import read_record
 from ragqa import artefacts
