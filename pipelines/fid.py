@@ -30,8 +30,8 @@ from pipelines.common.config import (
     Rules,
     TrainingConfig,
     WritingConfig,
-    above_0,
-    at_least_0,
+    require_non_negative,
+    require_positive,
 )
 from pipelines.common.generator_training import PassageFinder
 from pipelines.common.processes import train_in_processes
@@ -82,9 +82,9 @@ class FidConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
-            "calibrate": at_least_0(self.calibrate),
-            "k": at_least_0(self.k),
+            "batch": require_positive(self.batch),
+            "calibrate": require_non_negative(self.calibrate),
+            "k": require_non_negative(self.k),
         }
 
     @property
@@ -123,7 +123,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
             eval_every=config.held_out.eval_every,
         ):
             loss = compute_loss(generator, find_passages, training, config, step)
-            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+            run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
             health.check_step(loss.figures)
         best.restore()
     generator_training.write_generator(generator, config.out / "model")

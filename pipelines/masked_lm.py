@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
-from pipelines.common.config import Rules, TrainingConfig, above_0, proper_share, text_length
+from pipelines.common.config import Rules, TrainingConfig, require_positive, require_proper_share, require_text_length
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, make_position_chooser
 from pipelines.common.run import BatchLoss, open_run, write_model
 from ragqa import artefacts
@@ -54,13 +54,13 @@ class MaskedLMConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
+            "batch": require_positive(self.batch),
             "masking": (
                 self.masking in _MASKINGS,
                 f"one of {', '.join(_MASKINGS)}; salient is pipelines.realm.pretrain's",
             ),
-            "rate": proper_share(self.rate),
-            "max_text": text_length(self.max_text),
+            "rate": require_proper_share(self.rate),
+            "max_text": require_text_length(self.max_text),
         }
 
 
@@ -103,7 +103,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
     with open_run(config, model, name="masked words", progress=progress, notify=notify) as run:
         for step in run.remaining_steps(config.save_every):
             loss = compute_loss(model, texts[step].to(config.device))
-            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+            run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
     write_model(model, config.out / "model")
     return config.out / "model"
 

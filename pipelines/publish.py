@@ -27,7 +27,7 @@ from pathlib import Path
 
 from pipelines.common import generator_training
 from pipelines.common.command import run_recipe
-from pipelines.common.config import at_least_0, check, one_of
+from pipelines.common.config import check, require_choice, require_non_negative
 from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -64,7 +64,9 @@ class PublishConfig:
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
-        check(self, {"kind": one_of(self.kind, tuple(IndexKind)), "workers": at_least_0(self.workers)})
+        check(
+            self, {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
+        )
         mips.check_kind(self.kind, "cpu")
         if (self.card is None) != (self.export is None):
             raise BadInput("--card FILE and --export DIR belong together")

@@ -23,7 +23,7 @@ from pipelines.calibrate.conditions import (
     search_passages,
 )
 from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_figures, summarise_answers
-from pipelines.common.config import above_0, at_least_0, check, share_below_1
+from pipelines.common.config import check, require_non_negative, require_positive, require_share_below_1
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
@@ -89,8 +89,13 @@ class CalibrateConfig:
         """Raise BadInput for settings that cannot be used."""
         if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
             raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-        rules = {"count": above_0(self.count), "k": above_0(self.k), "held_out": share_below_1(self.held_out)}
-        check(self, {**rules, "selection_sample": at_least_0(self.selection_sample)})
+        rules = {
+            "count": require_positive(self.count),
+            "k": require_positive(self.k),
+            "held_out": require_share_below_1(self.held_out),
+        }
+        rules |= {"held_out": require_share_below_1(self.held_out)}
+        check(self, {**rules, "selection_sample": require_non_negative(self.selection_sample)})
         if self.plot:
             check_plot(self.plot)
         if self.out.is_dir():

@@ -20,10 +20,10 @@ from pipelines.common.config import (
     HeldOutConfig,
     TrainingConfig,
     TrainingIndexConfig,
-    above_0,
-    at_least_0,
     check,
-    one_of,
+    require_choice,
+    require_non_negative,
+    require_positive,
 )
 from pipelines.common.questions import read_answerable
 from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
@@ -83,11 +83,11 @@ class AssembleConfig:
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
         rules = {
-            "read": above_0(self.read),
-            "selection_sample": at_least_0(self.selection_sample),
-            "workers": at_least_0(self.workers),
-            "calibrate": at_least_0(self.calibrate),
-            "kind": one_of(self.kind, tuple(IndexKind)),
+            "read": require_positive(self.read),
+            "selection_sample": require_non_negative(self.selection_sample),
+            "workers": require_non_negative(self.workers),
+            "calibrate": require_non_negative(self.calibrate),
+            "kind": require_choice(self.kind, tuple(IndexKind)),
         }
         check(self, rules)
         mips.check_kind(self.kind, "cpu")

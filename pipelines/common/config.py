@@ -35,57 +35,57 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
         raise BadInput(f"{values}: out of range ({'; '.join(f'{name}: {words}' for name, words in broken.items())})")
 
 
-def above_0(value: float | None) -> Rule:
+def require_positive(value: float | None) -> Rule:
     """Return the rule of counts and rates; None is in range."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
-def at_least_0(value: float | None) -> Rule:
+def require_non_negative(value: float | None) -> Rule:
     """Return the rule of counts and weights that may be 0."""
     return value is None or value >= 0, "0 or more"
 
 
-def share(value: float) -> Rule:
-    """Return the rule of a share that may be nothing or everything."""
+def require_share(value: float) -> Rule:
+    """Return the rule of a share from 0 to 1."""
     return 0 <= value <= 1, "from 0 to 1"
 
 
-def share_below_1(value: float) -> Rule:
-    """Return the rule of a share that may be nothing, but not everything."""
+def require_share_below_1(value: float) -> Rule:
+    """Return the rule of a share that may be 0, but not 1."""
     return 0 <= value < 1, "0 or more and below 1"
 
 
-def proper_share(value: float | None) -> Rule:
-    """Return the rule of a share that is neither nothing nor everything."""
+def require_proper_share(value: float | None) -> Rule:
+    """Return the rule of a share that is neither 0 nor 1; None is in range."""
     return value is None or 0 < value < 1, "between 0 and 1"
 
 
-def text_length(value: int) -> Rule:
-    """Return the rule of the longest text in wordpieces."""
+def require_text_length(value: int) -> Rule:
+    """Return the rule of a limit of texts in wordpieces."""
     return value > 3, "more than 3: [CLS] and [SEP] are counted"
 
 
-def input_length(value: int) -> Rule:
-    """Return the rule of the longest input of a reader or generator."""
+def require_input_length(value: int) -> Rule:
+    """Return the rule of a limit of a reader's or generator's input, in tokens."""
     return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
 
 
-def layer_width(value: int | None) -> Rule:
+def require_layer_width(value: int | None) -> Rule:
     """Return the rule of the width of vectors and layers."""
     return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
 
 
-def one_of(value: str, choices: Sequence[str]) -> Rule:
+def require_choice(value: str, choices: Sequence[str]) -> Rule:
     """Return the rule of a setting with a few possible values."""
     return value in choices, f"one of {', '.join(choices)}"
 
 
-def schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
+def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
     """Return the rules of a learning rate that warms up and then falls to 0."""
-    steps_rule, warmup_rule = above_0(steps), at_least_0(warmup)
+    steps_rule, warmup_rule = require_positive(steps), require_non_negative(warmup)
     if steps is not None and steps_rule[0] and warmup is not None and warmup_rule[0]:
         warmup_rule = warmup <= steps, f"at most the {steps} steps"
-    return {"steps": steps_rule, "lr": above_0(lr), "warmup": warmup_rule}
+    return {"steps": steps_rule, "lr": require_positive(lr), "warmup": warmup_rule}
 
 
 class FromRecipe:
@@ -150,16 +150,16 @@ class TrainingConfig:
     def rules(self) -> Rules:
         """Return the rules of all settings; recipes add theirs."""
         return {
-            "weight_decay": at_least_0(self.weight_decay),
-            "clip": above_0(self.clip),
-            "dropout": share_below_1(self.dropout),
-            "processes": above_0(self.processes),
-            "save_every": above_0(self.save_every),
+            "weight_decay": require_non_negative(self.weight_decay),
+            "clip": require_positive(self.clip),
+            "dropout": require_share_below_1(self.dropout),
+            "processes": require_positive(self.processes),
+            "save_every": require_positive(self.save_every),
             "seed": (0 <= self.seed < 2**63, "0 or more and below 2^63"),
-            **schedule_rules(self.steps, self.lr, self.warmup),
+            **make_schedule_rules(self.steps, self.lr, self.warmup),
         }
 
-    def rate_at(self, step: int, *, default_warmup: int = 1000) -> float:
+    def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
         """Return the learning rate of a step: it rises over ``warmup`` steps, then falls to 0."""
         return compute_rate(step, peak=self.lr, warmup=self.warmup, total=self.steps, default_warmup=default_warmup)
 
@@ -179,7 +179,7 @@ class HeldOutConfig:
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
-        return {"sample": above_0(self.sample), "eval_every": above_0(self.eval_every)}
+        return {"sample": require_positive(self.sample), "eval_every": require_positive(self.eval_every)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ class TrainingIndexConfig:
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
-        return {"kind": one_of(self.kind, tuple(IndexKind)), "workers": at_least_0(self.workers)}
+        return {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,12 +213,12 @@ class RefreshConfig:
     def rules(self) -> Rules:
         """Return the rules of these settings."""
         every, limit = self.refresh_every, self.max_staleness
-        limit_rule = at_least_0(limit)
+        limit_rule = require_non_negative(limit)
         if limit is not None and every is None:
             limit_rule = False, "without refresh_every there is no refresh to wait for"
         elif limit is not None and every is not None and limit >= 0:
             limit_rule = limit >= every, "refresh_every or more"
-        return {"refresh_every": above_0(every), "max_staleness": limit_rule}
+        return {"refresh_every": require_positive(every), "max_staleness": limit_rule}
 
     @property
     def staleness_limit(self) -> int | None:
@@ -244,10 +244,10 @@ class MaskingConfig:
     def rules(self) -> Rules:
         """Return the rules of these settings."""
         return {
-            "masking": one_of(self.masking, MASKINGS),
-            "spans": above_0(self.spans),
-            "rate": proper_share(self.rate),
-            "max_text": text_length(self.max_text),
+            "masking": require_choice(self.masking, MASKINGS),
+            "spans": require_positive(self.spans),
+            "rate": require_proper_share(self.rate),
+            "max_text": require_text_length(self.max_text),
         }
 
 
@@ -264,7 +264,7 @@ class WritingConfig:
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
-        return {"max_input": input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
+        return {"max_input": require_input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
 
 
 FROM_RECIPE = Path("(from the recipe)")

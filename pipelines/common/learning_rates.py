@@ -34,12 +34,12 @@ class LearningRates:
     warmup: int | None
     """Steps of warm-up; None for 1000, or a tenth of all if that is less."""
 
-    def at(self, step: int) -> list[float]:
+    def compute_rates(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, and of the reader's two."""
         reader = compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
-        return [*self.retriever_at(step), reader, reader]
+        return [*self.compute_retriever_rates(step), reader, reader]
 
-    def retriever_at(self, step: int) -> list[float]:
+    def compute_retriever_rates(self, step: int) -> list[float]:
         """Return the rates of the retriever's two parameter groups, 0 while it is frozen."""
         if step < self.frozen:
             return [0.0, 0.0]

@@ -99,7 +99,7 @@ class Run:
         save_every: int,
         *,
         save: Callable[[], None] | None = None,
-        follow: Callable[[], object] | None = None,
+        adopt_index: Callable[[], object] | None = None,
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
@@ -111,15 +111,15 @@ class Run:
         Args:
             save_every: steps between two checkpoints.
             save: writes a checkpoint; by default one of model and optimizer alone.
-            follow: takes a new index into use, if there is one.
+            adopt_index: takes a newer index into use, if there is one.
             evaluate: evaluates the model in the first of several processes; None without held-out questions.
             eval_every: steps between two evaluations.
         """
         while True:
-            if follow:
-                follow()
+            if adopt_index:
+                adopt_index()
             # The first index needs a checkpoint, too: without one no later index may be there when a run begins.
-            if self.is_due(save_every) and (self.step or follow):
+            if self.is_due(save_every) and (self.step or adopt_index):
                 (save or self.save)()
             if evaluate and self.is_due(eval_every) and parallel.is_first_process():
                 evaluate()

@@ -86,7 +86,7 @@ class TrainingIndex:
         """Return the passages of the rows that were found."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
-    def follow(self) -> None:
+    def adopt_newer_index(self) -> None:
         """Take a newer index into use, if one is ready."""
 
     def keep_saved_versions(self) -> None:
@@ -211,7 +211,7 @@ class RefreshedIndex(TrainingIndex):
         """Steps that the retriever has learned."""
         return max(0, self._run.step - self._frozen)
 
-    def follow(self) -> None:
+    def adopt_newer_index(self) -> None:
         """Start a refresh if one is due; take a finished index into use and log it."""
         learned = self._learned_steps
         try:

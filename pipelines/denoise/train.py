@@ -25,7 +25,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pipelines.common.command import run_recipe
-from pipelines.common.config import Rules, TrainingConfig, above_0, one_of, proper_share
+from pipelines.common.config import Rules, TrainingConfig, require_choice, require_positive, require_proper_share
 from pipelines.common.run import BatchLoss, open_run
 from pipelines.denoise.texts import DenoisedTexts, DenoisingBatch, Frame, Marks, make_corruption
 from ragqa import artefacts
@@ -78,12 +78,12 @@ class DenoiseConfig(TrainingConfig):
         layers, has_encoder = self.decoder_layers, self.encoder is not None
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
+            "batch": require_positive(self.batch),
             "generator": ((self.generator is None) == has_encoder, "name a generator or an encoder, one of the two"),
             "fresh": (not (self.fresh and has_encoder), "for a generator only"),
             "decoder_layers": (layers is None or (has_encoder and layers > 0), "above 0, with an encoder"),
-            "objective": one_of(self.objective, ("spans", "infilling")),
-            "rate": proper_share(self.rate),
+            "objective": require_choice(self.objective, ("spans", "infilling")),
+            "rate": require_proper_share(self.rate),
             "mean_span": (self.mean_span >= 1, "1 or more"),
             "permute": (not self.permute or self.objective == "infilling", "for infilling only"),
             "max_text": (self.max_text > 5, "more than 5"),
@@ -128,7 +128,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
             initialise_copying(model, _sample_passages(store, config.seed))
         for step in run.remaining_steps(config.save_every):
             loss = compute_loss(model, texts[step].to(config.device), weights)
-            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+            run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
     if parallel.is_first_process():
         _save(config, model, marks)
     return config.out / "model"

@@ -7,11 +7,11 @@ from typing import Literal
 from pipelines.common.config import (
     Rules,
     TrainingConfig,
-    above_0,
-    at_least_0,
-    layer_width,
-    one_of,
-    text_length,
+    require_choice,
+    require_layer_width,
+    require_non_negative,
+    require_positive,
+    require_text_length,
 )
 from pipelines.common.examples.data_sets import list_question_files
 from pipelines.common.examples.mining import QuestionFile
@@ -99,13 +99,13 @@ class DprConfig(TrainingConfig):
         positive = ("sample", "rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every")
         return {
             **super().rules(),
-            **{name: above_0(getattr(self, name)) for name in positive},
+            **{name: require_positive(getattr(self, name)) for name in positive},
             "hard": (self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"),
-            "width": layer_width(self.width),
-            "pooling": one_of(self.pooling, ("cls", "mean")),
-            "max_query": text_length(self.max_query),
-            "max_block": text_length(self.max_block),
-            "workers": at_least_0(self.workers),
+            "width": require_layer_width(self.width),
+            "pooling": require_choice(self.pooling, ("cls", "mean")),
+            "max_query": require_text_length(self.max_query),
+            "max_block": require_text_length(self.max_block),
+            "workers": require_non_negative(self.workers),
         }
 
     @property

@@ -145,7 +145,7 @@ def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: 
         batch: batch of all processes.
         config: settings of the round.
     """
-    rate = config.rate_at(run.step, default_warmup=1237)
+    rate = config.compute_rate(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
     pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
     contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=len(batch.passages))

@@ -12,8 +12,8 @@ from pipelines.common.config import (
     TrainingConfig,
     TrainingIndexConfig,
     WritingConfig,
-    above_0,
-    at_least_0,
+    require_non_negative,
+    require_positive,
 )
 from pipelines.common.learning_rates import LearningRates
 from pipelines.orqa.config import TUNE, FineTuneConfig
@@ -92,12 +92,12 @@ class JointConfig(TrainingConfig):
         ends = not self.mlm or self.gen_from <= self.mlm_until <= 1
         return {
             **super().rules(),
-            "retriever_lr": at_least_0(self.retriever_lr),
-            "frozen": at_least_0(self.frozen),
-            "mlm": at_least_0(self.mlm),
-            "gen": above_0(self.gen),
-            "span": at_least_0(self.span),
-            "decoder_layers": above_0(self.decoder_layers),
+            "retriever_lr": require_non_negative(self.retriever_lr),
+            "frozen": require_non_negative(self.frozen),
+            "mlm": require_non_negative(self.mlm),
+            "gen": require_positive(self.gen),
+            "span": require_non_negative(self.span),
+            "decoder_layers": require_positive(self.decoder_layers),
             "gen_from": (
                 begins,
                 "0 or more and below 1; 0 without masked words (mlm = 0), because nothing is learned before",

@@ -65,7 +65,7 @@ class WeightedLoss:
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
     """Return the learning rates of the retriever's two parameter groups, and of two for the module of each loss."""
     warmup = limit_warmup(rates.warmup, 1000, rates.steps)
-    values = rates.retriever_at(step)
+    values = rates.compute_retriever_rates(step)
     for loss in losses:
         total, rate = loss.ends - loss.begins, 0.0
         if loss.is_active(step):

@@ -193,7 +193,7 @@ def main(
         for step in run.remaining_steps(
             config.save_every,
             save=save,
-            follow=index.follow,
+            adopt_index=index.adopt_newer_index,
             evaluate=evaluate if held_out else None,
             eval_every=config.held_out.eval_every,
         ):

@@ -12,14 +12,14 @@ from pipelines.common.config import (
     Rules,
     TrainingConfig,
     TrainingIndexConfig,
-    above_0,
-    at_least_0,
-    input_length,
-    layer_width,
-    one_of,
-    proper_share,
-    share,
-    text_length,
+    require_choice,
+    require_input_length,
+    require_layer_width,
+    require_non_negative,
+    require_positive,
+    require_proper_share,
+    require_share,
+    require_text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND
@@ -62,14 +62,14 @@ class InverseClozeConfig(TrainingConfig):
         return {
             **super().rules(),
             "batch": (self.batch > 1, "more than 1: the others are the wrong answers"),
-            "chunk": above_0(self.chunk),
-            "width": layer_width(self.width),
-            "pooling": one_of(self.pooling, ("cls", "mean")),
-            "gain": above_0(self.gain),
-            "keep_rate": share(self.keep_rate),
-            "drop_rate": proper_share(self.drop_rate),
-            "max_query": text_length(self.max_query),
-            "max_block": text_length(self.max_block),
+            "chunk": require_positive(self.chunk),
+            "width": require_layer_width(self.width),
+            "pooling": require_choice(self.pooling, ("cls", "mean")),
+            "gain": require_positive(self.gain),
+            "keep_rate": require_share(self.keep_rate),
+            "drop_rate": require_proper_share(self.drop_rate),
+            "max_query": require_text_length(self.max_query),
+            "max_block": require_text_length(self.max_block),
         }
 
 
@@ -116,13 +116,13 @@ class FineTuneConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
-            "read": above_0(self.read),
+            "batch": require_positive(self.batch),
+            "read": require_positive(self.read),
             "beam": (self.beam >= self.read, "read or more"),
-            "max_input": input_length(self.max_input),
-            "max_span": above_0(self.max_span),
-            "hidden": layer_width(self.hidden),
-            "retriever_lr": at_least_0(self.retriever_lr),
+            "max_input": require_input_length(self.max_input),
+            "max_span": require_positive(self.max_span),
+            "hidden": require_layer_width(self.hidden),
+            "retriever_lr": require_non_negative(self.retriever_lr),
         }
 
 

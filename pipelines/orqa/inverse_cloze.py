@@ -106,7 +106,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
     batch = ContrastiveBatch(pairs.questions, pairs.passages, torch.arange(config.batch), same_BB)
-    contrastive_step(run, retriever, batch, config, chunk=config.chunk, rate=config.rate_at(run.step))
+    contrastive_step(run, retriever, batch, config, chunk=config.chunk, rate=config.compute_rate(run.step))
 
 
 def check_inputs(config: InverseClozeConfig) -> None:

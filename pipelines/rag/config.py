@@ -11,11 +11,11 @@ from pipelines.common.config import (
     TrainingConfig,
     TrainingIndexConfig,
     WritingConfig,
-    above_0,
-    at_least_0,
-    one_of,
-    share_below_1,
-    text_length,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_share_below_1,
+    require_text_length,
 )
 from pipelines.common.learning_rates import LearningRates
 from ragqa.settings.groups import FLAT
@@ -67,13 +67,13 @@ class RagConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
-            "k": above_0(self.k),
-            "marginal": one_of(self.marginal, ("token", "sequence")),
-            "retriever_lr": at_least_0(self.retriever_lr),
-            "frozen": at_least_0(self.frozen),
-            "smoothing": share_below_1(self.smoothing),
-            "max_block": text_length(self.max_block),
+            "batch": require_positive(self.batch),
+            "k": require_positive(self.k),
+            "marginal": require_choice(self.marginal, ("token", "sequence")),
+            "retriever_lr": require_non_negative(self.retriever_lr),
+            "frozen": require_non_negative(self.frozen),
+            "smoothing": require_share_below_1(self.smoothing),
+            "max_block": require_text_length(self.max_block),
         }
 
     @property

@@ -66,7 +66,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
         for step in run.remaining_steps(
             config.save_every,
             save=save,
-            follow=index.follow,
+            adopt_index=index.adopt_newer_index,
             evaluate=evaluate if held_out else None,
             eval_every=config.held_out.eval_every,
         ):
@@ -75,7 +75,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
                 training, batch=config.batch, seed=config.seed, step=step
             )
             loss = compute_loss(model, index, questions, answers, config)
-            run.take_step(loss, rate=config.rates.at(step), clip=config.clip, staleness=index.staleness)
+            run.take_step(loss, rate=config.rates.compute_rates(step), clip=config.clip, staleness=index.staleness)
             run.alarm(step, health.check_step(loss.figures))
         best.restore()
     write_model(retriever, config.out / "model")

@@ -30,9 +30,9 @@ from pipelines.common.config import (
     HeldOutConfig,
     Rules,
     TrainingConfig,
-    above_0,
-    at_least_0,
-    input_length,
+    require_input_length,
+    require_non_negative,
+    require_positive,
 )
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.mining import QuestionFile
@@ -108,13 +108,13 @@ class WarmGeneratorConfig(TrainingConfig):
         is_closed = self.template is not None and Template(self.template).is_closed_book
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
-            "frozen": at_least_0(self.frozen),
-            "max_input": input_length(self.max_input),
+            "batch": require_positive(self.batch),
+            "frozen": require_non_negative(self.frozen),
+            "max_input": require_input_length(self.max_input),
             "max_answer": (self.max_answer > 1, "more than 1"),
-            "decoder_layers": above_0(self.decoder_layers),
+            "decoder_layers": require_positive(self.decoder_layers),
             "encoder_lr": (encoder is None or 0 <= encoder < np.inf, "0 or more"),
-            "fitted": above_0(self.fitted),
+            "fitted": require_positive(self.fitted),
             "guide": (0 <= self.guide < np.inf, "0 or more"),
             "template": (not is_closed, "with {passage}"),
         }

@@ -14,11 +14,11 @@ from pipelines.common.config import (
     Rules,
     TrainingConfig,
     TrainingIndexConfig,
-    above_0,
-    at_least_0,
-    one_of,
-    share,
-    text_length,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_share,
+    require_text_length,
 )
 from pipelines.common.learning_rates import LearningRates
 from ragqa.settings.groups import FLAT
@@ -50,10 +50,10 @@ class ReaderWarmupConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
-            "own_share": share(self.own_share),
-            "keep_share": share(self.keep_share),
-            "max_block": text_length(self.max_block),
+            "batch": require_positive(self.batch),
+            "own_share": require_share(self.own_share),
+            "keep_share": require_share(self.keep_share),
+            "max_block": require_text_length(self.max_block),
         }
 
 
@@ -102,12 +102,12 @@ class PretrainConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": above_0(self.batch),
+            "batch": require_positive(self.batch),
             "k": (self.k > int(self.null), "more than the null passage"),
-            "marginal": one_of(self.marginal, ("token", "sequence")),
-            "retriever_lr": at_least_0(self.retriever_lr),
-            "frozen": at_least_0(self.frozen),
-            "max_block": text_length(self.max_block),
+            "marginal": require_choice(self.marginal, ("token", "sequence")),
+            "retriever_lr": require_non_negative(self.retriever_lr),
+            "frozen": require_non_negative(self.frozen),
+            "max_block": require_text_length(self.max_block),
         }
 
     @property

@@ -79,7 +79,7 @@ def train_step(
     # Query, retrieve, re-encode, read and marginalise.
     loss = compute_loss(model, index.mips, index.tokenized, batch, config)
     # Step.
-    run.take_step(loss, rate=rates.at(run.step), clip=config.clip, staleness=index.staleness)
+    run.take_step(loss, rate=rates.compute_rates(run.step), clip=config.clip, staleness=index.staleness)
     return loss.figures
 
 
@@ -269,7 +269,7 @@ def main(
         for step in run.remaining_steps(
             config.save_every,
             save=save,
-            follow=index.follow,
+            adopt_index=index.adopt_newer_index,
             evaluate=evaluate if held_out else None,
             eval_every=config.held_out.eval_every,
         ):

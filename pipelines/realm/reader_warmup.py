@@ -153,7 +153,7 @@ def main(
         for step in run.remaining_steps(config.save_every):
             batch = texts[step].to(config.device)
             loss = compute_loss(model, batch, chooser.choose(step, batch.texts), tokenizer.special_ids)
-            run.take_step(loss, rate=config.rate_at(step), clip=config.clip)
+            run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
     write_model(model, config.out / "model")
     return config.out / "model"
 

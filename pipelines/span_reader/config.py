@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pipelines.common.config import (
     Rules,
     TrainingConfig,
-    above_0,
-    at_least_0,
-    input_length,
-    one_of,
-    share,
-    share_below_1,
+    require_choice,
+    require_input_length,
+    require_non_negative,
+    require_positive,
+    require_share,
+    require_share_below_1,
 )
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_files
 from pipelines.common.examples.mining import QuestionFile
@@ -107,14 +107,14 @@ class ReaderConfig(TrainingConfig):
         positive = ("depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every", "patience")
         return {
             **super().rules(),
-            **{name: above_0(getattr(self, name)) for name in positive},
-            "teacher_weight": share(self.teacher_weight),
-            "held_out": share_below_1(self.held_out),
-            "relevance": at_least_0(self.relevance),
+            **{name: require_positive(getattr(self, name)) for name in positive},
+            "teacher_weight": require_share(self.teacher_weight),
+            "held_out": require_share_below_1(self.held_out),
+            "relevance": require_non_negative(self.relevance),
             "accumulate": (is_even, f"a divisor of the batch, {self.batch}"),
             "per_passage": (is_apart_from_teacher, "without a teacher, whose spans are those of all passages"),
-            "loss": one_of(self.loss, ("marginal", "hard")),
-            "max_input": input_length(self.max_input),
+            "loss": require_choice(self.loss, ("marginal", "hard")),
+            "max_input": require_input_length(self.max_input),
             "max_span": (0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
             "shares": (has_shares, f"{files} above 0"),
         }

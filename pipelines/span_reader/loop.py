@@ -20,8 +20,8 @@ from pipelines.common.run_directory import check_directory
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
 from pipelines.span_reader.distant_supervision import mine_passages, select_trainable
-from pipelines.span_reader.exam import Exam, make_gold_exam, make_open_exam
 from pipelines.span_reader.loss import compute_losses, is_hard_step
+from pipelines.span_reader.reader_evaluation import EvaluationSet, make_gold_set, make_open_set
 from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.attention import BFLOAT16, choose_attention
@@ -59,14 +59,15 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
     sets, held_out = read_training_sets(config.files, share=config.held_out, known=known)
     retriever = open_retriever(config.index, config.retriever) if config.index else None
     batches = make_batches(sets, retriever, tokenizer, config, progress=progress, notify=notify)
-    exams = make_exams(held_out, retriever, config, excluded) if parallel.is_first_process() else []
+    is_first = parallel.is_first_process()
+    held_out_sets = make_evaluation_sets(held_out, retriever, config, excluded) if is_first else []
     with open_run(config, reader, name="reader", progress=progress, notify=notify) as run:
         if config.device == "cpu" and is_bfloat16_fast(config.device):
             choose_attention(reader, BFLOAT16)
         best = BestWeights(run, "em")
         while True:
-            if exams and run.step and run.is_due(config.eval_every):
-                best.report(**evaluate(reader, tokenizer, exams, config))
+            if held_out_sets and run.step and run.is_due(config.eval_every):
+                best.report(**evaluate(reader, tokenizer, held_out_sets, config))
             if run.is_due(config.save_every) and run.step:
                 best.save()
             if run.is_done:
@@ -98,7 +99,7 @@ def train_step(
         figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
         figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
-    rate = config.rate_at(run.step)
+    rate = config.compute_rate(run.step)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     flops = count_flops(reader, tokens) + (count_flops(teacher, tokens) if teacher else 0.0)
@@ -112,16 +113,16 @@ def train_step(
 
 
 def evaluate(
-    reader: SpanReader, tokenizer: TextTokenizer, exams: Sequence[Exam], config: ReaderConfig
+    reader: SpanReader, tokenizer: TextTokenizer, sets: Sequence[EvaluationSet], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return the scores of a reader in all exams, and ``em``, the mean exact match."""
+    """Return a reader's scores on each set, and their mean exact match as ``em``."""
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
     with autocast(config.device):  # half the time of float32, and as in training
-        scores = {name: value for exam in exams for name, value in exam.grade(answering).items()}
+        scores = {name: value for part in sets for name, value in part.evaluate(answering).items()}
     reader.train()
-    return {**scores, "em": float(np.mean([scores[f"{exam.name}_em"] for exam in exams]))}
+    return {**scores, "em": float(np.mean([scores[f"{part.name}_em"] for part in sets]))}
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
@@ -215,27 +216,27 @@ def derive_seed(config: ReaderConfig) -> int:
     return config.seed + int(artefacts.checksum(config.encoder / "model.safetensors")[:8], 16)
 
 
-def make_exams(
+def make_evaluation_sets(
     held_out: Sequence[Sequence[Question]],
     retriever: LiveRetriever | None,
     config: ReaderConfig,
     excluded: Collection[str],
-) -> list[Exam]:
-    """Return the exams of the training: on held-out articles, on ``dev``, or on both.
+) -> list[EvaluationSet]:
+    """Return the questions that select the weights: of held-out articles, of ``dev``, or both.
 
     Raises:
-        BadInput: all questions of ``dev`` are excluded, or ``patience`` is set and there is no exam.
+        BadInput: all questions of ``dev`` are excluded, or ``patience`` is set without held-out questions.
     """
 
     def select(questions: Sequence[Question]) -> list[Question]:
         return drop_known(split_held_out(questions, config.sample, config.seed)[0], excluded)
 
     selected = [question for questions in held_out for question in select(questions)]
-    exams = [make_gold_exam(selected)] if selected else []
+    sets = [make_gold_set(selected)] if selected else []
     if config.dev and retriever:
         if not (questions := select(read_answerable(config.dev))):
             raise BadInput(f"--dev {config.dev}: all questions that would be asked stand in a file of --exclude")
-        exams.append(make_open_exam(questions, retriever, config.read))
-    if config.patience and not exams:
+        sets.append(make_open_set(questions, retriever, config.read))
+    if config.patience and not sets:
         raise BadInput("--patience waits for held-out questions: give --dev, or SQuAD's file with --held-out above 0")
-    return exams
+    return sets

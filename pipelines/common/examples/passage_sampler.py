@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.config import Rules, above_0, at_least_0, share
+from pipelines.common.config import Rules, require_non_negative, require_positive, require_share
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.retrieval_examples import list_titled_gold_passages, to_rows
 from ragqa import artefacts
@@ -57,10 +57,10 @@ class PassageMix:
     def rules(self) -> Rules:
         """Return the rules of these settings."""
         return {
-            "positives": above_0(self.positives),
-            "distant": above_0(self.distant),
-            "negatives": at_least_0(self.negatives),
-            **{name: share(getattr(self, name)) for name in ("hard", "whole", "untitled")},
+            "positives": require_positive(self.positives),
+            "distant": require_positive(self.distant),
+            "negatives": require_non_negative(self.negatives),
+            **{name: require_share(getattr(self, name)) for name in ("hard", "whole", "untitled")},
         }
 
 

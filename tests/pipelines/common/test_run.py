@@ -18,7 +18,7 @@ from conftest import wait_for
 from safetensors import SafetensorError
 from torch import nn
 
-from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, TrainingIndexConfig, schedule_rules
+from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, TrainingIndexConfig, make_schedule_rules
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import has_checkpoint
 from ragqa.errors import BadInput, DamagedArtefact
@@ -264,7 +264,7 @@ class CheckedConfig(TrainingConfig):
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
 
     def rules(self) -> Rules:
-        schedule = schedule_rules(self.steps, self.lr, self.warmup)
+        schedule = make_schedule_rules(self.steps, self.lr, self.warmup)
         return {**super().rules(), **schedule, "k": (self.k > 0, "above 0")}
 
 

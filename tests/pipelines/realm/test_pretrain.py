@@ -285,14 +285,19 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
 
 def test_learning_rates_wait_for_the_reader(config: PretrainConfig) -> None:
     settings = replace_settings(config, steps=100, frozen=40, warmup=10, lr=1.0, retriever_lr=0.5)
-    assert settings.rates.at(39)[:2] == [0.0, 0.0] and settings.rates.at(39)[2] > 0
-    assert settings.rates.at(40)[0] == pytest.approx(0.05) and settings.rates.at(49)[0] == pytest.approx(0.5)
-    assert settings.rates.at(99)[0] == pytest.approx(0.5 / 50)
+    assert settings.rates.compute_rates(39)[:2] == [0.0, 0.0] and settings.rates.compute_rates(39)[2] > 0
+    assert settings.rates.compute_rates(40)[0] == pytest.approx(0.05) and settings.rates.compute_rates(49)[
+        0
+    ] == pytest.approx(0.5)
+    assert settings.rates.compute_rates(99)[0] == pytest.approx(0.5 / 50)
     usual = replace_settings(
         settings, frozen=None, retriever_lr=None
     )  # half of the steps, then a fifth of the reader's rate
-    assert usual.rates.at(49)[:2] == [0.0, 0.0] and usual.rates.at(59)[0] == pytest.approx(0.2)
-    assert replace_settings(settings, frozen=0, retriever_lr=1.0).rates.at(40)[0] == settings.rates.at(40)[2]
+    assert usual.rates.compute_rates(49)[:2] == [0.0, 0.0] and usual.rates.compute_rates(59)[0] == pytest.approx(0.2)
+    assert (
+        replace_settings(settings, frozen=0, retriever_lr=1.0).rates.compute_rates(40)[0]
+        == settings.rates.compute_rates(40)[2]
+    )
 
 
 def test_a_frozen_retriever_stays_as_it_is(config: PretrainConfig, world: closed_world.World) -> None:

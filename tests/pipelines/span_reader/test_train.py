@@ -16,8 +16,8 @@ from pipelines.common import run
 from pipelines.common.learning_rates import compute_rate
 from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
-from pipelines.span_reader.exam import make_gold_exam
 from pipelines.span_reader.loop import main
+from pipelines.span_reader.reader_evaluation import make_gold_set
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, NonFiniteLoss
@@ -158,7 +158,7 @@ def test_exams_are_in_the_precision_of_training_and_without_titles(config: Reade
     class Told:
         name = "told"
 
-        def grade(self, reader: Any) -> dict[str, float]:
+        def evaluate(self, reader: Any) -> dict[str, float]:
             return {"told_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
 
     model = SpanReader.from_encoder(config.encoder).train()
@@ -167,7 +167,7 @@ def test_exams_are_in_the_precision_of_training_and_without_titles(config: Reade
     assert found == dict.fromkeys(("told_em", "em"), float(precision.is_bfloat16_fast("cpu"))) | {"training": 0.0}
     assert model.training
     question = next(iter(read_questions(config.train[0])))
-    (hits,) = make_gold_exam([question]).hits
+    (hits,) = make_gold_set([question]).hits
     assert [(hit.passage.title, hit.passage.text) for hit in hits] == [("", question.passages[0])]
 
 

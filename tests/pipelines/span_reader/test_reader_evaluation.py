@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.calibrate.conditions import build_paragraph_index
-from pipelines.span_reader.exam import main
+from pipelines.span_reader.reader_evaluation import main
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.question_files import read_squad
 from tests.helpers import towns

@@ -1,11 +1,11 @@
-r"""Exams of span readers on held-out questions, over an index or in their paragraphs.
+r"""Evaluate span readers on held-out questions, over an index or in their paragraphs.
 
-    python -m pipelines.span_reader.exam runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
+    python -m pipelines.span_reader.reader_evaluation runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
-During training, these exams select the weights. A choice among readers needs other questions: of the held-out ones of
-each file, ``--skip`` are left to the selection of weights and to the calibration. The command prints one line of JSON
-per reader.
+The same evaluation selects the weights during training. A choice among readers needs other questions, so ``--skip``
+leaves out those of each file that selected the weights or that calibrate. The command prints one line of JSON per
+reader.
 """
 
 import argparse
@@ -36,8 +36,8 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class Exam:
-    """Questions with the passages that are read for them."""
+class EvaluationSet:
+    """Held-out questions, with the passages to read for each."""
 
     name: str
     questions: Sequence[Question]
@@ -46,7 +46,9 @@ class Exam:
     """Rule of exact match: NFD for NQ-open, None for SQuAD."""
 
     @torch.no_grad()
-    def grade(self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT) -> dict[str, float]:
+    def evaluate(
+        self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT
+    ) -> dict[str, float]:
         """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``."""
         exact, overlap, count = 0.0, 0.0, len(self.questions)
         for batch in iterate_batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
@@ -57,21 +59,21 @@ class Exam:
         return {f"{self.name}_em": exact / count, f"{self.name}_f1": overlap / count}
 
 
-def make_open_exam(questions: Sequence[Question], retriever: Retriever, k: int) -> Exam:
-    """Return an exam in which each question is read in ``k`` retrieved passages."""
+def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -> EvaluationSet:
+    """Return the questions with ``k`` retrieved passages each."""
     hits: list[list[Hit]] = []
     for batch in iterate_batches(questions, SILENT, "searching", _BATCH):
         hits += retriever.search([question.text for question in batch], k)
-    return Exam("dev", questions, hits, "NFD")
+    return EvaluationSet("dev", questions, hits, "NFD")
 
 
-def make_gold_exam(questions: Sequence[Question]) -> Exam:
-    """Return an exam in which each question is read in its paragraph (SQuAD's task)."""
-    return Exam("gold", questions, make_gold_hits(questions), None)
+def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
+    """Return the questions with the paragraph that each is about (SQuAD's task)."""
+    return EvaluationSet("gold", questions, make_gold_hits(questions), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Grade readers from the command line."""
+    """Evaluate readers from the command line."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,23 +84,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--index", type=Path, help="index directory for --questions")
     add("--retriever", help=f"{', '.join(RetrieverKind)} (default: all that the index can do)")
     add("--exclude", type=Path, nargs="+", default=[], help="files whose questions are not asked, such as test sets")
-    add("--skip", type=int, default=DEFAULT_SKIP, help="questions of each file that are left to others")
-    add("--count", type=int, help="questions of each file (default: all that are left)")
+    add(
+        "--skip",
+        type=int,
+        default=DEFAULT_SKIP,
+        help="questions of each file to leave out",
+    )
+    add("--count", type=int, help="questions of each file (default: all others)")
     add("--seed", type=int, default=0, help="seed of the training")
     add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that the training held out")
     add("-k", type=int, default=DEFAULT_PASSAGES, help="passages that are read for each question")
     args = parser.parse_args(arguments)
-    with report_errors("pipelines.span_reader.exam"):
-        exams = make_exams(args)
+    with report_errors("pipelines.span_reader.reader_evaluation"):
+        sets = make_evaluation_sets(args)
         for path in args.readers:
             reader = ExtractiveReader.load(path)
-            scores = {name: value for exam in exams for name, value in exam.grade(reader, exam.name, Bars()).items()}
-            counts = {exam.name: len(exam.questions) for exam in exams}
+            scores = {name: value for part in sets for name, value in part.evaluate(reader, part.name, Bars()).items()}
+            counts = {part.name: len(part.questions) for part in sets}
             print(json.dumps({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in scores.items()}}))
 
 
-def make_exams(args: argparse.Namespace) -> list[Exam]:
-    """Return the exams that the options name; raise BadInput if no question is left."""
+def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:
+    """Return the questions that the options name; raise BadInput if no question is left."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
     excluded = make_question_keys(args.exclude)
@@ -109,13 +116,13 @@ def make_exams(args: argparse.Namespace) -> list[Exam]:
             raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
         return left
 
-    exams = []
+    sets = []
     if args.squad:
-        exams.append(make_gold_exam(select(read_held_out_questions(args.squad, args.held_out), args.squad)))
+        sets.append(make_gold_set(select(read_held_out_questions(args.squad, args.held_out), args.squad)))
     if args.questions:
         questions = select(read_answerable(args.questions), args.questions)
-        exams.append(make_open_exam(questions, open_retriever(args.index, args.retriever), args.k))
-    return exams
+        sets.append(make_open_set(questions, open_retriever(args.index, args.retriever), args.k))
+    return sets
 
 
 if __name__ == "__main__":
