@@ -1,17 +1,23 @@
 """``ragqa ask``: one question, questions from standard input, or a prompt."""
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ragqa.cli.output import complain, say
+import typer
+
+from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_options
+from ragqa.cli.output import ANSWERED, BAD, DECLINED, complain, say
 from ragqa.cli.render import render_answer, render_rest, replace_unprintable, to_one_line
 from ragqa.errors import BadInput
-from ragqa.pipeline import Pipeline, clean_question
 from ragqa.types import Answer
+
+if TYPE_CHECKING:
+    from ragqa.pipeline import Pipeline
 
 BATCH = 16
 """Questions from standard input that are answered together: enough to keep all cores busy."""
@@ -28,7 +34,47 @@ class Refusal:
 Formatter = Callable[[Answer | Refusal], str]
 
 
-def ask_one(pipeline: Pipeline, question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
+@add_pipeline_options
+def ask(
+    pipeline_options: PipelineOptions,
+    question: Annotated[
+        str | None, typer.Argument(help="Question; without one, each line of standard input, or a prompt.")
+    ] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{READER_DEFAULT}")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Answer a question from an index; without --index, from the demo encyclopedia."""
+    place = pipeline_options.find_index()
+    if place is None:
+        from ragqa.demo import demo_index
+        from ragqa.progress import Bars
+
+        place = demo_index(progress=Bars())
+    pipeline = pipeline_options.load_pipeline(place)
+    format_result = format_json if as_json else format_text
+    if question is not None:
+        answer = ask_one(pipeline, question, min_confidence, format_result)
+        raise typer.Exit(DECLINED if answer.text is None else ANSWERED)
+    if sys.stdin is None:
+        raise BadInput("no question, and no standard input to read questions from")
+    if sys.stdin.isatty():
+        prompt(pipeline, min_confidence, format_result)
+        return
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # with a byte order mark, or without
+    questions = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+    refused = 0
+    for result in ask_many(pipeline, questions, min_confidence):
+        say(format_result(result))
+        refused += isinstance(result, Refusal)
+    if refused:
+        complain(f"{refused} of the questions could not be asked")
+        raise typer.Exit(BAD)
+
+
+def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
     """Answer a question and print the answer, on a terminal while it is written."""
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
@@ -41,7 +87,9 @@ def ask_one(pipeline: Pipeline, question: str, min_confidence: float | None, for
     raise AssertionError("a pipeline's stream ends with an answer")
 
 
-def ask_many(pipeline: Pipeline, questions: Iterable[str], min_confidence: float | None) -> Iterator[Answer | Refusal]:
+def ask_many(
+    pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
+) -> Iterator[Answer | Refusal]:
     """Yield the answers in order; a question that cannot be asked does not stop the others."""
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
@@ -51,7 +99,7 @@ def ask_many(pipeline: Pipeline, questions: Iterable[str], min_confidence: float
         yield from (refusals[n] if n in refusals else next(answers) for n in range(len(batch)))
 
 
-def prompt(pipeline: Pipeline, min_confidence: float | None, format_result: Formatter) -> None:
+def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Formatter) -> None:
     """Read questions from a prompt and answer each, until end of file or an empty line."""
     import readline  # noqa: F401  line editing in input()
 
@@ -92,6 +140,8 @@ def _encodable(text: str) -> str:
 
 def _find_error(question: str) -> BadInput | None:
     """Return the error that a question would raise, or None."""
+    from ragqa.pipeline import clean_question
+
     try:
         if "\0" in question:  # every other byte of UTF-16
             raise BadInput("the question holds zero bytes: convert the file to UTF-8")

@@ -1,0 +1,22 @@
+"""``ragqa export``: a trained encoder or reader as 8-bit ONNX."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ragqa.cli.output import say
+
+
+def export(
+    source: Annotated[str, typer.Argument(help="Directory of a trained encoder or reader, or a hub name.")],
+    out: Annotated[Path, typer.Option(help="Directory of the export.")],
+    share: Annotated[Path | None, typer.Option(help="Export whose file of equal word embeddings is shared.")] = None,
+    card: Annotated[Path | None, typer.Option(help="Model card (Markdown) to add to the export.")] = None,
+) -> None:
+    """Export a trained encoder or reader to 8-bit ONNX, which runs without torch."""
+    from ragqa.runtime.export import export as export_model
+
+    manifest = export_model(source, out, share=share, card=card)
+    size = sum(file["size"] for file in manifest.files.values()) / 1e6
+    say(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
