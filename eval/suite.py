@@ -65,7 +65,8 @@ class Suite:
     """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"
     answer_type: str
-    published: tuple[Published, ...]
+    published: tuple[Published, ...] = ()
+    """Scores from papers; see ``eval.published``."""
     caution: str = ""
     """Warning to readers of the scores."""
 
@@ -90,7 +91,7 @@ class SuiteConfig:
     corpus: str | None = None
     """Name of the corpus in the report; default: the names of its files."""
     retriever: str | None = None
-    """Retriever kind: dense, bm25 or hybrid; default: the index's."""
+    """Retriever kind, as of ragqa index; default: the index's."""
     fusion: str | None = None
     """Fusion of scores by the hybrid retriever."""
     reader: Path | None = None
@@ -265,7 +266,7 @@ def print_scores(suite: Suite, config: SuiteConfig) -> None:
     if config.record:
         export_figures(report, config.record)
     print(format_summary(report))
-    if not config.gold:
+    if suite.published and not config.gold:
         print(f"\n{format_published(suite)}")
     print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 

@@ -22,7 +22,6 @@ from ragqa.indexing.embed import (
     split_into_shards,
 )
 from ragqa.question_files import read_questions
-from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.arrays import Vectors, iter_chunks
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, FlatEngine, IndexKind
@@ -184,7 +183,7 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
             config = {"step": step, "rows": rows, **_build_index(plan, step, folder)}
             seconds = BuildSeconds(round(embedded - start, 3), round(perf_counter() - embedded, 3))
             config["seconds"] = seconds._asdict()
-            artefacts.write_manifest(folder / "made", VECTORS_ARTEFACT, config, parents)
+            artefacts.write_manifest(folder / "made", artefacts.VECTORS_ARTEFACT, config, parents)
             artefacts.swap_into_place(folder / "made", target)
         shutil.rmtree(folder, ignore_errors=True)
         return BuildSeconds(**artefacts.peek_manifest(target).config["seconds"])

@@ -20,7 +20,6 @@ import numpy as np
 from index.version_build import VersionPlan
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
-from ragqa.retrieval.registry import VECTORS_ARTEFACT
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.index_kinds import Effort
 from ragqa.retrieval.vectors.mips import Mips
@@ -82,7 +81,7 @@ class Versions:
             present = ", ".join(map(str, versions)) or "none"
             problem = f"version {version} is not in {self.plan.work} (it has {present})"
             raise BadInput(f"{problem}: start in an empty directory")
-        self._check(artefacts.read_manifest(self.plan.index(version), VECTORS_ARTEFACT), version)
+        self._check(artefacts.read_manifest(self.plan.index(version), artefacts.VECTORS_ARTEFACT), version)
         for _, other, path in self._folders():
             if other > step:
                 shutil.rmtree(path)
@@ -90,7 +89,7 @@ class Versions:
     def _find_newest_whole(self) -> int | None:
         for step in reversed(self.list_steps("index")):
             try:
-                self._check(artefacts.read_manifest(self.plan.index(step), VECTORS_ARTEFACT), step)
+                self._check(artefacts.read_manifest(self.plan.index(step), artefacts.VECTORS_ARTEFACT), step)
                 return step
             except Mismatch:
                 raise
@@ -159,7 +158,7 @@ class Versions:
         )
 
     def _check(self, manifest: artefacts.Manifest, step: int) -> None:
-        if manifest.kind != VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
+        if manifest.kind != artefacts.VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
             problem = f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}"
             raise Mismatch(f"{problem}: use another directory")
         if (manifest.config["step"], manifest.config["rows"]) != (step, self._rows):

@@ -66,7 +66,7 @@ class FidConfig(TrainingConfig):
     index: Path | None = None
     """Index directory of the passages. A closed book needs one only to be saved as a pipeline; it reads no passages."""
     retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; by default all that the index can do."""
+    """Retriever kind, as of ragqa index; by default all that the index can do."""
     k: int = 10
     """Passages of a question; 0 is the closed book. More passages give better answers and take longer."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)

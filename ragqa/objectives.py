@@ -20,6 +20,8 @@ def realm_mlm_nll(
 ) -> Tensor:
     """Compute the loss of masked tokens; probabilities, not logits, are mixed over passages.
 
+    It defines the loss; REALM calls ``marginal_nll``, which does not need all logits at once.
+
     Args:
         logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
         relevance: ``[B, K]``.
@@ -36,6 +38,8 @@ def realm_mlm_nll(
 
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Sequence, one passage per answer (Lewis et al. 2020, 2.1).
+
+    It defines the loss; ``RagGenerator`` calls ``sequence_nll``, which does not need all logits at once.
 
     Args:
         logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.

@@ -36,8 +36,8 @@ class OpenedIndex:
     def identity(self) -> RetrieverIdentity:
         """Identity of the retriever that scores the hits."""
         retriever = self.description["retriever"]
-        # Only scores of dense retrieval alone are inner products of an encoder's vectors.
-        return RetrieverIdentity(retriever, self.description["encoder"] if retriever == RetrieverKind.DENSE else None)
+        has_inner_products = RetrieverKind(retriever).has_inner_products
+        return RetrieverIdentity(retriever, self.description["encoder"] if has_inner_products else None)
 
 
 class Pipeline:
@@ -71,7 +71,7 @@ class Pipeline:
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
-            retriever: kind of retriever, such as ``dense``, ``bm25`` or ``hybrid``; by default that of the index. A
+            retriever: kind of retriever, a ``RetrieverKind``; by default the one of the index. A
                 served index takes no other than its server's.
             reader: reader in place of the pipeline's: a directory, the name of one of its ``readers``, or
                 ``KIND:SOURCE`` for a seq2seq that is used as rag-token, rag-sequence, fid or closed-book.

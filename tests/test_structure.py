@@ -49,7 +49,6 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
     "ragqa.pipeline": ("ragqa.training",),
     "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
-    "ragqa.serve": ("ragqa.training",),
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
 

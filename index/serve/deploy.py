@@ -48,7 +48,7 @@ class ServeConfig:
     port: int = 8077
     """TCP port."""
     retriever: str | None = None
-    """dense, bm25 or hybrid; by default everything that the indexes support."""
+    """Retriever kind, as of ragqa index; by default everything that the indexes support."""
     fusion: str = DEFAULT_FUSION
     """Fusion of hybrid. Shards cannot use rrf, since their ranks do not compare."""
     encoder: str | None = None

@@ -17,13 +17,14 @@ from ragqa import __version__
 from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.paths import get_cache_dir
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
-from ragqa.retrieval.registry import VECTORS_ARTEFACT
 
 FORMAT = 1
 """Version of the layout; a newer one is refused."""
 MANIFEST = "manifest.json"
 CALIBRATION = "calibration.json"
 """File next to a reader's weights from which its confidence is computed."""
+VECTORS_ARTEFACT = "dense"
+"""Kind of artefact that holds only passage vectors, made by a refresh during training."""
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),

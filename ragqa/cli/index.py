@@ -7,7 +7,7 @@ import typer
 
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
 from ragqa.cli.output import say
-from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, TermEngine
+from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 
 
@@ -16,7 +16,7 @@ def index(
         list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
     ],
     out: Annotated[Path, typer.Option(help="Directory of the index; an index that is there is replaced.")],
-    retriever: Annotated[str, typer.Option(help="Retriever: hybrid (both), dense or bm25.")] = DEFAULT_RETRIEVER,
+    retriever: Annotated[str, typer.Option(help=f"Retriever: {', '.join(RetrieverKind)}.")] = DEFAULT_RETRIEVER,
     kind: Annotated[str, typer.Option(help=f"Kind of vector index: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
     recall: Annotated[
         float, typer.Option(help="Share of the 20 nearest passages to find (kinds other than flat).")

@@ -63,9 +63,9 @@ class IndexConfig:
     """Options of an index."""
 
     retriever: str = DEFAULT_RETRIEVER
-    """Retriever of the index: bm25, dense, or hybrid, which is both."""
+    """Retriever of the index, a ``RetrieverKind``."""
     kind: str = DEFAULT_KIND
-    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    """Kind of vector index, an ``IndexKind``."""
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that an approximate kind has to find."""
     questions: str | None = None
@@ -73,7 +73,7 @@ class IndexConfig:
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
-    """Engine of BM25: tantivy or lucene."""
+    """Engine of BM25, a ``TermEngine``."""
     blocks: str = "words"
     """Unit of the passage size: words, sentences or wordpieces."""
     block_size: int | None = None

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 VECTORS_FOLDER, TERMS_FOLDER = "dense", "bm25"
 """Folders of an index that hold the passage vectors and the terms of BM25."""
-VECTORS_ARTEFACT = VECTORS_FOLDER
-"""Kind of artefact that holds only passage vectors, made by a refresh during training."""
 
 
 class RetrieverKind(StrEnum):
@@ -39,6 +37,11 @@ class RetrieverKind(StrEnum):
     def can_fuse(self) -> bool:
         """Tell whether it fuses two lists, so that a ``Fusion`` can be chosen."""
         return _RETRIEVERS[self].can_fuse
+
+    @property
+    def has_inner_products(self) -> bool:
+        """Tell whether its scores are inner products of the encoder's vectors."""
+        return _RETRIEVERS[self].has_inner_products
 
     def can_search_as(self, other: "RetrieverKind") -> bool:
         """Tell whether an index made for this kind holds all that ``other`` needs."""
@@ -65,13 +68,16 @@ class _Entry:
     needs_vectors: bool = False
     needs_terms: bool = False
     can_fuse: bool = False
+    has_inner_products: bool = False
 
 
 _RETRIEVERS = {
     RetrieverKind.HYBRID: _Entry(
         opener="ragqa.retrieval.hybrid:open_ranker", needs_vectors=True, needs_terms=True, can_fuse=True
     ),
-    RetrieverKind.DENSE: _Entry(opener="ragqa.retrieval.dense:open_ranker", needs_vectors=True),
+    RetrieverKind.DENSE: _Entry(
+        opener="ragqa.retrieval.dense:open_ranker", needs_vectors=True, has_inner_products=True
+    ),
     RetrieverKind.BM25: _Entry(opener="ragqa.retrieval.bm25:open_ranker", needs_terms=True),
 }
 

@@ -85,7 +85,6 @@ class SpanScorer:
         self.prior: str = config.get("prior", SPREAD)
         """``RAW`` or ``SPREAD``."""
         self._longest: int | None = config.get("max_span")
-        self._has_table = config.get("reader") == "mlp"
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
         """Identity of weights, engine, window length and longest span."""
 
@@ -97,7 +96,7 @@ class SpanScorer:
         ]
 
     def _make_scores(self, length: int, *outputs: np.ndarray) -> Scores:
-        if self._has_table:
+        if len(outputs) == 1:  # a head that scores whole spans
             return SpanTable(outputs[0][:length])
         start, end, relevance = outputs
         return SpanScores(start[:length], end[:length], float(relevance), self._longest)

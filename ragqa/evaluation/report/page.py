@@ -162,9 +162,10 @@ def _list_parts(system: Figures) -> list[tuple[str, Any]]:
     if "predictions" in system:
         return [("predictions of another system", system["predictions"])]
     retriever, index = system.get("retriever"), (system.get("kind"), system.get("index"))
+    can_fuse = retriever in list(RetrieverKind) and RetrieverKind(retriever).can_fuse
     return [
         ("retriever", retriever),
-        ("fusion", system.get("fusion") or (DEFAULT_FUSION if retriever == RetrieverKind.HYBRID else None)),
+        ("fusion", system.get("fusion") or (DEFAULT_FUSION if can_fuse else None)),
         ("index", ", ".join(str(part) for part in index if part) or None),
         ("encoder", system.get("encoder")),
         ("reader", system.get("reader", "not known") or "none: retrieval alone is scored"),
