@@ -1,1 +1,1 @@
-"""Ray jobs that make and keep an index."""
+"""Ray jobs that build, refresh and serve an index."""

@@ -13,7 +13,7 @@ from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
 ATTEMPTS = 3
-"""Number of failed attempts without a finished shard after which a version is given up."""
+"""Number of failed attempts, none with a finished shard, before a version is abandoned."""
 _LOAD_RETRIES = 10
 """Retries of loading the weights into an actor that is being restarted."""
 _NICE = 10

@@ -6,7 +6,7 @@ r"""Build an index of passages and their vectors on all machines of a Ray cluste
 
 The vectors of ``index.embed`` become an index that ``ragqa ask`` opens. Passages and the terms of BM25 are linked,
 FAISS's quantiser is trained on a sample, workers add parts of the vectors, and the parts are merged. The search effort
-that reaches the recall asked for is measured on sample questions, or on queries made from the passages, and is stored
+that reaches the target recall is measured on sample questions, or on queries made from the passages, and is stored
 in the manifest. After a kill, the same command continues from the finished parts.
 """
 
@@ -54,9 +54,9 @@ class BuildConfig:
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a search must find."""
     questions: Path | None = None
-    """File of sample questions on which recall is measured; without it queries are made from the passages."""
+    """File of questions to measure recall; by default queries are made from the passages."""
     encoder: str | None = None
-    """Directory of another form of the vectors' encoder for questions, such as its export."""
+    """Another form of the encoder that made the vectors, for questions, as in its export."""
     part_rows: int = faiss_build.PART_ROWS
     """Number of vectors per part, which a worker holds in memory."""
     json: bool = False
@@ -117,11 +117,11 @@ class _Build:
 
 
 def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
-    """Make the index directory ``config.out``; it replaces an existing one at the end.
+    """Build the index ``config.out``; an existing index is replaced at the end.
 
     Raises:
         BadInput: ``out`` is not an index, or the disk is full.
-        Mismatch: the vectors are not those of the corpus, or their encoder has changed since.
+        Mismatch: the vectors belong to another corpus, or their encoder has changed.
         RagqaError: the cluster was lost, or workers die whenever they make some part.
         ArtefactError, DamagedArtefact: corpus or vectors are missing or incomplete.
         MissingExtra: FAISS or Ray is not installed.

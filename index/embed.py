@@ -54,17 +54,23 @@ class EmbedConfig:
     corpus: Path
     """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
     out: Path
-    """Directory of the vectors; finished shards of an earlier run are kept."""
+    """Directory of the vectors; finished shards of an earlier run are reused."""
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name."""
     gpus: bool = False
     """One actor per GPU; otherwise one per CPU core, with one thread each."""
     precision: str | None = None
-    """float32, bfloat16 or (GPUs only) float16; by default float32 on CPUs, bfloat16 on GPUs, int8 for an export."""
+    """float32, bfloat16 or (GPUs only) float16.
+
+    By default float32 on CPUs, bfloat16 on GPUs, int8 for an export.
+    """
     workers: int | None = None
-    """Number of actors; by default one per GPU or core of the cluster. 0 embeds in this process, without Ray."""
+    """Number of actors; by default one per GPU or core of the cluster.
+
+    0 embeds in this process, without Ray.
+    """
     shard_rows: int = 8192
-    """Rows of a shard, which is lost if its actor dies: a minute of a core or a second of a GPU."""
+    """Rows of a shard: the work of a core for a minute, lost if its actor dies."""
     verify: bool = False
     """Compare the checksums of all existing shards."""
     repair: bool = False
@@ -114,7 +120,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
 
     Raises:
         BadInput: the cluster has no GPU, ``out`` holds other vectors, or the disk is full.
-        ArtefactError: there is no index at ``corpus``, or no such encoder.
+        ArtefactError: there is no index at ``corpus``, or no encoder of this name.
         DamagedArtefact: a shard has changed since it was written.
         MissingExtra: Ray is not installed.
     """

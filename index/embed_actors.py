@@ -17,7 +17,7 @@ from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
-"""Number of actors that die embedding the same shard before the job stops: the shard must be the cause."""
+"""Number of actors that die on one shard before the job stops: the shard is the cause."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class VersionBuilder(Protocol):
     """Builder of one version after the other, in this process or elsewhere."""
 
     attempts: int
-    """Attempts at a version before it is given up."""
+    """Attempts at a version before it is abandoned."""
 
     def start(self, step: int) -> None:
         """Start building the version of ``step`` from its snapshot."""
@@ -57,7 +57,7 @@ class Swap:
     stood: float
     """Seconds of pauses in training since the last swap, for snapshots, waiting and this swap."""
     slowdown: float | None
-    """Ratio of the median step time during a refresh to the median without, since the last swap."""
+    """Median step time during a refresh over the median without, since the last swap."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return a row for ``metrics.jsonl``."""
@@ -82,7 +82,7 @@ class StepTimer:
         """Seconds of each step without and with a running refresh."""
         self._step_start = self._pause_start = 0.0
         self._is_refreshing: bool | None = None
-        """None between steps, and in a step within which a refresh begins or ends."""
+        """Start of the step; None between steps, and if a refresh begins or ends within the step."""
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class StepTimer:
 
 
 class IndexRefresher:
-    """Index of the passages that is kept close to the weights in training.
+    """Index of the passages that follows the weights in training.
 
     It manages the index in use, the version being built and the snapshot waiting to be built. Only one process at a
     time can train with a directory. ``index.refresh`` has the functions that open a refresher.
@@ -176,7 +176,7 @@ class IndexRefresher:
     def refresh(self, model: SavableModel, step: int) -> None:
         """Take a snapshot of the weights of ``step`` and request an index made from it.
 
-        The version being built is finished first; only the latest of the waiting snapshots is kept.
+        The version being built is finished first; of the waiting snapshots only the latest is built.
 
         Raises:
             RefreshFailed: the weights cannot be written; the previous index stays.
@@ -200,7 +200,7 @@ class IndexRefresher:
 
         Raises:
             StaleIndex: the index is too old, and none is being built.
-            RefreshFailed: a version was given up. It is raised once, and the previous index stays.
+            RefreshFailed: a version was abandoned. It is raised once, and the previous index stays.
             ArtefactError: the new version is damaged and was deleted; the previous index stays.
         """
         with self._timer.pause():
@@ -217,7 +217,7 @@ class IndexRefresher:
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Keep exactly these versions, which checkpoints name, in addition to the last two."""
+        """Keep the last two versions on disk, and these, which checkpoints name."""
         self._checkpointed = list(versions)
         self._prune()
 
@@ -247,7 +247,7 @@ class IndexRefresher:
             self._start(step)
 
     def _retry(self, step: int, reason: str) -> None:
-        """Start a failed version again, or give it up after attempts without a finished shard."""
+        """Start a failed version again, or abandon it if no attempt finishes a shard."""
         whole_shards = self._versions.count_whole_shards(step)
         self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
         self._whole_shards = whole_shards

@@ -37,7 +37,7 @@ class RefreshSettings:
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a kind other than flat must find."""
     questions: Path | None = None
-    """File of sample questions on which recall is measured; without it queries are made from the passages."""
+    """File of questions to measure recall; by default queries are made from the passages."""
     search_device: str = "cpu"
     """Device on which the index is searched."""
     engine: str = FlatEngine.AUTO
@@ -216,7 +216,7 @@ def _embed_shards(folder: Path, shards: list[EmbeddingShard], encoder: str, embe
     """Write all missing shards into ``folder``, and damaged ones again.
 
     An actor that outlives its coordinator loses its partial files when the next one starts. If it still finishes a
-    shard, that equals the one that the next actor would write.
+    shard, the file is the same as the next actor's.
     """
     with prepare_shard_folder(folder):
         embedder.embed(folder, [shard for shard in shards if not read_shard_record(folder, shard, encoder)])

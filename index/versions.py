@@ -4,8 +4,8 @@
     work/.index-00000500.making/      index being built: shards/ of vectors, and made/
     work/index-00000500/              the files of ragqa.retrieval.vectors.mips.build, manifest.json
 
-A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions are kept with
-their snapshots. Deleting a version that is still searched does no harm on Linux, where deleted files stay mapped.
+A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions stay with their
+snapshots. Deleting a version that is still searched does no harm on Linux, where deleted files stay mapped.
 """
 
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger("ragqa.refresh")
 
 
 class SavableModel(Protocol):
-    """Model that can save its weights, such as a passage tower in training."""
+    """Model that can save its weights, for example a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
         """Write into an empty ``folder``; a tower writes the format of ``load_encoder``."""

@@ -31,7 +31,7 @@ def exact_match(
             necessarily to its end, without regard to case (CuratedTREC, by ORQA's rule); one that is
             no valid pattern matches nothing.
         unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open,
-            None that of SQuAD 1.1 and DPR. Patterns are not affected.
+            None the rule of SQuAD 1.1 and DPR. Patterns are not affected.
     """
     _check_answers(answers)
     if prediction is None:
@@ -43,7 +43,7 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the best token overlap with an answer (SQuAD 1.1, without a Unicode step).
+    """Return the best F1 of tokens with an answer (SQuAD 1.1, without a Unicode step).
 
     An empty side gives 0, even where ``exact_match`` gives True, as in the official script.
     """
@@ -141,6 +141,12 @@ def answer_recall(
     regex: bool = False,
 ) -> dict[int, float]:
     """Return the share of questions with an answer in their first k passages, for each k.
+
+    Args:
+        passage_texts_per_question: texts of the passages of each question, best first.
+        answers_per_question: gold answers of each question.
+        ks: numbers of passages.
+        regex: the answers are patterns, see ``has_answer``.
 
     Both iterables are consumed in step, so that any number of questions fits in memory.
 

@@ -59,7 +59,7 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Token, any passage per token (Lewis et al. 2020, 2.1).
 
-    Arguments and result are those of ``rag_sequence_nll``, but labels are smoothed on the mixture over the passages.
+    Arguments and result are as for ``rag_sequence_nll``, but labels are smoothed on the mixture over the passages.
     Smoothing needs the mixture's probabilities of the whole vocabulary; without it nothing of that size is computed.
     """
     nll_B = token_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED)

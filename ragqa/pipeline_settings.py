@@ -58,7 +58,7 @@ class PipelineSettings:
     def override(
         self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **others: Any
     ) -> Self:
-        """Return the settings with the given values in place of the saved ones.
+        """Return the settings with some values in place of the saved ones.
 
         Args:
             path: the pipeline, for error messages.
@@ -94,7 +94,7 @@ class PipelineSettings:
 def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
     """Return the settings at ``path`` and the fingerprints of the parts they were saved with.
 
-    An index directory or the URL of a served index has no saved settings and no parents. Errors are those of
+    An index directory or the URL of a served index has no saved settings and no parents. Errors are as in
     ``artefacts.read_manifest``.
     """
     if url := parse_url(path):

@@ -87,7 +87,7 @@ def read_questions(path: Path) -> Iterator[Question]:
     Files may be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line.
 
     Raises:
-        BadInput: the file cannot be read or is of another kind.
+        BadInput: the file cannot be read, or its format is unknown.
         BadLine: a line is not a question; the message names the file and the line.
     """
     if is_squad(path):

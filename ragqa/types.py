@@ -41,7 +41,7 @@ class Question:
     passages: tuple[str, ...] = ()
     """Texts of the gold passages."""
     titles: tuple[str, ...] = field(default=(), compare=False)
-    """Titles of the gold passages, empty if unknown; they do not count when questions are compared."""
+    """Titles of the gold passages, empty if unknown; ignored when questions are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Answer:
 
     question: str
     text: str | None
-    """None if the question is declined."""
+    """Text of the answer; None if the question is declined."""
     score: float
     """Score by the reader, comparable between answers of one reader only."""
     confidence: float

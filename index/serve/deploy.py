@@ -5,7 +5,7 @@
 
 Each shard is an ordinary index directory. A question goes to all shards, and their best passages are merged. Ray Serve
 restarts a lost shard; until then answers are marked as partial. An update of a shard is served from the next search
-on. Scores of dense search are the same as in one index; those of BM25 come from each shard's own word counts.
+on. Scores of dense search are the same as in one index; scores of BM25 come from each shard's own word counts.
 """
 
 import logging
@@ -32,9 +32,9 @@ from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors
 
 APP = "ragqa"
-"""Name of the Ray Serve application that answers HTTP, and prefix of the names of the shards' applications."""
+"""Name of the Ray Serve application for HTTP, and prefix of the shards' applications."""
 _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
-"""Ray Serve's shortest health check, so that a lost shard is soon restarted, and a quick end."""
+"""Shortest health check of Ray Serve, to restart lost shards soon, and a quick shutdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class ServeConfig:
     fusion: str = DEFAULT_FUSION
     """Fusion of hybrid. Shards cannot use rrf, since their ranks do not compare."""
     encoder: str | None = None
-    """Another form of the indexes' encoder, such as its export."""
+    """Another form of the encoder that made the indexes: its export or its torch weights."""
     device: str = "cpu"
     """Device on which the indexes are searched."""
     timeout: float = 2.0
@@ -62,12 +62,14 @@ class ServeConfig:
     replicas: int = 1
     """Replicas of each shard."""
     cpus: float = 0
-    """Cores reserved for a replica, and its threads in matrix products; with 0 replicas share all cores."""
+    """Cores reserved for a replica, and its threads; with 0 all replicas share all cores."""
     gpus: float = 0
     """GPUs reserved for a replica."""
     resource: str | None = None
-    """Ray resource that binds a shard to its machine; {n} stands for its number from 0. For shard-{n} the machine
-    of shard 0 joins with: ray start --resources '{"shard-0": 1}' …"""
+    """Ray resource that binds a shard to a machine; {n} stands for its number from 0.
+
+    For shard-{n} the machine of shard 0 joins with: ray start --resources '{"shard-0": 1}' …
+    """
 
     def __post_init__(self) -> None:
         """Raise BadInput that names all values out of range."""
@@ -169,7 +171,7 @@ def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
 
 
 def check_same_scoring(scorings: dict[str, Scoring]) -> None:
-    """Raise Mismatch if the scores of the shards, given by name, are not comparable."""
+    """Raise Mismatch if the scores of the named shards are not comparable."""
     for part in ("retriever", "encoder", "engine"):
         groups: dict[str, list[str]] = {}
         for name, scoring in scorings.items():
@@ -194,7 +196,7 @@ def main() -> None:
 
 
 def watch_shards(url: str, pause: float = 1.0) -> None:
-    """Report lost and recovered shards on standard error until interrupted."""
+    """Report lost and recovered shards on standard error, every ``pause`` seconds."""
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:

@@ -1,6 +1,6 @@
 """HTTP gateway that sends questions to all shards and merges their best passages.
 
-Answers name each shard that failed or was too slow. The gateway polls such a shard in the background, and no question
+Answers name each shard that failed or was too slow. The gateway polls it in the background, and no question
 waits for it until it is back. So a lost shard costs a single timeout, and not one per question.
 """
 

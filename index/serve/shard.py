@@ -21,7 +21,7 @@ class ShardHits:
     rows: int
     """Number of rows of the searched version, deleted passages included."""
     hits: list[list[dict[str, Any]]]
-    """Hits of each question, best first, in the protocol's form; ids count from the shard's first row."""
+    """Hits of each question, best first, as JSON; ids count from the shard's first row."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ShardReplica:
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:
-        """Open the index at ``path``; the other arguments are those of ``open_retriever``."""
+        """Open the index at ``path``; the other arguments are as for ``open_retriever``."""
         self._path, self._retriever, self._encoder, self._device = Path(path), retriever, encoder, device
         self._live: LiveRetriever | None = None
         self._lock = Lock()

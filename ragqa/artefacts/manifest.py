@@ -79,7 +79,7 @@ def write_manifest(
 
     Args:
         folder: the directory; its ``*.lock`` files are left out.
-        kind: kind of artefact, such as ``index``.
+        kind: kind of artefact, for example ``index``.
         config: settings that it was made with.
         parents: fingerprints of the artefacts that it was made from, by role.
         known: entries of files that need not be read, by relative path.
@@ -99,7 +99,7 @@ def write_manifest(
 def read_manifest(path: Path, kind: str) -> Manifest:
     """Return the manifest of the artefact at ``path`` after checking every file against it.
 
-    Files whose size, times and inode are those of the last full check are not read again.
+    Files with the same size, times and inode as at the last full check are not read again.
 
     Raises:
         ArtefactError: ``path`` is not an artefact of this kind.

@@ -140,7 +140,7 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "System":
-    """Open a file of predictions; raise BadInput if options of a pipeline were given, too."""
+    """Open a file of predictions; raise BadInput if a pipeline's options are also set."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
     if names := [name.replace("_", "-") for name, value in vars(pipeline_options).items() if value is not None]:

@@ -74,14 +74,14 @@ class PipelineOptions:
     ] = None
 
     def find_index(self) -> Path | None:
-        """Return the index or pipeline; raise BadInput if both options were given."""
+        """Return the index or pipeline; raise BadInput if both options name one."""
         if self.index and len(self.index) > 1:
             names = " and ".join(map(str, self.index))
             raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
         return self.index[0] if self.index else None
 
     def load_pipeline(self, place: Path) -> "Pipeline":
-        """Load the pipeline at ``place``, and print its note."""
+        """Load the pipeline at ``path``, and print its note."""
         from ragqa.pipeline import Pipeline
         from ragqa.reading.base import Decoding
 
@@ -96,7 +96,7 @@ class PipelineOptions:
 
 
 def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a Typer command ``PipelineOptions`` in place of its parameter of that name."""
+    """Replace a Typer command's parameter ``pipeline_options`` by the pipeline's options."""
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -129,7 +129,7 @@ class DefaultCommandGroup(TyperGroup):
 
 
 class QuestionGroup(TyperGroup):
-    """The group of all commands, which asks when it is given a question in place of a command."""
+    """The group of all commands; a question in place of a command runs ``ask``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, after putting ``ask`` in front of a question: text of several words."""

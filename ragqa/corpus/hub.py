@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``.
 
-Rows are streamed through ``datasets`` (extra ``torch``): nothing is kept on disk, and memory holds one batch.
+Rows are streamed through ``datasets`` (extra ``torch``): nothing is stored on disk, and memory holds one batch.
 """
 
 import re

@@ -42,8 +42,8 @@ def read_documents(
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
     Formats are recognised as ``ragqa.corpus.formats.registry`` says; the members of tar archives are read like files,
-    and files may be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is
-    kept as it is, including line ends and control characters.
+    and files may be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and
+    stays as it is, including line ends and control characters.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).

@@ -51,7 +51,7 @@ class PassageWriter:
         first_file: number of the first file; by default 0, and the folder must hold no passages.
 
     Raises:
-        ArtefactError: the folder holds passages, and ``first_file`` is not given.
+        ArtefactError: the folder holds passages, and ``first_file`` is None.
     """
 
     def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
@@ -140,7 +140,7 @@ class PassageStore:
         """Map the files of ``folder`` into memory, in a few milliseconds for any size.
 
         Raises:
-            ArtefactError: there is no such folder.
+            ArtefactError: ``folder`` does not exist.
             DamagedArtefact: a file is missing or damaged.
         """
         if not folder.is_dir():
@@ -161,7 +161,7 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows of the given ranks, 0 … live_count - 1, among the passages not deleted."""
+        """Return the rows of ranks, 0 … live_count - 1, among the passages not deleted."""
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
 
@@ -182,7 +182,7 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:
-        """Return the passage of a row, 0 … len - 1; raise IndexError if there is no such row."""
+        """Return the passage of a row, 0 … len - 1; raise IndexError for other numbers."""
         if not 0 <= row < len(self):
             raise IndexError(f"there is no row {row} among {len(self)} passages")
         file, batch, position = self._locate(row)

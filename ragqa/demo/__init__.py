@@ -11,10 +11,14 @@ from ragqa.progress import SILENT, Progress
 
 
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
-    """Return the directory of the demo index, after building it if it is missing or damaged.
+    """Return the directory of the demo index; build it if it is missing or damaged.
 
     It lies in the user's cache directory under a name that changes with the articles, the
     encoder and the format, so that an updated ragqa builds a new one. A second process waits for the first.
+
+    Args:
+        rebuild: build the index again in any case.
+        progress: receiver of progress reports.
     """
     target = get_cache_dir() / f"demo-{_signature()}"
     if not rebuild and _is_whole(target):

@@ -22,7 +22,7 @@ class Missing:
     """Positions of the questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
-    """Questions that were answered wrongly and whose answers no passage holds (``metrics.has_answer``)."""
+    """Wrongly answered questions whose answers no passage holds (``metrics.has_answer``)."""
     passages: frozenset[int]
     """Questions without a gold passage in the corpus."""
     documents: frozenset[int]

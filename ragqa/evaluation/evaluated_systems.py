@@ -20,7 +20,7 @@ class System(Protocol):
     """A system that answers questions, a batch at a time, in the order of the question set."""
 
     is_identified: bool = True
-    """True if ``describe`` distinguishes the system from any other, so that a run can be continued."""
+    """True if ``describe`` identifies the system, so that a run can be continued."""
 
     def examine(self, questions: list[Question]) -> list[SystemResult]:
         """Return the result for each question."""
@@ -36,7 +36,7 @@ class System(Protocol):
         ...
 
     def skip(self, question: Question) -> None:
-        """Pass over a question that an earlier run has examined; by default nothing is to do."""
+        """Pass over a question that an earlier run has answered; by default do nothing."""
         return
 
     def finish(self) -> None:
@@ -149,7 +149,7 @@ class Predictions(System):
             file: the predictions.
             depth: number of passages of a prediction that are scored and count as read.
             read: False to score the passages alone.
-            is_complete: all questions are asked, so that no line of a ``.jsonl`` may be left over.
+            is_complete: True if the run has all questions, so that no line of a ``.jsonl`` is left over.
 
         Raises:
             BadInput: the file cannot be read or is of neither form.
@@ -221,7 +221,7 @@ class Predictions(System):
 
 
 def _describe_error(error: Exception) -> str:
-    """Say in one line what is wrong with a prediction; Python's own messages would not help."""
+    """Describe an error in a prediction in one line; Python's own messages would not help."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):

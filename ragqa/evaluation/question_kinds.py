@@ -29,7 +29,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def find_question_word(question: Question) -> str:
-    """Return the first question word, such as ``who`` or ``how many``, or ``other``."""
+    """Return the first question word (``who``, ``how many`` …), or ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -75,4 +75,4 @@ ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Order of kinds in the report; other breakdowns are ordered by falling number of questions."""
+"""Order of kinds in the report; others are ordered by falling number of questions."""

@@ -17,7 +17,7 @@ class QuestionSet:
     count: int
     name: str = "questions"
     split: str = ""
-    """Split of the data set, such as dev or test."""
+    """Split of the data set: dev, test or another name."""
 
     @classmethod
     def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
@@ -25,11 +25,11 @@ class QuestionSet:
 
         Args:
             file: the file.
-            name: name of the set; by default that of the file.
-            split: split of the data set, such as dev or test.
+            name: name of the set; by default the file's name.
+            split: split of the data set: dev, test or another name.
 
         Raises:
-            BadInput: the file cannot be read or is of another kind.
+            BadInput: the file cannot be read, or its format is unknown.
             BadLine: a line is not a question.
         """
         count = sum(1 for _ in read_questions(file))

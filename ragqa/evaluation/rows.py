@@ -12,7 +12,10 @@ from ragqa.metrics import exact_match, f1, first_rank, has_answer
 from ragqa.types import Answer, Hit, Question, Span
 
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
-"""Stage at which an answer was lost; ``not retrieved`` is split once it is known whether the corpus holds it."""
+"""Stage at which an answer was lost.
+
+``not retrieved`` becomes ``not in the corpus`` after the search of the corpus.
+"""
 _EXCERPT = 4000
 """Maximum length in characters of a passage in the report."""
 
@@ -40,7 +43,7 @@ class SystemResult:
     """The answer and hits of a system for a question."""
 
     answer: Answer | None
-    """None if only retrieval is scored; the confidence is NaN if the system gives none."""
+    """Answer, with confidence NaN if the system has none; None if only retrieval is scored."""
     read_hits: list[Hit]
     """Hits that were read."""
     hits: list[Hit]
@@ -79,7 +82,7 @@ class Row:
     number: int
     """Position in the question set, from 0; a question that occurs twice has two rows."""
     digest: str
-    """Digest of the question with its gold passages; the row is valid only for the same question."""
+    """Digest of the question and its gold passages, for which alone the row is valid."""
     id: str
     question: str
     answers: tuple[str, ...]
@@ -90,11 +93,11 @@ class Row:
     prediction: str | None
     em: bool
     f1: float | None
-    """None for patterns, which have no tokens, and if nothing is read."""
+    """Token F1; None for patterns, which have no tokens, and if nothing is read."""
     confidence: float | None
-    """None if the system gives none."""
+    """Confidence of the answer, from 0 to 1; None if the system has none."""
     loss: Loss | None
-    """None if nothing is read."""
+    """Stage at which the answer was lost; None if nothing is read."""
     read: int
     """Number of hits that were read."""
     rank: int | None

@@ -1,4 +1,4 @@
-"""Evaluation of a pipeline: questions are asked, scored, and written row by row."""
+"""Evaluation of a pipeline: each question is answered, scored and written as a row."""
 
 import atexit
 import datetime
@@ -37,7 +37,7 @@ class EvaluationSettings:
     name: str = "questions"
     """Name of the question set."""
     split: str = ""
-    """Split of the data set, such as dev or test."""
+    """Split of the data set: dev, test or another name."""
     corpus: str | None = None
     """Name of the corpus; by default the names of its files."""
     regex: bool = False
@@ -45,21 +45,25 @@ class EvaluationSettings:
     unicode: Literal["NFD"] | None = "NFD"
     """Normal form for exact match: ``NFD`` (ORQA, NQ-open) or None (SQuAD, DPR)."""
     k: int | None = None
-    """Passages to read; by default the pipeline's number. Other systems than pipelines set ``k``, ``depth`` and
-    ``read`` themselves."""
+    """Passages to read; by default the pipeline's number.
+
+    Other systems than pipelines set ``k``, ``depth`` and ``read`` themselves.
+    """
     depth: int = DEPTH
     """Hits that are searched for answers."""
     batch: int = 1
-    """Questions asked together. With 1 the times are latencies; with more, shares of a batch's time."""
+    """Questions answered together; times are latencies with 1, else shares of a batch's."""
     min_confidence: float | None = None
-    """Threshold at which declining is reported; by default the reader's own, below which ``ask`` declines."""
+    """Threshold at which declining is reported; by default the reader's own."""
     read: bool = True
     """Answer the questions; False scores retrieval alone."""
     coverage: bool = True
     """Search the whole corpus for answers and gold passages that no hit holds."""
     resume: bool | None = None
-    """Continue from the rows of a killed run. By default only for a loaded pipeline, which its fingerprint identifies:
-    a model in memory may have changed since."""
+    """Continue from the rows of a killed run; by default only for a loaded pipeline.
+
+    Its fingerprint identifies it, while a model in memory may have changed.
+    """
     about: Mapping[str, Any] = field(default_factory=dict)
     """Further facts for the report: ``source``, ``caution``, ``published``, ``command``."""
 
@@ -88,13 +92,13 @@ def evaluate(
     shares in [0, 1].
 
     Args:
-        pipeline: the pipeline to ask; or another system, such as ``Predictions`` in a file.
-        questions: read one by one; only numbers about them are kept in memory.
-        settings: how they are asked and scored; by default ``EvaluationSettings()``.
+        pipeline: the pipeline to ask; or another system, for example ``Predictions`` in a file.
+        questions: read one by one; only their scores stay in memory.
+        settings: settings of the evaluation; by default ``EvaluationSettings()``.
         out: directory of the report; by default a temporary one, which is deleted when the process ends. A killed run
             leaves its rows next to it and continues from them (see ``EvaluationSettings.resume``).
-        progress: shows the number of questions asked.
-        changes: fields of ``settings`` to change, such as ``k=5``.
+        progress: shows the number of answered questions.
+        changes: fields of ``settings`` to change, for example ``k=5``.
 
     Raises:
         BadInput: no questions, one that is empty, ``out`` is something else than a report, a full disk, rows of

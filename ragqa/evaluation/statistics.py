@@ -31,7 +31,7 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     """Return the mean of N values with its 95 % interval, by resampling questions (Efron 1979).
 
     Raises:
-        ValueError: no values are given.
+        ValueError: there are no values.
     """
     values = np.asarray(values_N, np.float64)
     if not len(values):
@@ -61,7 +61,7 @@ class PairedTest:
 
     difference: Interval
     p: float
-    """Probability of so large a difference, on either side, if the systems were exchangeable on every question."""
+    """Two-sided probability of so large a difference if the systems were exchangeable."""
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:

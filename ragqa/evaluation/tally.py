@@ -44,8 +44,11 @@ class Tally:
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
         """Positions of the questions that name gold passages, or gold documents."""
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
-        """Numbers of questions with a gold answer without tokens, with an invalid pattern, with one invalid in NFD,
-        answerable without a prediction, and with a prediction but no confidence; largest number of hits."""
+        """Numbers of questions with an anomaly, and the largest number of hits.
+
+        The anomalies are a gold answer without tokens, an invalid pattern, a pattern that is invalid in NFD, no
+        prediction for an answerable question, and a prediction without confidence.
+        """
         self._table = np.fromiter(
             (self._add(position, row, regex, missing) for position, row in enumerate(rows)), np.dtype(_TYPES)
         )
@@ -61,8 +64,8 @@ class Tally:
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """Return [N] numbers: flags 0 or 1; f1, confidence and seconds are NaN if there is none.
 
-        The columns are em · answerable (has gold answers) · predicted (has an answer) · covered (right, or a hit holds
-        an answer) · f1 · confidence · retrieve_seconds · read_seconds.
+        The columns are em · answerable (has gold answers) · predicted (has an answer) · covered (right, or an answer in
+        a hit) · f1 · confidence · retrieve_seconds · read_seconds.
         """
         return np.asarray(self._table[name], np.float64)
 

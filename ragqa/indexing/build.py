@@ -69,7 +69,7 @@ class IndexConfig:
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that an approximate kind has to find."""
     questions: str | None = None
-    """File of sample questions to measure recall on; by default some are made up from the passages."""
+    """File of questions to measure recall; by default queries are made from the passages."""
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
@@ -109,12 +109,12 @@ class IndexConfig:
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
 ) -> CorpusReport:
-    """Read documents, cut them into passages and index them.
+    """Build an index: read documents, cut them into passages and index these.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
-        out: directory of the index; an index that is there is replaced.
-        config: options of the index; by default those of a hybrid one.
+        out: directory of the index; an existing index is replaced.
+        config: options of the index; by default a hybrid index.
         progress: receiver of progress reports.
 
     Returns:

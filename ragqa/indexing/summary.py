@@ -11,7 +11,7 @@ from ragqa.indexing.update import UpdateReport
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe a build: documents and passages in ``index``, and documents that were left out."""
+    """Describe a build as text, or as JSON: documents, passages and documents left out."""
     manifest = artefacts.peek_manifest(index)
     if as_json:
         settings = {name: manifest.config[name] for name in ("passages", "search")}
@@ -36,7 +36,7 @@ def format_recall(search: dict[str, Any]) -> str:
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe the changes that an update made to ``index``."""
+    """Describe as text, or as JSON, the changes that an update made to ``index``."""
     if as_json:
         return json.dumps({"index": str(index), **asdict(report)})
     kinds = ("added", "replaced", "unchanged", "deleted")

@@ -6,8 +6,9 @@ data goes into new files:
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
 
-Then the versions change places in one step. Open pipelines use the old version until their next search, which notices
-the new manifest (``ragqa.retrieval.live``). Once a fifth of the rows are deleted or added, the index is compacted.
+Then the new version replaces the old one in one step. Open pipelines use the old version until their next search, which
+notices the new manifest (``ragqa.retrieval.live``). Once a fifth of the rows are deleted or added, the index is
+compacted.
 """
 
 import errno
@@ -48,7 +49,7 @@ COMPACT_AT = 0.2
 _EMBED_BATCH = 64
 """Passages that are embedded at a time."""
 _SMALL = 1000
-"""Rows below which a file of added passages is written again, together with the next ones, to keep files few."""
+"""Rows below which a file of added passages is merged with the next, to keep files few."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ def update_index(
     Args:
         index: directory of the index, which other processes may search at the same time.
         add: files and folders; their documents replace those in the index.
-        delete: ids of documents as they are cited, or paths of files; all documents with such an id are deleted.
+        delete: ids of documents as they are cited, or paths of files; all documents with this id are deleted.
         skip_bad: skip and count malformed records instead of stopping.
-        compact: whether to compact the index; by default once a fifth of the rows are deleted or added.
+        compact: True to compact the index; by default if a fifth of the rows are deleted or added.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 

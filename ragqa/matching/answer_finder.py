@@ -7,7 +7,7 @@ from ragqa.matching.patterns import Search
 from ragqa.text import join_tokens, split_words, to_nfd
 
 _GRAM = 3
-"""Length of the prefixes, in characters, by which most patterns are ruled out for a passage at once."""
+"""Length in characters of the prefixes that rule out most patterns for a passage."""
 
 
 class AnswerFinder:

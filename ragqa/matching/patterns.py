@@ -1,6 +1,6 @@
 r"""Texts that a pattern needs to match: a cheap search before the expensive one.
 
-Answers of CuratedTREC are patterns such as ``New\s+York|Long Island``. Whatever that matches holds "york" or
+Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match holds "york" or
 "long island"; a text without either need not be searched. Only ASCII characters are considered, in any case; a pattern
 that needs none of them is always searched.
 """
@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any
 
 _MAX_TEXTS = 64
-"""Number of texts up to which the alternatives of a part are listed: ``[0-9]{4}`` has ten thousand."""
+"""Maximum number of listed alternatives of a part: ``[0-9]{4}`` has ten thousand."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
-"""Letters that ``re.IGNORECASE`` takes for ASCII letters, but ``str.lower`` does not change."""
+"""Letters that ``re.IGNORECASE`` takes for ASCII letters, unlike ``str.lower``."""
 
 Texts = frozenset[str]
 EMPTY = frozenset([""])
@@ -74,7 +74,7 @@ def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return all texts that consecutive parts may match, if few, and the texts they need."""
+    """Return the texts that regex parts can match (None if too many), and their needed texts."""
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
         texts, needed = _analyse_part(str(kind), value)

@@ -1,11 +1,11 @@
 """Attention functions for transformers, in addition to its own.
 
 ``BFLOAT16`` computes attention in bfloat16 from end to end, for training on a CPU that multiplies faster in it. Under
-autocast the softmax and the sum with the padding mask would be computed in float32 and kept for backward. On a CPU
+autocast the softmax and the sum with the padding mask would be computed in float32 and stored for backward. On a CPU
 these passes over all pairs of tokens take as long as the matrix products between them.
 
 ``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would still compute and
-add a mask, which is another such pass.
+add a mask, which takes as long again.
 
 ``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
 

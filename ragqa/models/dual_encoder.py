@@ -101,7 +101,7 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: Path) -> "DualEncoder":
-        """Load what ``save`` wrote into ``path``, or one shared tower from any encoder there.
+        """Load the two towers in ``path``, or one shared tower from any encoder there.
 
         Raises:
             ArtefactError: there is no encoder.

@@ -29,17 +29,21 @@ from ragqa.artefacts.paths import check_model
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_error
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
-"""Families that are tested to generate what transformers generates; ByT5 is a t5. UMT5 and LongT5 divide the keys of a
-text by the rows of the decoder, so rows cannot share a text as in ``ragqa.models.attention``. LED and ProphetNet have
-attention functions of their own."""
+"""Families that are tested to generate what transformers generates; ByT5 is a t5.
+
+UMT5 and LongT5 divide the keys of a text by the rows of the decoder, so rows cannot share a text as in
+``ragqa.models.attention``. LED and ProphetNet have attention functions of their own.
+"""
 DTYPE = torch.float32
-"""Type of all loaded weights. transformers would keep the stored type, and half precision cannot be trained (AdamW's
-eps is 0 in float16)."""
+"""Type of all loaded weights.
+
+transformers would use the stored type, and half precision cannot be trained (AdamW's eps is 0 in float16).
+"""
 _POSITIONS_AFTER_PADDING = {
     *("esm", "ibert", "luke", "xlm-roberta-xl", "xmod", "camembert", "data2vec-text"),
     *("longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"),
 }
-"""Families whose positions start after the padding id, so that the first rows of their table are unused."""
+"""Families whose positions start after the padding id; the first rows are unused."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 """Names under which BART and its relatives keep dropout shares as plain numbers."""
 
@@ -66,7 +70,7 @@ def load_encoder_module(source: str | Path) -> nn.Module:
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
-    """Load a masked language model; arguments and errors are those of ``load_encoder_module``."""
+    """Load a masked language model; arguments and errors as for ``load_encoder_module``."""
     options, what = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
     _check_encoder(load_config(source, what), source)
     return load_weights(AutoModelForMaskedLM, source, options, what)
@@ -76,7 +80,7 @@ def make_masked_lm(path: Path) -> nn.Module:
     """Make a masked language model with random weights from ``config.json`` in ``path``.
 
     Raises:
-        ArtefactError: there is no such file, or its architecture has no masked language model.
+        ArtefactError: the file is missing, or its architecture has no masked language model.
     """
     check_model(path)
     try:
@@ -157,7 +161,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], w
         what: kind of model for error messages.
 
     Raises:
-        ArtefactError: there is no such model, or some of its weights are missing.
+        ArtefactError: there is no model at ``source``, or some of its weights are missing.
     """
     try:
         with silence_transformers():

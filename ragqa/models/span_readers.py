@@ -25,7 +25,7 @@ from ragqa.models.pretrained import (
 )
 
 IMPOSSIBLE = -1e4
-"""Logit of an impossible span: e^-1e4 is 0 in float32, and unlike with -inf no gradient is NaN."""
+"""Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
 """H and W of ORQA and REALM."""
 READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")

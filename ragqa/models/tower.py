@@ -125,7 +125,7 @@ class Tower(nn.Module):
             name: hub name from which the encoder's weights are loaded instead.
 
         Raises:
-            ArtefactError: there is no such encoder, or it has an unknown module.
+            ArtefactError: there is no encoder, or it has an unknown module.
             Mismatch: it is one of DPR's two encoders.
         """
         modules = _find_modules(path)
@@ -159,7 +159,7 @@ def _find_modules(path: Path) -> dict[str, Path]:
 
 
 def _check_not_dpr(source: str | Path, file: Path) -> None:
-    """Raise Mismatch if a ``config.json`` is that of one of DPR's two encoders."""
+    """Raise Mismatch if a ``config.json`` describes one of DPR's two encoders."""
     try:
         config = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):

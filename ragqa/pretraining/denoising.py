@@ -1,7 +1,7 @@
 """Denoising tasks for generators: T5's span corruption and BART's text infilling.
 
 Each task first draws spans from a random generator, then builds what the model reads and writes. Everything works on
-token ids of a bare text: the caller adds special tokens such as the end of sequence.
+token ids of a bare text: the caller adds special tokens, for example the end of sequence.
 
 Legend: L tokens of a text, S spans.
 """
@@ -25,8 +25,8 @@ BART_RATE, BART_MEAN = 0.3, 3.0
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
     """Draw T5's spans; all choices of the right numbers of spans and tokens are equally likely.
 
-    Like ``random_spans_noise_mask`` of the released code: kept and dropped stretches alternate and are never empty,
-    so that a text begins with a kept token and ends with a dropped one. A text of one token stays whole.
+    Like ``random_spans_noise_mask`` of the released code: intact and dropped spans alternate and are never empty, so
+    that a text begins with an intact token and ends with a dropped one. A text of one token stays whole.
 
     Args:
         length: L, tokens of the text.
@@ -43,7 +43,13 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return the numbers of tokens and spans that T5 drops from a text of ``length`` tokens."""
+    """Return the numbers of tokens and spans that T5 drops from a text.
+
+    Args:
+        length: L, tokens of the text.
+        rate: share of the tokens to drop.
+        mean: mean length of a span in tokens.
+    """
     if length < 2:
         return 0, 0
     dropped = min(count_masked(length, rate), length - 1)

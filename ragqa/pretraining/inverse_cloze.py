@@ -21,7 +21,7 @@ def make_inverse_cloze_pair(
         keep_rate: probability that the sentence stays in the passage.
 
     Returns:
-        The wordpieces of the question and those of the passage.
+        The wordpieces of the question, and the wordpieces of the passage.
     """
     position = int(rng.integers(len(sentences)))
     is_kept = rng.random() < keep_rate or len(sentences) == 1

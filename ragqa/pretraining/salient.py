@@ -82,7 +82,7 @@ def _blank_out(text: str, spans: list[SalientSpan]) -> str:
 
 
 class SpacyTagger:
-    """Tagger that uses an installed spaCy model, given by its name or path.
+    """Tagger that uses an installed spaCy model, named by ``model`` or its path.
 
     spaCy counts durations as dates, and units as part of a quantity.
 

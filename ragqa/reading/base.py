@@ -1,4 +1,4 @@
-"""Interfaces of readers, and how an answer is decoded."""
+"""Interfaces of readers, and settings of decoding."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 from ragqa.types import Answer, Hit
 
 DEFAULT_PASSAGES = 10
-"""Default number of passages per question: more cost time and, on SQuAD, gain little."""
+"""Default number of passages per question; more take longer and gain little on SQuAD."""
 
 NO_PASSAGES = "no passages were found"
 """Reason of every reader for declining a question without passages."""
@@ -20,7 +20,10 @@ class Decoding:
     beams: int = 1
     """Number of beams of beam search; 1 is greedy search."""
     fast: bool = False
-    """True to score a candidate of RAG-Sequence only under passages whose search found it (Lewis et al. 2020, 2.5)."""
+    """True for fast decoding of RAG-Sequence (Lewis et al. 2020, 2.5).
+
+    A candidate is scored only under passages whose search found it.
+    """
     max_answer: int | None = None
     """Maximum answer length in tokens, the end included; None for the length used in training."""
     min_answer: int = 0
@@ -40,7 +43,7 @@ class RetrieverIdentity:
     kind: str
     """Name of the retriever, for messages."""
     encoder: str | None
-    """Fingerprint of the encoder whose inner products are the scores; None for other scores, such as BM25's."""
+    """Fingerprint of the encoder whose inner products are the scores; None without one."""
 
 
 class Reader(Protocol):
@@ -73,7 +76,7 @@ class AnswerGenerator(Protocol):
     decoding: Decoding
     """Settings in use, with no field None."""
     prior_warning: str | None
-    """One-line warning if the scores of the hits are not those of its training."""
+    """One-line warning if the hits are scored by another retriever than in training."""
 
     @property
     def passages(self) -> int:

@@ -61,7 +61,7 @@ class Evidence:
     passages_read: int = 1
     """Number of passages that were read."""
     lead: float = 0.0
-    """Log of the ratio between its weight and that of the best other answer."""
+    """Log of the ratio between its weight and the weight of the best other answer."""
     behind_best: float = 0.0
     """Retrieval score of its passage less the best score, in standard deviations; 0 or less."""
     best_ahead: float = 0.0
@@ -102,7 +102,7 @@ class Calibration:
     threshold: float = THRESHOLD
     """Confidence below which a question is declined by default."""
     prior: float = 1.0
-    """Weight of a standard deviation of retrieval scores in reading (see ``ragqa.reading.prior``)."""
+    """Weight of one standard deviation of retrieval scores (see ``ragqa.reading.prior``)."""
 
     @property
     def identity(self) -> dict[str, Any]:

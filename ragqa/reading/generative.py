@@ -225,11 +225,11 @@ class GenerativeReader:
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
-    """Return the prior over passages, and a warning if the scores are not those of training.
+    """Return the prior over passages, and a warning if another retriever scored in training.
 
-    RAG's prior is the softmax of the inner products of its own towers. Scores of another scale, such as BM25's or
-    cosines, would select a single passage or none. Of these only the distances to the best score count, in standard
-    deviations (``SPREAD``).
+    RAG's prior is the softmax of the inner products of its own towers. Scores of another scale (BM25, cosines) would
+    select a single passage or none. Of these only the distances to the best score count, in standard deviations
+    (``SPREAD``).
     """
     kind, trained_with = GeneratorKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:

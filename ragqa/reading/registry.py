@@ -36,14 +36,14 @@ def open_reader(
 
     Args:
         setting: directory of a reader, ``KIND:SOURCE`` for a model (directory or hub name) to use as that kind, or
-            None for the reader that comes with the package.
-        decoding: settings of a generative reader; None for those of its training.
+            None for the reader of the package.
+        decoding: settings of a generative reader; None for its settings in training.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
         scored_by: retriever that scores its hits; None if it is the one of its training.
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
-        BadInput: ``decoding`` is given for a span reader, or is out of range.
+        BadInput: ``decoding`` is set for a span reader, or is out of range.
     """
     kind, source = split_setting(setting)
     name = READERS[kind or SPAN]

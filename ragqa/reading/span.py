@@ -25,7 +25,7 @@ from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
-"""Maximum length of an answer in wordpieces (BERT's SQuAD setting); a reader may be trained for shorter ones."""
+"""Maximum length of an answer in wordpieces (BERT on SQuAD), if the reader has no own."""
 _CANDIDATES = 100
 """Number of spans per question that are merged; the others have no visible weight."""
 
@@ -93,7 +93,7 @@ class ExtractiveReader:
         Args:
             scorer: model that scores spans.
             calibration: turns evidence into confidence.
-            max_tokens: maximum length of a window; None for that of the scorer.
+            max_tokens: maximum length of a window; None for the scorer's limit.
             alternatives: number of other answers to return.
         """
         self._scorer, self._calibration = scorer, calibration
@@ -126,7 +126,7 @@ class ExtractiveReader:
 
         Raises:
             ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
-            BadInput: ``decoding`` is given.
+            BadInput: ``decoding`` is not None.
         """
         if decoding is not None:
             options = "--beams, --fast, --max-answer and --min-answer"

@@ -19,9 +19,9 @@ from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer,
 OVERLAP = 32
 """Wordpieces that two neighbouring windows of a passage share."""
 LONGEST_WORD = 100
-"""Maximum length of a wordpiece in characters: a longer one is an [UNK] for a run that is neither word nor answer."""
+"""Maximum length of a wordpiece in characters; longer ones are no part of an answer."""
 MIN_WINDOW = 16
-"""Minimum length of a window in wordpieces, with room for a question, a title and a passage."""
+"""Minimum length of a window in wordpieces: room for question, title and passage."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 

@@ -1,1 +1,1 @@
-"""From questions to passages: dense, by terms, or both."""
+"""Retrievers: dense, BM25 and hybrid."""

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ragqa.runtime.encoder import TextEncoder
 
 Encoders: TypeAlias = "dict[str, TextEncoder]"
-"""Loaded encoders by their names, shared by all versions of an index: loading one takes longer than opening it."""
+"""Loaded encoders by their names, shared by all versions of an index.
+
+Loading an encoder takes longer than opening an index.
+"""
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 

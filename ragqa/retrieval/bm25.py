@@ -45,7 +45,7 @@ class BM25:
             progress: called with the number of passages indexed so far.
 
         Raises:
-            BadInput: there is no such engine, or a file cannot be written.
+            BadInput: the engine is unknown, or a file cannot be written.
             MissingExtra: the engine is not installed.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class BM25:
         """Open the index that ``engine`` built in ``folder``.
 
         Raises:
-            BadInput: there is no such engine.
+            BadInput: the engine is unknown.
             MissingExtra: the engine is not installed.
             DamagedArtefact: there is no index of this engine, or it is incomplete.
         """

@@ -1,4 +1,4 @@
-"""Dense retrieval: the inner product of a question's vector with those of the passages."""
+"""Dense retrieval: the inner product of a question's vector with passage vectors."""
 
 from ragqa.errors import DamagedArtefact, Mismatch
 from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k

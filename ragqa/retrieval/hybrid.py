@@ -10,7 +10,7 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
 from ragqa.retrieval.vectors.scores import exact_scores
 
 _RRF_CONSTANT = 60
-"""Added to every rank, so that the first places do not decide alone (Cormack et al. 2009)."""
+"""Number added to ranks, so that the first do not decide alone (Cormack et al. 2009)."""
 
 
 class Hybrid:
@@ -36,7 +36,7 @@ class Hybrid:
             depth: number of passages taken from each list, or ``k`` if that is more.
 
         Raises:
-            BadInput: there is no such fusion.
+            BadInput: the fusion is unknown.
         """
         if fusion not in list(Fusion):
             raise BadInput(f"fusion {fusion}: choose one of {', '.join(Fusion)}")

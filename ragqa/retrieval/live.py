@@ -13,16 +13,19 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit
 
 SWAP_SECONDS = 1.0
-"""Seconds to wait for an index that has just disappeared: not every file system can swap two directories at once."""
+"""Seconds to wait for an index that has just disappeared.
+
+Not every file system can swap two directories at once.
+"""
 
 VersionId = tuple[int, int] | None
 """Inode and modification time of a manifest; None where there is no manifest."""
 
 
 class LiveRetriever:
-    """Retriever over an index directory, which it opens again when that was replaced.
+    """Retriever over an index directory, which opens every new version of the index.
 
-    Both replace the directory in one step, so the next search finds a different manifest.
+    Builds and updates replace the directory in one step, so the next search finds a different manifest.
     """
 
     def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
@@ -101,7 +104,7 @@ def open_retriever(
     Raises:
         ArtefactError, DamagedArtefact: there is no index, or it is not whole.
         Mismatch: the index was made with another encoder, or lacks what ``kind`` needs.
-        BadInput: there is no such kind, fusion or device.
+        BadInput: the kind, fusion or device is unknown.
     """
     path = path.absolute()  # it is opened again later, when the working directory may be another one
     if encoder and Path(encoder).exists():

@@ -200,7 +200,7 @@ def find_towers(name: str) -> list[str]:
 
 
 def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Join the configurations of two towers, or return that of a shared tower.
+    """Join the configurations of two towers; a shared tower has one already.
 
     Raises:
         Mismatch: their vectors differ in width.

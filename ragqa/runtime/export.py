@@ -1,7 +1,7 @@
 """Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
 Weights are quantised per channel in advance, and activations when the model runs (dynamic quantisation). The word
-embeddings have their own file, so that a reader can share those of the encoder it was trained from.
+embeddings have their own file, so that a reader can share the file of the encoder it was trained from.
 """
 
 import logging
@@ -35,7 +35,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     Args:
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
         out: directory to write; it is replaced when the export is complete. If it holds an export of the same
-            weights, its calibration and model card are kept unless the source brings others.
+            weights, its calibration and model card stay unless the source has others.
         share: export of an encoder with the same word embeddings, whose file is used.
         card: Markdown model card to copy as README.md.
 
@@ -45,7 +45,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     Raises:
         MissingExtra: torch, transformers or onnx is not installed.
         Mismatch: ``share`` has other embeddings.
-        BadInput: there is no such card, or ``out`` holds something else.
+        BadInput: the card does not exist, or ``out`` holds something else.
         ArtefactError: there is no model at ``source``, or ONNX Runtime cannot compute it in 8 bits.
     """
     if card is not None and not card.is_file():

@@ -1,6 +1,6 @@
 """Torch weights of an exported reader, to train it if only the 8-bit model is at hand.
 
-The weights are those that the CPU uses, rounded to 8 bits; nothing more is lost.
+The weights are rounded to 8 bits, as the CPU uses them; nothing more is lost.
 """
 
 import shutil

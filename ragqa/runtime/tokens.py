@@ -45,7 +45,7 @@ class TextTokenizer:
         """Load the tokenizer in the directory ``path``.
 
         Raises:
-            ArtefactError: there is no such directory, or no ``tokenizer.json`` in it.
+            ArtefactError: the directory or its ``tokenizer.json`` does not exist.
             DamagedArtefact: the file cannot be loaded.
         """
         self._file = path / "tokenizer.json"
@@ -66,7 +66,7 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Tell whether both turn every text into the same ids, apart from special tokens."""
+        """Tell whether two tokenizers give the same ids for every text without special tokens."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -100,7 +100,7 @@ class TextTokenizer:
 
     @cached_property
     def ordinary_ids(self) -> list[int]:
-        """Ids of all wordpieces except special ones such as [CLS] or [unused3]."""
+        """Ids of all wordpieces except special ones ([CLS], [unused3] …)."""
         special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         return sorted(
             number

@@ -30,18 +30,18 @@ def parse_config(
 ) -> Config:
     """Parse the options of a recipe or job into its frozen dataclass.
 
-    A field of a nested dataclass is given as ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
+    A field of a nested dataclass is set by ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
     flat group (see ``ragqa.settings.groups``). Options on the command line override those in the file of ``--config``.
     ``--config`` alone works without tyro.
 
     Args:
         ConfigClass: the dataclass.
         description: text above the options in the help; anything from ``Legend:`` on is left out.
-        arguments: the command line; by default that of the process.
+        arguments: the command line; by default the arguments of the process.
         positional: take fields without a default as positional arguments.
 
     Raises:
-        BadInput: an option is unknown, missing or of another type; for a file, all that is wrong is named.
+        BadInput: an option is unknown, missing or of another type; for a file, all errors are listed.
         MissingExtra: tyro is needed and not installed.
     """
     options = list(sys.argv[1:] if arguments is None else arguments)
@@ -79,7 +79,7 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 def _decode_config(
     ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, missing: Any, problems: list[str]
 ) -> Any:
-    """Return an instance with ``values`` over those of ``base`` or the class's defaults.
+    """Return an instance with ``values`` in place of ``base`` or the class's defaults.
 
     Its ``__post_init__`` has not run, since options on the command line may still change it. Options without a value
     are ``missing``; if that is MISSING, they are among the problems.
@@ -194,9 +194,9 @@ def _unframe(message: str) -> str:
 
 
 def resolve_shared_paths(config: Config, *names: str) -> Config:
-    """Make the paths in some options absolute, so that they mean the same to all machines of a cluster.
+    """Make the paths in some options absolute, since machines of a cluster share them.
 
-    An option given as text is a path if that exists; else it names a model on a hub, and stays as it is.
+    A text is a path if that exists; else it names a model on a hub, and stays as it is.
 
     Raises:
         BadInput: one is relative, and this runs in the copy of a working directory that ``ray job submit`` made.

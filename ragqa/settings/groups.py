@@ -1,4 +1,4 @@
-"""Flat groups: dataclasses inside a config whose settings are given without a prefix.
+"""Flat groups: dataclasses inside a config whose options have no prefix.
 
     @dataclass(frozen=True, kw_only=True)
     class PretrainConfig(TrainingConfig):
@@ -24,7 +24,7 @@ def get_flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with those of each flat group in a dictionary under the group's name."""
+    """Move the settings of each flat group into a dictionary under the group's name."""
     groups = get_flat_groups(kind)
     group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
     nested: dict[str, Any] = {}
@@ -38,14 +38,14 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_settings(kind: Any) -> list[Field[Any]]:
-    """Return the fields of a config's settings, those of flat groups among them."""
+    """Return the fields of a config class, with the fields of its flat groups."""
     groups = get_flat_groups(kind)
     direct = [field for field in fields(kind) if field.name not in groups]
     return direct + [field for group in groups.values() for field in list_settings(group)]
 
 
 def collect_settings(config: Any) -> dict[str, Any]:
-    """Return all settings of a config by name, those of flat groups among them."""
+    """Return all settings of a config by name, also the settings in flat groups."""
     groups, settings = get_flat_groups(type(config)), dict[str, Any]()
     for name, value in vars(config).items():
         settings |= collect_settings(value) if name in groups else {name: value}
@@ -53,14 +53,14 @@ def collect_settings(config: Any) -> dict[str, Any]:
 
 
 def replace_settings(config: Config, /, **settings: Any) -> Config:
-    """Return the config with some of its settings, or of those of its flat groups, changed."""
+    """Return the config with some settings changed, also in its flat groups."""
     changed: Any = config
     result: Config = replace(changed, **_build_groups(type(config), settings, vars(config)))
     return result
 
 
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
-    """Return a config of class ``kind`` from its settings and those of its flat groups."""
+    """Return a config of class ``kind`` from its settings, also in its flat groups."""
     untyped: Any = kind
     defaults = {field.name: get_default(field) for field in fields(untyped)}
     return kind(**_build_groups(kind, settings, defaults))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ragqa.training import parallel
 
 ChunkEncoder = Callable[[], Tensor]
-"""Function that computes some rows [n, D] of a matrix; called a second time for the gradient."""
+"""Function that computes rows [n, D] of a matrix; called again for the gradient."""
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:

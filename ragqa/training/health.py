@@ -27,15 +27,18 @@ MAX_NULL = 0.95
 MAX_ENTROPY = 0.98
 """Largest healthy entropy of the prior, as a share of the entropy of a uniform one."""
 MIN_RECALL = 0.5
-"""Share of its best value below which recall raises an alarm, if the fall also exceeds two standard errors."""
+"""Share of its best value below which recall raises an alarm.
+
+The fall must also exceed two standard errors.
+"""
 MAX_LOSS_USED = 0.9
-"""Ratio of the loss with passages to the loss without, up to which passages count as used."""
+"""Loss with passages over the loss without, up to which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Ratio of the loss with passages to the loss without, above which the retriever learns from noise."""
+"""Loss with passages over the loss without, above which the retriever learns noise."""
 MEMORISED = 0.5
 """Probability of training answers above which they may be memorised."""
 MIN_GENERALISED = 0.4
-"""Share of held-out answers that are right, relative to that probability, below which they are memorised."""
+"""Smallest healthy share of right held-out answers over the probability of training answers."""
 
 
 def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
@@ -155,7 +158,7 @@ class Health:
         ]
 
     def check_recall(self, value: float, questions: int) -> list[str]:
-        """Record recall on some held-out questions; return new alarms beyond sampling error."""
+        """Record the recall ``value`` on held-out ``questions``; return new alarms."""
         self._best = max(self._best, value)
         spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
         has_fallen = value < min(MIN_RECALL * self._best, self._best - spread)

@@ -64,7 +64,7 @@ class CorpusReport:
     disambiguations: int = 0
     """Wiki pages left out because they only list the meanings of their title."""
     other_pages: int = 0
-    """Wiki pages left out because they are no articles, such as talk pages and templates."""
+    """Wiki pages left out because they are no articles: talk pages, templates and others."""
     bad: int = 0
     """Malformed files and records left out because of ``skip_bad``."""
     bytes_read: int = 0

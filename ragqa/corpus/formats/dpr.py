@@ -1,4 +1,4 @@
-"""Passage files of DPR such as ``psgs_w100.tsv``: id, text and title, separated by tabs."""
+"""Passage files of DPR (``psgs_w100.tsv``): id, text and title, separated by tabs."""
 
 import csv
 from collections.abc import Iterator

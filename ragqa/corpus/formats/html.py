@@ -22,7 +22,7 @@ _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the page as one document; offsets count the extracted text, not the file.
+    """Yield the page as one document; passage offsets are positions in its extracted text.
 
     Raises:
         BadInput: the page cannot be parsed, and bad input is not skipped.

@@ -10,7 +10,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the documents of the file; the title may be missing, and other fields are ignored.
 
     Raises:
-        BadLine: a line is not such a record, and bad input is not skipped.
+        BadLine: a line is not a document, and bad input is not skipped.
     """
     for number, line, is_replaced in file.iter_lines():
         if line.isspace():

@@ -8,7 +8,9 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document, with blank lines between pages; offsets count this text.
+    """Yield the file as one document; passage offsets are positions in its extracted text.
+
+    Blank lines separate the pages.
 
     Raises:
         MissingExtra: pypdf is not installed, and bad input is not skipped.

@@ -36,9 +36,9 @@ class Format:
     """Suffixes of the file name that stand for this format."""
     is_binary: bool = False
     signature: re.Pattern[bytes] | None = None
-    """Beginning of such a file; decides where the suffix stands for no format."""
+    """First bytes of a file of this format; they decide if the suffix is unknown."""
     overrides: tuple[str, ...] = ()
-    """Suffixes of other formats under which the signature decides, too."""
+    """Suffixes of other formats for which the signature also decides."""
     needs_no_suffix: bool = False
     """True for a weak signature, which decides only where the file name has no suffix at all."""
 

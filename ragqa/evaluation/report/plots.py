@@ -17,7 +17,10 @@ Figures = dict[str, Any]
 
 INK, SOFT, LINE, ONE, TWO = "#010101", "#020202", "#030303", "#040404", "#050505"
 _COLOURS = {INK: "ink", SOFT: "soft", LINE: "line", ONE: "one", TWO: "two"}
-"""Placeholder colours, replaced by the page's CSS variables: it has a light and a dark set, both colour-blind safe."""
+"""Placeholder colours, replaced by the page's CSS variables.
+
+The page has a light and a dark set, both colour-blind safe.
+"""
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": LINE,
     "axes.grid": True,
@@ -230,7 +233,7 @@ def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height:
 
     Args:
         plots: list that the plot is added to.
-        key: distinguishes the ids of the plot from those of others on the page.
+        key: prefix of the plot's ids, which are unique on the page.
         title: title of the plot.
         explanation: sentence that explains it.
         height: height in inches.

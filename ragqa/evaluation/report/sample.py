@@ -20,7 +20,7 @@ from ragqa.matching.patterns import compile_pattern
 SIZE = 20
 """Number of questions shown of a group."""
 _CONTEXT = 700
-"""Characters of a passage shown on either side of a mark, and length up to which it is marked."""
+"""Maximum length of a mark, and of the text shown on either side, in characters."""
 
 Item = TypeVar("Item")
 
@@ -118,7 +118,10 @@ def is_read(report: Report) -> bool:
 
 
 PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False): "neither", (True, True): "both"}
-"""Groups by outcome in two reports: a right answer, or a hit with one if either scores retrieval alone."""
+"""Groups by the outcome in two reports: a right answer, or a hit that holds one.
+
+The hit decides if either report scores retrieval alone.
+"""
 
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:

@@ -33,7 +33,7 @@ _RIDGE = 1e-2
 _SHARPNESS = 1.5
 """Scale of queries with which a matching token stands out among some hundred others."""
 _SHIFT = 4.0
-"""Shift of a state into the linear range of the activation; the following norm removes it again."""
+"""Shift of a state into the linear range of the activation; the next norm removes it."""
 _GAIN = 3.0
 """Length of a value relative to the state that it is added to."""
 _DECAY = 1e-3
@@ -61,7 +61,7 @@ class _LeastSquares:
 
 @dataclass(frozen=True)
 class Example:
-    """Answer to be written and the text to be read for it, as ids."""
+    """Answer to write and the text to read for it, as ids."""
 
     ids: list[int]
     answer: list[int]
@@ -190,7 +190,7 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
 
 
 def _make_distribution(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
-    """Return a uniform distribution ``[L]`` over the tokens ``behind`` each of the ``places``."""
+    """Return a uniform distribution ``[L]`` over the tokens at ``places`` plus ``offsets``."""
     shares_L = torch.zeros(length)
     shares_L[[place + at for place in places for at in behind]] = 1.0
     return shares_L / shares_L.sum()

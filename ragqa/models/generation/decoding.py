@@ -25,7 +25,10 @@ from ragqa.objectives import IGNORED, sequence_nll, token_nll
 _MAX_LOGITS = 1 << 26
 """Maximum number of logits computed at once, unless a single question needs more."""
 MAX_CACHED = 1 << 28
-"""Maximum number of keys and values, or attention weights, in memory (1 GiB), unless one question needs more."""
+"""Maximum number of keys and values, or attention weights, in memory (1 GiB).
+
+A single question may exceed it.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, the end included."""
     log_prob: float
-    """log p(y|x) in nats, forced tokens included; for the first token see ``_score_candidates``."""
+    """log p(y|x) in nats with forced tokens; ``_score_candidates`` treats the first token."""
     posterior: tuple[float, ...]
     """p(z|x,y) of each passage of the question; sums to 1."""
 
@@ -51,7 +54,7 @@ def decode_token(
 
     Args:
         model: the seq2seq.
-        states: encoded pairs, B * K, those of a question one after the other.
+        states: encoded pairs, B * K, ordered by question.
         relevance_BK: scores of the passages; -inf where a question has fewer than K.
         search: settings.
 
@@ -92,7 +95,7 @@ def decode_sequence(
 
     Thorough decoding scores every candidate under every passage (Lewis et al. 2020, section 2.5). With ``fast``,
     p(y|x, z) is 0 for a candidate that the search over z did not find, and the search's own score otherwise.
-    Arguments, result and errors are those of ``decode_token``.
+    Arguments, result and errors are as for ``decode_token``.
     """
     scored = []
     for run, prior_BK in _split_questions(model, states, relevance_BK, search):

@@ -27,7 +27,7 @@ class FusionInDecoder(PassageGenerator):
     kind = GeneratorKind.FID
 
     def __init__(self, seq2seq: Seq2Seq, *, template: Template = FID, passages: int = 10, **settings: Any) -> None:
-        """Wrap ``seq2seq``; the arguments are those of ``PassageGenerator``."""
+        """Wrap ``seq2seq``; the arguments are as for ``PassageGenerator``."""
         super().__init__(seq2seq, template=template, passages=passages, **settings)
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:

@@ -22,7 +22,10 @@ from ragqa.models.tower import Tower
 FILE = "generator.json"
 """File next to the weights with the kind, the template and the settings of training."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
-"""Folder of the question tower's tokenizer, if questions are respelled; named as in published checkpoints."""
+"""Folder of the question tower's tokenizer, named as in published checkpoints.
+
+It exists if questions are respelled.
+"""
 TEMPLATES: dict[str, Template] = {
     GeneratorKind.RAG_TOKEN: RAG,
     GeneratorKind.RAG_SEQUENCE: RAG,
@@ -32,7 +35,7 @@ TEMPLATES: dict[str, Template] = {
 """Default template of each kind of generator."""
 
 _FILES = ("*.safetensors", "*.bin", "*.json", "*.model", "*.spm", "*.txt")
-"""Files that determine answers: weights, settings, tokenizers (tokenizer.json, spiece.model, merges.txt …)."""
+"""Files that determine answers: weights, settings and tokenizers."""
 
 Generator = RagGenerator | FusionInDecoder
 
@@ -54,12 +57,12 @@ def make_generator(
     Args:
         seq2seq: the model.
         kind: a key of ``TEMPLATES``.
-        template: text of a pair; None for that of the kind.
+        template: text of a pair; None for the default of the kind.
         passages: number of passages per question, K; None for 10 (FiD) or 5 (RAG).
         settings: further arguments of ``PassageGenerator``; a retriever and question tokens are for RAG only.
 
     Raises:
-        BadInput: there is no such kind, or the template is for another kind.
+        BadInput: the kind is unknown, or the template is for another kind.
     """
     if kind not in TEMPLATES:
         raise BadInput(f"generator {kind!r}: choose one of {', '.join(TEMPLATES)}")

@@ -14,7 +14,7 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Conventions, DecoderRun
 
 _NEVER = -1e9
-"""Score of excluded beams, as in ``generate``; with -inf, ties would be broken in another order."""
+"""Score of excluded beams, as in ``generate``; -inf would break ties in another order."""
 
 Ids = tuple[int, ...]
 
@@ -26,7 +26,10 @@ class SearchSettings:
     beams: int = 1
     """Number of beams; 1 is greedy search."""
     longest: int = 32
-    """Maximum answer length in tokens, the end included; ``max_length`` of ``generate`` also counts the start."""
+    """Maximum answer length in tokens, the end included.
+
+    ``max_length`` of ``generate`` also counts the start.
+    """
     shortest: int = 0
     """Minimum answer length in tokens before the end."""
     length_penalty: float = 1.0

@@ -26,8 +26,10 @@ _MIN_SAVING = {"cpu": 64, "cuda": 8192}
 _MAX_ENCODED = 1 << 15
 """Maximum number of tokens in one call of the encoder without gradients."""
 _ROUNDING = 128
-"""Multiple to which models may round up their number of embeddings: T5 has 32,128 for 32,100 pieces, mT5 250,112 for
-250,100."""
+"""Multiple to which models may round up their number of embeddings.
+
+T5 has 32,128 for 32,100 pieces, mT5 250,112 for 250,100.
+"""
 CONVENTIONS = (
     *("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
@@ -51,7 +53,7 @@ class Conventions:
     bos: int | None
     """Token that marks the beginning; RAG does not count it if all candidates begin with it."""
     forbidden: tuple[int, ...] = ()
-    """Forbidden tokens: ``bad_words_ids`` of a single token, such as Marian's padding."""
+    """Forbidden tokens: ``bad_words_ids`` of a single token, as Marian's padding."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class Seq2Seq(nn.Module):
         """Load from a directory or the hub; ``fresh`` makes random weights instead.
 
         Raises:
-            ArtefactError: there is none, weights are missing, or the tokenizer belongs to another model.
+            ArtefactError: there is no seq2seq, weights are missing, or the tokenizer belongs to another model.
         """
         model, tokens = load_seq2seq_module(source, fresh=fresh), Seq2SeqTokenizer.load(source)
         try:

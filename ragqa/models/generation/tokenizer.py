@@ -85,7 +85,7 @@ class Seq2SeqTokenizer:
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """Return labels ``[B, T]`` of at most ``max_tokens``, ``IGNORED`` after the answers' ends.
 
-        They equal those of transformers with two exceptions. The decoder's start is not repeated, as it would be for a
+        They equal transformers' labels with two exceptions. The decoder's start is not repeated, as it would be for a
         BERT decoder. If the tokenizer adds no end, the model's end is added, so that stopping is learned.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]

@@ -1,6 +1,6 @@
 """Dates in English text, found by regular expressions.
 
-Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions such as the next
+Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions like the next
 day, two years later, today.
 """
 

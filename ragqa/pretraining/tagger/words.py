@@ -1,7 +1,7 @@
 """Word lists, by which the rule-based tagger tells whether a word is part of a name.
 
-``names`` and ``works`` use them where capitals alone tell nothing: at the start of a sentence, after titles such as
-President, and around linking words such as ``of``. The words stand in ``words.toml``, all in lower case unless a list
+``names`` and ``works`` use them where capitals alone tell nothing: at the start of a sentence, after titles
+(President), and around linking words (``of``). The words stand in ``words.toml``, all in lower case unless a list
 says otherwise.
 """
 

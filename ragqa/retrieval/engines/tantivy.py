@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema, TextAnalyzer
 
 MAX_TERMS = 256
-"""Maximum number of distinct terms in a query: each opens a list of passages, and a pasted book has thousands."""
+"""Maximum number of distinct terms in a query; a pasted book has thousands.
+
+Each term opens a list of passages.
+"""
 _MAX_TERM_BYTES = 255
 """Maximum length of an indexed term in bytes, as in Lucene."""
 _THREADS = 2
@@ -134,7 +137,7 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield schema and writer of an index, new if a schema is given; commit at the end."""
+    """Yield schema and writer of an index and commit at the end; a schema makes a new index."""
     tantivy = _import_tantivy()
     try:
         index = tantivy.Index(schema, str(folder)) if schema else tantivy.Index.open(str(folder))

@@ -17,7 +17,7 @@ from ragqa.retrieval.base import Rows, Scores
 CHUNK_ROWS = 16_384
 """Number of rows converted to float32 at a time: 25 MB at a width of 384."""
 _GATHER_ROWS = 4096
-"""Number of rows gathered at a time: with the pages that the system maps around each, up to 256 MB."""
+"""Number of rows gathered at a time: up to 256 MB with the pages mapped around them."""
 _RESIDENT_ROWS = 1 << 19
 """Number of scattered rows read before their pages are released: 2 GB, some 600 questions."""
 _LARGE_BYTES = 4 << 30

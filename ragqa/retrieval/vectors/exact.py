@@ -142,7 +142,7 @@ class _NumpyScan:
 
 
 class _TorchScan:
-    """The same by torch, with float16 vectors on its device."""
+    """Scan of float16 vectors on a device by torch."""
 
     def __init__(self, vectors_ND: Vectors, device: str) -> None:
         self._torch = _import_torch(device)

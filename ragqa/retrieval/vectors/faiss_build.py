@@ -30,7 +30,7 @@ PART_ROWS = 262_144
 _VECTORS_PER_LIST = 39
 """Training vectors for each centroid; FAISS warns about fewer."""
 _MAX_LISTS = 8192
-"""Maximum number of lists: each added vector is compared with every centroid, and more would cost a CPU hours."""
+"""Maximum number of lists, since each added vector is compared with every centroid."""
 _KMEANS_ROUNDS = 10
 """Rounds of k-means; FAISS's default of 25 gains nothing measurable."""
 _CODES = 256
@@ -70,7 +70,17 @@ def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[in
 
 
 def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cpu") -> None:
-    """Write an index of ``kind`` that is trained but empty; raises as ``build_faiss``."""
+    """Write an index of ``kind`` that is trained but empty.
+
+    Args:
+        vectors_ND: vectors of all passages, of which a sample is drawn.
+        kind: an approximate ``IndexKind``.
+        file: file to write.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        MissingExtra, BadInput, DamagedArtefact: as ``build_faiss``.
+    """
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _VECTORS_PER_LIST, _MAX_LISTS))
@@ -111,7 +121,7 @@ def add_part(
         vectors_ND: vectors of all passages.
         first: first row.
         last: row after the last one.
-        file: where to write.
+        file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         progress: called with the row after the last one added.
     """

@@ -25,9 +25,9 @@ from ragqa.retrieval.vectors.scores import check_queries, exact_scores, rough_sc
 GPU_LIMIT = 2048
 """Maximum number of results, and of probed lists, for a query on a GPU (faiss issue 1384)."""
 _QUERY_BITS = 4
-"""Bits per value of a query that is compared with one-bit codes; 8 gain no recall and are a tenth slower."""
+"""Bits per value of a query on one-bit codes; 8 gain no recall and are a tenth slower."""
 _PARALLEL_CODES = 30_000
-"""Number of codes above which all cores share the lists of a single query; below, starting threads costs more."""
+"""Number of codes above which all cores share a query; for fewer, threads cost more."""
 _PREFETCH_READS = 4
 """Number of probes per list after which all lists are assumed to be cached."""
 _PARALLEL_QUERIES = 8
@@ -193,7 +193,7 @@ def open_faiss(
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
-    """Load all vectors in float16 for FAISS, many times faster than numpy for one question.
+    """Load all vectors in float16 for exact search by FAISS, which is fast for one question.
 
     Rows of equal score are sorted, but which of them make the cut at k is FAISS's choice.
 

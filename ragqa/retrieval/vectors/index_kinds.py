@@ -44,14 +44,14 @@ class KindSpec:
     """Settings with which an approximate kind is built and searched."""
 
     recipe: str
-    """Description for FAISS's ``index_factory``, with places for ``lists`` and ``parts`` (sub-vectors)."""
+    """FAISS ``index_factory`` string with the fields ``{lists}`` and ``{parts}`` (sub-vectors)."""
     factors: tuple[int, ...]
     """Numbers of candidates per passage that tuning tries; coarser codes need more."""
     runs_on_gpu: bool = False
     is_graph: bool = False
     """True for a graph, which is built as one part and searched from neighbour to neighbour."""
     stores_codes: bool = False
-    """True if the vectors next to the index have 8 bits instead of float16, so that a search reads less."""
+    """True if the stored vectors have 8 bits instead of 16, so that a search reads less."""
 
 
 SPECS: dict[str, KindSpec] = {
@@ -72,7 +72,7 @@ class Effort:
     """Search effort of an approximate index, chosen by ``tuning`` for a target recall."""
 
     reach: int = 64
-    """Number of lists to probe (FAISS's nprobe), or of passages that a graph search keeps (efSearch)."""
+    """Number of lists to probe (nprobe), or of candidates in a graph search (efSearch)."""
     factor: int = 4
     """Number of candidates per passage to score again when k is 20."""
 

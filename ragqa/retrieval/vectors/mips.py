@@ -146,7 +146,7 @@ def open_index(
         deleted: rows that no search returns, sorted.
 
     Raises:
-        BadInput: an unknown kind, engine or device, or a device that is not there or cannot search it.
+        BadInput: an unknown kind, engine or device, or a device that does not exist or cannot search the kind.
         MissingExtra: FAISS or torch is not installed.
         DamagedArtefact: a file is missing or broken, or the files do not belong together.
     """

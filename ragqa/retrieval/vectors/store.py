@@ -40,7 +40,7 @@ class VectorsOnDisk:
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
-    """Write vectors in 8 bits; those read from 8-bit files get the same codes again.
+    """Write vectors in 8 bits; vectors from 8-bit files get the same codes again.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -73,7 +73,7 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def open_vectors(folder: Path) -> Vectors:
-    """Open all vectors [N, D], those of updates included; raises as ``open_file``."""
+    """Open all vectors [N, D], also the added ones; raises as ``open_file``."""
     built, added = open_built_vectors(folder), open_added_vectors(folder)
     return StackedVectors([built, added]) if added else built
 

@@ -22,11 +22,11 @@ SYNTHETIC_QUERIES = 400
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in scanned codes: 110 for a single question, 50 in a batch."""
+"""Cost of scoring a candidate again, in scanned codes (110 for one question, 50 in batch)."""
 _Z = 1.64
 """Standard errors by which mean recall must exceed the target: one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
-"""Size of a small sample, and the least standard deviation assumed for it; 0.07 to 0.1 was measured."""
+"""Size of a small sample, and the least standard deviation assumed for it."""
 _MAX_WALK = 4096
 
 
@@ -60,7 +60,7 @@ class _Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class _Tuner:
-    """An index, sample queries, the rows that exact search finds for each, and the target recall."""
+    """Tuning of an index: sample queries with their exact results, and the target recall."""
 
     index: FaissIndex
     kind: str
@@ -160,7 +160,7 @@ def make_queries(vectors_ND: Vectors) -> Queries:
     """Make queries [B, D] from passages and noise that are as hard to answer as real questions.
 
     The noise has the covariance of the passages: at 165,871 blocks of Wikipedia, 128 of 1,600 lists hold 0.958 of the
-    20 nearest passages of NQ questions and 0.96 of those of these queries, but 0.98 with white noise.
+    20 nearest passages of NQ questions and 0.96 for these queries, but 0.98 with white noise.
     """
     rng = np.random.default_rng(1)
     count = len(vectors_ND)

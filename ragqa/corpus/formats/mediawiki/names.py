@@ -23,7 +23,7 @@ def normalize_prefix(name: str) -> str:
 def is_disambiguation(title: str, wikitext: str) -> bool:
     """Tell whether a page only lists the meanings of its title.
 
-    Its title, a template or ``__DISAMBIG__`` shows it. The rule for titles is that of DrQA (Chen et al. 2017), whose
+    Its title, a template or ``__DISAMBIG__`` shows it. The rule for titles comes from DrQA (Chen et al. 2017), whose
     Wikipedia later systems use.
     """
     if _TITLE.search(title) or "__DISAMBIG__" in wikitext:

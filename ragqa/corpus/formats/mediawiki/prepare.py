@@ -51,7 +51,7 @@ _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
 
 
 def remove_markup(text: str) -> str:
-    """Return the wikitext without this markup; GONE, BREAK and NOTHING mark its places."""
+    """Return the wikitext with GONE, BREAK or NOTHING in place of simple markup."""
     text = _FORMATTING.sub(_replace_tag, _remove_elements(text))
     text = _remove_nested(_remove_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _remove_nested(text, _HTML_TABLE))
@@ -77,7 +77,7 @@ def escape_verbatim(name: str, content: str) -> str:
 
 
 def _remove_elements(text: str) -> str:
-    """Remove comments and elements of DROPPED, and escape those of VERBATIM."""
+    """Remove comments and elements of DROPPED, and escape elements of VERBATIM."""
     pieces: list[str] = []
     position, unclosed = 0, set[str]()
     while tag := _OPENING.search(text, position):
