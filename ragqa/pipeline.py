@@ -44,7 +44,7 @@ class Pipeline:
     """Question-answering system of a retriever, which finds passages, and a reader."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
-        """Put a pipeline together; ``k`` is by default as in the reader's training, or 10."""
+        """Combine retriever and reader; ``k`` is by default as in the reader's training, or 10."""
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
@@ -84,11 +84,11 @@ class Pipeline:
             device: device of index search and torch models; exports run on the CPU.
 
         Raises:
-            ArtefactError: there is no such directory.
+            ArtefactError: the directory does not exist.
             DamagedArtefact: it is not whole.
             Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
             BadInput: ``decoding`` is not for this reader, or a name of a reader is unknown.
-            RemoteError: there is no such server, or it does not answer.
+            RemoteError: the server does not exist or does not answer.
         """
         if not isinstance(path, str | Path):
             raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
@@ -151,7 +151,7 @@ class Pipeline:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer while the reader writes it, then the answer; see ``ask``.
 
-        A reader that cannot stream yields the answer alone. The pieces may be those of an answer that is declined.
+        A reader that cannot stream yields the answer alone. An answer whose pieces were yielded may still be declined.
         """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.ask(question, k=k, min_confidence=min_confidence)

@@ -25,7 +25,7 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Refusal:
-    """Question that cannot be asked, and the reason."""
+    """Question that the pipeline cannot take, and the reason."""
 
     question: str
     error: str
@@ -75,7 +75,14 @@ def ask(
 
 
 def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
-    """Answer a question and print the answer, on a terminal while it is written."""
+    """Answer a question and print the answer, on a terminal while it is written.
+
+    Args:
+        pipeline: the pipeline to ask.
+        question: text of the question.
+        min_confidence: confidence below which to decline; None for the reader's threshold.
+        format_result: makes text of an answer.
+    """
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
         if isinstance(piece, Answer):
@@ -90,7 +97,7 @@ def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, f
 def ask_many(
     pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
 ) -> Iterator[Answer | Refusal]:
-    """Yield the answers in order; a question that cannot be asked does not stop the others."""
+    """Yield the answers in order; a refused question does not stop the others."""
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
         refusals = {n: Refusal(_encodable(q), str(error)) for n, q in enumerate(batch) if (error := _find_error(q))}

@@ -38,7 +38,7 @@ MAX_LOSS_USEFUL = 0.98
 MEMORISED = 0.5
 """Probability of training answers above which they may be memorised."""
 MIN_GENERALISED = 0.4
-"""Smallest healthy share of right held-out answers over the probability of training answers."""
+"""Smallest healthy ratio of right held-out answers to the probability of training answers."""
 
 
 def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:

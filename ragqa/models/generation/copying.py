@@ -190,7 +190,7 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
 
 
 def _make_distribution(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
-    """Return a uniform distribution ``[L]`` over the tokens at ``places`` plus ``offsets``."""
+    """Return a uniform distribution ``[L]`` over the tokens at ``positions`` plus ``offsets``."""
     shares_L = torch.zeros(length)
     shares_L[[place + at for place in places for at in behind]] = 1.0
     return shares_L / shares_L.sum()
