@@ -24,7 +24,7 @@ SHARED_BY_RECIPES = ("pipelines.common",)
 COMPOSERS = ("pipelines.joint",)
 """Recipes that are made of other recipes, as is every ``__main__`` of a whole paper."""
 
-LONGEST_FILE = 420
+LONGEST_FILE = 400
 LONGEST_FUNCTION = 75
 """Lines, docstring included."""
 MOST_PARAMETERS = 9

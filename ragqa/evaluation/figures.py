@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ragqa import __version__
 from ragqa.evaluation import statistics
-from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.corpus_coverage import Missing
 from ragqa.evaluation.question_kinds import ORDER
 from ragqa.evaluation.tally import LOSSES, Tally
 from ragqa.metrics import accuracy_at, mean_reciprocal_rank
@@ -53,7 +53,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
         "em": _make_interval(tally.column("em")[answerable]) if read else None,
         "f1": _make_interval(f1) if has_f1 else None,
         "answer_recall": _measure_recall(tally, answerable, about) if retrieved else {},
-        "coverage_bound": _measure_coverage(tally, answerable, missing) if retrieved else None,
+        "coverage_bound": _measure_corpus_coverage(tally, answerable, missing) if retrieved else None,
         "gold_passage": _score_gold(tally, "passage", about, missing) if retrieved else None,
         "gold_document": _score_gold(tally, "document", about, missing) if retrieved else None,
         "loss": losses if read and retrieved else None,
@@ -81,7 +81,7 @@ def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict
     )
 
 
-def _measure_coverage(
+def _measure_corpus_coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
     """Return the shares of questions with an answer in the corpus, and among the hits.

@@ -16,7 +16,7 @@ from ragqa import __version__, artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
-from ragqa.evaluation.coverage import find_missing
+from ragqa.evaluation.corpus_coverage import find_missing
 from ragqa.evaluation.evaluated_systems import EvaluatedPipeline, System
 from ragqa.evaluation.report.store import ROWS, Report, read_rows
 from ragqa.evaluation.report.write import write_report

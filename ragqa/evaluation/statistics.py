@@ -106,8 +106,8 @@ def _randomisation_test(changed: Values) -> float:
 def risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
     """Return coverage and risk for every threshold (El-Yaniv & Wiener 2010).
 
-    Coverage is the share of questions that are answered, risk the share of those that are answered wrongly. Questions
-    of equal confidence are answered together.
+    Coverage is here the share of questions that are answered, risk the share of those that are answered wrongly.
+    Questions of equal confidence are answered together.
     """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     order = np.argsort(-confidence, kind="stable")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.corpus_coverage import Missing
 from ragqa.evaluation.question_kinds import BREAKDOWNS
 from ragqa.evaluation.rows import Row
 from ragqa.matching.patterns import compile_pattern

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragqa import artefacts
 from ragqa.errors import DamagedArtefact
-from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.corpus_coverage import Missing
 from ragqa.evaluation.rows import Row
 
 FIGURES, ROWS, MISSING, PAGE = "report.json", "rows.jsonl", "missing.json", "report.html"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, DamagedArtefact
-from ragqa.evaluation.coverage import Missing
+from ragqa.evaluation.corpus_coverage import Missing
 from ragqa.evaluation.figures import compute_figures
 from ragqa.evaluation.report.page import render_page
 from ragqa.evaluation.report.store import FIGURES, MISSING, PAGE, ROWS, Report, read_rows

@@ -11,7 +11,7 @@ import pytest
 
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.evaluation.coverage import find_missing
+from ragqa.evaluation.corpus_coverage import find_missing
 from ragqa.evaluation.rows import Rule, SystemResult, score_result
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.pipeline import Pipeline

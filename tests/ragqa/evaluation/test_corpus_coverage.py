@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragqa.evaluation import evaluate
-from ragqa.evaluation.coverage import find_missing
+from ragqa.evaluation.corpus_coverage import find_missing
 from ragqa.evaluation.rows import Row, Rule, SystemResult, score_result
 from ragqa.metrics import has_answer
 from ragqa.pipeline import Pipeline
