@@ -1,4 +1,4 @@
-"""Rows of the passages that answer training questions, found once and kept on disk.
+"""Rows of the passages that hold an answer to each training question, cached on disk.
 
 Legend: Q questions, K passages.
 """
@@ -21,7 +21,7 @@ from ragqa.training import parallel
 from ragqa.types import Question
 
 _READ = 2000
-"""Passages that are read at a time."""
+"""Number of passages read at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class AnsweredQuestions:
         return len(self.questions)
 
     def has_answer(self, number: int, rows_K: np.ndarray) -> np.ndarray:
-        """Tell for each row whether its passage answers the question of a number: [K] bool."""
+        """Tell for each row [K] whether its passage answers question ``number``: [K] bool."""
         rows = self.rows[number]
         if not len(rows):
             return np.zeros(len(rows_K), dtype=bool)
@@ -58,10 +58,10 @@ def locate_answers(
 
     Args:
         store: the passages.
-        corpus: fingerprint of the passages.
+        corpus_fingerprint: fingerprint of the passages.
         training: training questions; those without an answer in the corpus have no loss and are left out.
         held_out: held-out questions.
-        cache: directory of rows that were found before.
+        cache: directory of the rows that an earlier call saved.
         regex: whether the answers are regular expressions.
         progress: shows the pass over the corpus.
 
@@ -91,8 +91,11 @@ def find_answer_rows(
 ) -> list[np.ndarray]:
     """Return the sorted rows of the passages that hold one of the answers of each question.
 
-    They are found in one pass over ``store`` and mapped from ``cache`` from then on. Arguments as in
+    The first call reads all passages of ``store`` once; later calls map the rows from ``cache``. Other arguments as in
     ``locate_answers``.
+
+    Args:
+        answers: the answers of each question.
     """
     key = json.dumps([corpus, regex, [list(texts) for texts in answers]])
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -50,31 +50,31 @@ class AssembleConfig:
     retriever: Path
     """Directory of the trained dual encoder."""
     out: Path
-    """Directory of the parts: encoder, reader, vectors, index, and pipeline, which names them."""
+    """Directory to write: encoder, reader, vectors, index, and the pipeline that names them."""
     reader: Path | None = None
-    """Directory of the trained reader; by default the first generator answers, or else the reader of ragqa."""
+    """Directory of the trained reader; default: the first generator, or else ragqa's reader."""
     generators: tuple[Path, ...] = ()
-    """Directories of trained generators, each of another kind."""
+    """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
-    """Vectors of the passages by the same passage tower, which are then not made again."""
+    """Vectors of the passages by the retriever's passage tower; default: embed the passages."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     read: int | None = None
-    """Passages that ``reader`` reads for a question, by default 10; generators read as many as in training."""
+    """Passages to read per question, by default 10; generators read as many as in training."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
     dev: Path | None = None
-    """File of held-out questions, on which confidence is calibrated; without it, confidence is the raw probability of
-    the answer."""
+    """File of held-out questions to calibrate confidence on.
+    Without it, confidence is the raw probability of the answer."""
     regex: bool = False
-    """Treat their answers as regular expressions (CuratedTREC)."""
+    """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     train: Path | None = None
-    """File of the training questions; questions of ``dev`` that ask the same are left out."""
+    """File of the training questions; they are left out of ``dev``."""
     selection_sample: int = 0
-    """Number of questions of ``dev``, drawn by ``seed``, that selected the weights (``--sample`` of the training). They
-    are left out if enough others remain."""
+    """Number of questions of ``dev`` that selected the weights (``--sample`` of the training).
+    They are left out if enough others remain."""
     calibrate: int = 1000
-    """Most held-out questions that confidence is calibrated on."""
+    """Largest number of held-out questions to calibrate confidence on."""
     device: str = "cpu"
     """Device to embed and to generate on: cpu, cuda or cuda:N."""
     seed: int = 0
@@ -96,7 +96,14 @@ class AssembleConfig:
     def after_training(
         cls, config: TrainingConfig, index: TrainingIndexConfig, held_out: HeldOutConfig, **parts: Any
     ) -> "AssembleConfig":
-        """Return the settings of a pipeline of a finished run."""
+        """Return the settings that make a pipeline of a finished run.
+
+        Args:
+            config: settings of the run.
+            index: settings of its index.
+            held_out: settings of its held-out questions.
+            parts: further settings of the pipeline.
+        """
         return cls(
             retriever=config.out / "model",
             kind=index.kind,
@@ -114,7 +121,9 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
     """Export, embed, index and calibrate; return the pipeline directory.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory is not what it should be.
+        BadInput: a setting cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch: a directory has another format, is damaged, or does not fit the
+            others.
         MissingExtra: exporting, or this kind of index, needs a package that is not installed.
     """
     for file in (config.dev, config.train):
@@ -163,7 +172,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
 
 
 def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
-    """Return the directories of generators by kind; raise BadInput if two have one kind."""
+    """Return the directory of each kind of generator; raise BadInput if two have one kind."""
     paths: dict[str, Path] = {}
     for path in generators:
         kind = read_generator_kind(path)
@@ -174,7 +183,14 @@ def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
-    """Calibrate an exported reader on held-out questions; return a line about the result."""
+    """Calibrate an exported reader or a generator; return one line about the result.
+
+    Args:
+        config: settings, which name the held-out questions.
+        reader: directory of the reader or generator.
+        retriever: retriever that finds the passages to read.
+        progress: shows the number of questions.
+    """
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability: no held-out questions to fit it on"
     return calibrate_reader(

@@ -1,4 +1,4 @@
-"""Weights of a run's best evaluation, which are written at its end."""
+"""Best weights of a run by its evaluations, saved during training and restored at its end."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,19 @@ _KEY = "best"
 
 
 class BestWeights:
-    """Best evaluation so far, with its weights.
+    """Best evaluation of a run so far, with its weights.
 
     The first of several processes evaluates. Every checkpoint names the best evaluation at its step, and the weights
     stay as long as the checkpoint. So a run that continues from there chooses the same weights as an unbroken one.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        """Begin, or continue from the run's checkpoint; higher values of ``metric`` are better."""
+        """Begin, or continue from the run's checkpoint.
+
+        Args:
+            run: run in progress.
+            metric: name of the figure to maximise.
+        """
         self._run, self._metric = run, metric
         self._folder = run.path / FOLDER
         self._best: dict[str, Any] | None = run.state.extra.get(_KEY)
@@ -34,7 +39,7 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and report an evaluation, and keep the weights of the best, the last of equal ones."""
+        """Log and report an evaluation; save the weights if none was better."""
         step, value, best = self._run.step, figures[self._metric], self._best
         if best is None or value >= best["value"]:
             is_equal = best is not None and value == best["value"]

@@ -1,4 +1,4 @@
-"""Generate a closed world: invented entities whose facts can only be answered by retrieval.
+"""Generate a closed world: invented entities whose facts must be retrieved to be answered.
 
 Every fact stands in exactly one passage. Statements and questions express it in other words, so a model that is asked
 about a fact it never saw has to find the passage, by a name made of syllables that many names share, and copy the
@@ -25,7 +25,7 @@ from ragqa.retrieval.registry import RetrieverKind
 
 SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
 OBJECTS = 150
-"""Number of different objects, shared by all relations: one guess in so many is right by chance."""
+"""Number of different objects of all relations; a random guess is right once in so many."""
 
 _DESCRIPTION = "world.json"
 
@@ -67,7 +67,7 @@ RELATIONS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """An entity, a relation (its number in ``RELATIONS``) and the object it relates to."""
+    """An entity, a relation by its number in ``RELATIONS``, and the object of the relation."""
 
     entity: str
     relation: int
@@ -175,6 +175,12 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
 def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> WorldFolders:
     """Write corpora, questions, and an untrained model under ``root``, unless they exist.
 
+    Args:
+        world: facts and objects.
+        root: directory of the world.
+        width: width of the model's hidden layers.
+        seed: seed of the order of the passages.
+
     Raises:
         Mismatch: ``root`` holds a world of other settings.
     """
@@ -224,14 +230,14 @@ def write_questions(facts: Iterable[Fact], file: Path) -> Path:
 
 
 def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
-    """Save random weights of the world's encoder, from which other models start."""
+    """Save an encoder of the world's shape with random weights in ``out``, and return ``out``."""
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 
     return _save_random(lambda: KnowledgeAugmentedEncoder.from_config(folders.encoder), out, seed)
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
-    """Save a generator made of ``encoder`` and one decoder layer whose attention is random."""
+    """Save a generator in ``out``: ``encoder`` and one decoder layer with random attention."""
     from ragqa.models.generation.encoder_decoder import make_from_encoder
 
     return _save_random(lambda: make_from_encoder(encoder, decoder_layers=1), out, seed)

@@ -1,5 +1,8 @@
 """Settings that recipes share.
 
+A recipe's config inherits from ``TrainingConfig`` and holds the groups that it needs as fields. When a config is made,
+it checks its own values and its groups', and reports all that are out of range at once.
+
 A recipe's config inherits from ``TrainingConfig`` and holds the groups that it needs as fields. Every config checks its
 own values and those of its groups when it is made, and reports all that are out of range at once.
 """
@@ -23,7 +26,7 @@ MASKINGS = ("salient", "spans", "words", "uniform")
 Rule = tuple[bool, str]
 """True if a value is in range, and the range in words."""
 Rules = dict[str, Rule]
-"""Rules by the names of the settings."""
+"""Rule of each setting, by its name."""
 
 
 def check(config: Any, rules: Mapping[str, Rule]) -> None:
@@ -76,7 +79,7 @@ def require_layer_width(value: int | None) -> Rule:
 
 
 def require_choice(value: str, choices: Sequence[str]) -> Rule:
-    """Return the rule of a setting with a few possible values."""
+    """Return the rule of a setting that must be one of ``choices``."""
     return value in choices, f"one of {', '.join(choices)}"
 
 
@@ -109,13 +112,13 @@ class TrainingConfig:
     """Settings that every recipe has."""
 
     out: Path
-    """Directory of the run; a run found there continues."""
+    """Directory of the run; an unfinished run in it continues."""
     steps: int = 100_000
     """Optimizer steps."""
     lr: float = 1e-4
     """Peak learning rate."""
     warmup: int | None = None
-    """Steps over which the learning rate rises; by default 1000, or a tenth of all if that is less."""
+    """Warm-up steps of the learning rate; default: 1000, or a tenth of all if that is less."""
     weight_decay: float = 0.01
     """Weight decay of weights; biases and norms have none."""
     clip: float = 1.0
@@ -125,18 +128,18 @@ class TrainingConfig:
     compile: bool = False
     """Compile the encoders: the first steps take a minute longer, the others a quarter less."""
     processes: int = 1
-    """Processes that train together, a share of each batch in each, by Ray Train."""
+    """Processes that share each batch, by Ray Train."""
     gpus: bool = False
-    """Give each process a GPU, and each actor where actors embed."""
+    """Give a GPU to each process, and to each actor that embeds."""
     save_every: int = 500
     """Steps between two checkpoints, from which the same command continues."""
     device: str = "cpu"
     """Device to train on: cpu, cuda or cuda:N."""
     seed: int = 0
-    """Seed of all that is random."""
+    """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput that names all values out of range, those of the groups among them."""
+        """Raise BadInput that names all values out of range, also in the groups of settings."""
         rules = self.rules()
         for name in get_flat_groups(type(self)):
             rules |= getattr(self, name).rules()
@@ -160,7 +163,12 @@ class TrainingConfig:
         }
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
-        """Return the learning rate of a step: it rises over ``warmup`` steps, then falls to 0."""
+        """Return the learning rate of a step: it rises over ``warmup`` steps, then falls to 0.
+
+        Args:
+            step: number of the step, from 0.
+            default_warmup: steps of warm-up if ``warmup`` is None, at most a tenth of all.
+        """
         return compute_rate(step, peak=self.lr, warmup=self.warmup, total=self.steps, default_warmup=default_warmup)
 
 
@@ -169,11 +177,11 @@ class HeldOutConfig:
     """Held-out questions, on which a recipe is evaluated as training goes on."""
 
     dev: Path | None = None
-    """File of held-out questions, which are not trained on; the best weights on them are kept."""
+    """File of held-out questions, left out of training; they select the best weights."""
     sample: int | None = 500
-    """Number of held-out questions, drawn at random."""
+    """Number of held-out questions to evaluate on, a random sample."""
     regex: bool = False
-    """Treat their answers as regular expressions (CuratedTREC)."""
+    """Treat the answers as regular expressions (CuratedTREC)."""
     eval_every: int = 1000
     """Steps between two evaluations."""
 
@@ -189,7 +197,7 @@ class TrainingIndexConfig:
     kind: str = DEFAULT_KIND
     """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
-    """Ray actors that embed the passages; 0 embeds them in this process."""
+    """Ray actors that embed the passages; 0 embeds in the training process."""
 
     def __post_init__(self) -> None:
         """Raise MissingExtra if the kind needs FAISS and it is not installed."""
@@ -203,12 +211,12 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Refreshes of the index of a passage tower that learns."""
+    """Schedule of index refreshes while the passage tower learns."""
 
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
     max_staleness: int | None = None
-    """Steps that the index may be behind before training waits for it; by default twice ``refresh_every``."""
+    """Steps the index may lag before training waits; default: twice ``refresh_every``."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -222,7 +230,7 @@ class RefreshConfig:
 
     @property
     def staleness_limit(self) -> int | None:
-        """Steps that the index may be behind; None without a limit."""
+        """Steps the index may lag behind the weights; None without a limit."""
         return 2 * self.refresh_every if self.refresh_every and self.max_staleness is None else self.max_staleness
 
 
@@ -231,15 +239,16 @@ class MaskingConfig:
     """Masking of texts in masked language modelling with passages."""
 
     masking: str = "salient"
-    """Parts that are masked: salient spans (names, dates, numbers), spans, words or uniform."""
+    """Unit of masking: salient (names, dates, numbers), spans, words or uniform."""
     tagger: str = "rule"
     """Tagger of salient spans: rule, or spacy:MODEL."""
     spans: int = 1
-    """Salient spans that are masked in a text."""
+    """Number of salient spans to mask in a text."""
     rate: float = 0.15
-    """Share of the wordpieces that the other ways mask."""
+    """Share of the wordpieces to mask, unless masking is salient."""
     max_text: int = 64
-    """Wordpieces of a text: at most half of the encoder's input, and at most the longest question in training."""
+    """Wordpieces of a text, at most half of the encoder's input.
+    It also limits the questions in training."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -253,14 +262,14 @@ class MaskingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WritingConfig:
-    """Generator that training begins from, and its limits."""
+    """Generator that training begins from, and limits of its texts."""
 
     generator: Path
     """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
     max_input: int = MAX_INPUT
-    """Tokens of question and passage that are read together."""
+    """Tokens of a question and a passage, read together."""
     max_answer: int = MAX_ANSWER
-    """Tokens of an answer, its end included."""
+    """Tokens of an answer, the end token included."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""

@@ -22,21 +22,21 @@ from ragqa.training.precision import autocast
 from ragqa.training.step import apply_gradients
 
 Rows = list[list[int]]
-"""Wordpieces of sequences, [CLS] and [SEP] included."""
+"""Wordpiece ids of each sequence, [CLS] and [SEP] included."""
 
 
 @dataclass(frozen=True)
 class ContrastiveBatch:
-    """Questions and passages of all processes, which share them."""
+    """Questions and passages of a batch; all processes share them."""
 
     questions: Rows
-    """B questions."""
+    """Wordpiece ids of the B questions."""
     passages: Rows
-    """P passages."""
+    """Wordpiece ids of the P passages."""
     positive_B: Tensor
-    """Number of each question's positive passage."""
+    """Index of each question's positive among the passages."""
     masked_BP: Tensor
-    """True for passages other than the positive that are no negatives of the question."""
+    """True for passages that are neither the question's positive nor its negatives."""
 
 
 def contrastive_step(
@@ -86,7 +86,7 @@ def contrastive_step(
 
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Return the computations of the vectors of ``rows``, in their order, ``chunk`` at a time."""
+    """Return functions that compute the vectors of ``rows``, ``chunk`` rows each, in order."""
     return [partial(encode_rows, tower, rows[start : start + chunk], device) for start in range(0, len(rows), chunk)]
 
 

@@ -1,4 +1,4 @@
-"""Parts that the recipes of generators share: loading, drawing of answers, and evaluation.
+"""Loading, sampling of answers, and evaluation, shared by the recipes of generators.
 
 Legend: B questions, K passages of a question.
 """
@@ -38,12 +38,12 @@ from ragqa.training.precision import autocast
 from ragqa.types import Hit, Passage, Question
 
 EVALUATION_BATCH = 64
-"""Questions asked at a time in an evaluation."""
+"""Number of questions read at a time in an evaluation."""
 _ANSWER_STREAM = 1
-"""Third part of the seed, after seed and step, of the random numbers that choose answers."""
+"""Third part of the seed, after seed and step, for the choice of answers."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
-"""Function that returns the passages of questions, best first."""
+"""Function that returns the passages for each question, best first."""
 
 
 def load_for_training(
@@ -53,7 +53,7 @@ def load_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Load the generator of a recipe, or a sequence-to-sequence model as one.
+    """Load a generator for training; a sequence-to-sequence model becomes one.
 
     Args:
         kind: kind of the generator.
@@ -93,7 +93,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the options by which another kind reads a passage as this generator of RAG."""
+    """Return the options that make another kind read passages as this RAG generator does."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -103,7 +103,10 @@ def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
 def draw_questions(
     questions: Sequence[Question], *, batch: int, seed: int, step: int
 ) -> tuple[list[Question], list[str]]:
-    """Draw this process's share of the questions of a step, and a gold answer for each.
+    """Sample this process's questions of a step, and a gold answer for each.
+
+    Answers are sampled uniformly. RAG trains on every pair of question and answer (Lewis et al. 2020, appendix D);
+    questions with many answers would then weigh more.
 
     The answer is drawn uniformly. RAG trains on every pair of question and answer (Lewis et al. 2020, appendix D);
     questions with many answers would then weigh more.
@@ -121,7 +124,7 @@ def draw_questions(
 
 
 def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
-    """Return relevance with -inf where no passage was found, as a generator takes it."""
+    """Return the scores [B, K] with -inf for missing passages, as a generator takes them."""
     missing_BK = rows_BK == NOT_FOUND
     missing_BK[:, 0] &= ~missing_BK.all(-1)  # without any passage, an empty one is read with relevance 0
     return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
@@ -131,7 +134,14 @@ def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
 def write_answers(
     generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor
 ) -> list[str]:
-    """Return answers by greedy decoding, without dropout; an empty answer is ''."""
+    """Generate answers by greedy decoding, without dropout; an empty answer is ''.
+
+    Args:
+        generator: generator in training.
+        texts: B questions.
+        passages: K passages of each question, or fewer.
+        relevance_BK: retrieval scores; -inf for missing passages.
+    """
     training = generator.training
     generator.eval()
     inputs = generator.make_inputs(texts, passages).to(relevance_BK.device)
@@ -148,7 +158,14 @@ def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *
 
 
 def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
-    """Return a search by a tower in training, deep enough for ``passages`` and for recall."""
+    """Return a function that searches with a tower in training.
+
+    Args:
+        index: index to search.
+        tower: question tower.
+        passages: passages to read; more are returned if recall needs them.
+        device: device of the tower.
+    """
     depth = min(max(*KS, passages), index.store.live_count)
 
     def find_passages(texts: list[str]) -> list[list[Hit]]:
@@ -175,7 +192,7 @@ def evaluate_generator(
     regex: bool,
     write: bool = True,
 ) -> dict[str, float]:
-    """Ask held-out questions as a pipeline would.
+    """Evaluate a generator on held-out questions as a pipeline would answer them.
 
     Args:
         generator: generator in training.
@@ -208,13 +225,13 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the operations of a training step for a token that is read, and for one written."""
+    """Return the training FLOPs per token that is read, and per token that is written."""
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 
 
 def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write the generator's directory; only the first process does."""
+    """Write a generator to ``out``, with the retriever's tower if given; first process only."""
     if not parallel.is_first_process():
         return
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None

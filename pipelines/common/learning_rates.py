@@ -6,7 +6,12 @@ from dataclasses import dataclass
 def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
     """Return the learning rate of a step: it rises to ``peak``, then falls to 0 (BERT).
 
-    A ``warmup`` of None is replaced as in ``limit_warmup``.
+    Args:
+        step: number of the step, from 0.
+        peak: highest rate.
+        warmup: steps of the rise; None takes the default, at most a tenth of ``total``.
+        total: steps of the run.
+        default_warmup: the default.
     """
     warmup = limit_warmup(warmup, default_warmup, total)
     if step < warmup:
@@ -21,7 +26,7 @@ def limit_warmup(chosen: int | None, default: int, total: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRates:
-    """Learning rates of the reader, and of the retriever, which begins to learn later."""
+    """Schedule of the learning rates of reader and retriever; the retriever may start later."""
 
     steps: int
     """Steps of the run."""

@@ -26,12 +26,12 @@ from ragqa.training import parallel
 NULL = -1
 """Row of the null passage, which is empty."""
 _SAMPLE = 10_000
-"""Passages from which the tagger learns which words are written in lower case."""
+"""Number of passages in which the tagger counts words in lower case."""
 _TRIES = 1000
-"""Texts in a row with nothing to mask, after which training stops."""
+"""Number of texts in a row without anything to mask, after which training stops."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
-"""Function that chooses the positions to mask in a text, from its characters and its wordpieces."""
+"""Function from the text, its wordpieces and a generator to the positions to mask."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MaskedText:
     """Text with some of its wordpieces masked."""
 
     row: int
-    """Row of the passage that it was taken from; NULL if that is none of those to retrieve."""
+    """Row of the passage that holds the text; NULL if it cannot be retrieved."""
     ids: list[int]
     """Wordpieces as the model reads them, without [CLS] and [SEP]."""
     positions: list[int]
@@ -47,7 +47,7 @@ class MaskedText:
     labels: list[int]
     """Wordpieces at these positions before masking."""
     characters: tuple[int, int] = (0, 0)
-    """First and last character of the text in its passage."""
+    """Start and end of the text in its passage, in characters."""
 
     @property
     def original_ids(self) -> list[int]:
@@ -60,7 +60,7 @@ class MaskedText:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Texts [CLS] x [SEP] with labels."""
+    """Masked texts as model inputs [CLS] x [SEP], with labels."""
 
     texts: list[MaskedText]
     x: Inputs
@@ -75,7 +75,13 @@ class MaskedBatch:
 
 
 def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagger:
-    """Return the tagger ``rule``, learned from titles and texts, or spaCy's ``spacy:MODEL``."""
+    """Return a tagger of salient spans.
+
+    Args:
+        name: rule, or spacy:MODEL.
+        titles: titles from which ``rule`` learns names.
+        texts: texts from which it learns words in lower case.
+    """
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
         return SpacyTagger(model)
@@ -119,7 +125,17 @@ def open_masked_texts(
     texts: Path | None = None,
     are_passages: bool = True,
 ) -> "MaskedTexts":
-    """Return the batches of masked texts that a recipe trains on."""
+    """Return the batches of masked texts of a recipe.
+
+    Args:
+        config: settings of masking.
+        passages: passages to mask, unless ``texts`` names others.
+        tagger: tagger of salient spans; None makes the one that ``config`` names.
+        batch: texts per step.
+        seed: seed of all random choices.
+        texts: index directory of other texts.
+        are_passages: whether the masked texts can be retrieved.
+    """
     if tagger is None and config.masking == "salient":
         titles = {passage.title for batch in passages.store.iter_batches() for passage in batch if passage.title}
         tagger = load_tagger(config.tagger, titles, sample_texts(passages.store))
@@ -137,7 +153,7 @@ def open_masked_texts(
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return texts from all over the corpus, which show the words in lower case."""
+    """Return a sample of the passages' texts, in which the tagger counts words."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
@@ -194,7 +210,7 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Mask a run of sentences of ``text``; return None if there is nothing to mask."""
+        """Mask some sentences of ``text``; return None if there is nothing to mask."""
         start, end = draw_sentences(text, rng, self._room)
         pieces = truncate(self._tokenizer.tokenize(text[start:end]), self._room)
         if not pieces.ids:
@@ -222,7 +238,7 @@ class MaskedTexts:
 
 
 def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """Draw sentences of about ``room`` wordpieces; return their first and last character.
+    """Sample consecutive sentences of about ``room`` wordpieces; return their start and end.
 
     A wordpiece is taken to have four characters; callers truncate what is too long.
     """

@@ -40,10 +40,10 @@ _MEAN = 0.02
 
 
 def check_plot(out: Path) -> None:
-    """Set matplotlib up to draw into files, and make the folder of ``out``.
+    """Prepare matplotlib to draw into files, and make the folder of ``out``.
 
     Raises:
-        BadInput: ``out`` is no name of a picture.
+        BadInput: ``out`` does not end in .png, .svg or .pdf.
         MissingExtra: matplotlib is not installed.
     """
     if out.suffix not in KINDS:
@@ -57,10 +57,15 @@ def check_plot(out: Path) -> None:
 
 
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
-    """Draw ``runs`` into the file ``out``, with ``names`` in the legend.
+    """Plot the logs of ``runs`` into the file ``out``.
+
+    Args:
+        runs: directories of runs.
+        out: picture to write.
+        names: names of the runs in the legend; by default those of the directories.
 
     Raises:
-        BadInput: a directory holds no figures, or ``out`` is no name of a picture.
+        BadInput: a directory holds no figures, or ``out`` does not end in .png, .svg or .pdf.
         MissingExtra: matplotlib is not installed.
     """
     check_plot(out)

@@ -1,4 +1,4 @@
-"""Training in several processes by Ray Train, with the progress of the first."""
+"""Training in several processes by Ray Train; the first reports its progress."""
 
 import os
 import re
@@ -20,13 +20,14 @@ from ragqa.training import parallel
 Settings = TypeVar("Settings", bound=TrainingConfig)
 
 _TIMEOUT = 7 * 24 * 3600
-"""Seconds that processes wait for the first, which may embed a corpus; a lost one is noticed at once by other means."""
+"""Seconds that processes wait for the first, which may embed a whole corpus.
+A crashed process is noticed without this limit."""
 _MESSAGE_INTERVAL = 0.2
-"""Least seconds between two messages about the progress of a piece of work."""
+"""Least seconds between two progress messages."""
 
 
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
-    """Call a recipe in ``config.processes`` processes of a Ray cluster, or here if that is 1.
+    """Run a recipe in ``config.processes`` processes of a Ray cluster, or in this one if that is 1.
 
     Each process has a CPU core or, if ``config.gpus``, a GPU. All machines must see the paths of the config. A lost
     process ends the run; the same command continues from its newest checkpoint.
@@ -96,7 +97,7 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line about a failed worker: its RagqaError, or the end of another error."""
+    """Return one line about a failed worker: its RagqaError, or the last line of its traceback."""
     while error.__cause__ is not None:
         error = error.__cause__
     # A worker's traceback ends with the name and the message of the error.
@@ -105,7 +106,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 class ProgressSender:
-    """Progress that is sent as messages to ``replay_messages`` in another process."""
+    """Progress bar that sends its steps to ``replay_messages`` in another process."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
         self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
@@ -122,7 +123,7 @@ class ProgressSender:
             self._send(("end",))
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Send how far the work is, at most a few times a second."""
+        """Send the number of finished units, at most five times a second."""
         self._last, now = (done, status), monotonic()
         if now - self._sent_at >= _MESSAGE_INTERVAL:
             self._sent_at = now
@@ -136,7 +137,7 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``, which may die within a step."""
+    """Show the messages of a ``ProgressSender``, whose process may die within a step."""
     messages = iter(messages)
     for kind, *values in messages:
         if kind == "begin":

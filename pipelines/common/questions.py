@@ -1,4 +1,4 @@
-"""Questions of a run, and the draw of those of a step."""
+"""Training and held-out questions of a run, and the order in which steps use them."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,9 +19,15 @@ Item = TypeVar("Item")
 
 
 def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """Return the questions with answers of a file, or ``sample`` drawn by ``seed``.
+    """Return the questions of a file that have answers; blank answers do not count.
 
-    Blank answers do not count. Raises BadInput if no question has an answer.
+    Args:
+        file: file of questions.
+        sample: size of a random sample; None takes all.
+        seed: seed of the sample.
+
+    Raises:
+        BadInput: no question has an answer.
     """
     questions = []
     for question in read_questions(file):
@@ -33,7 +39,7 @@ def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> lis
 
 
 def sample_questions(questions: list[Question], count: int | None, seed: int) -> list[Question]:
-    """Draw ``count`` questions at random, in their order; None takes all."""
+    """Return a random sample of ``count`` questions in their order; None takes all."""
     if count is None:
         return questions
     order = np.random.default_rng(seed).permutation(len(questions))[:count]
@@ -41,19 +47,25 @@ def sample_questions(questions: list[Question], count: int | None, seed: int) ->
 
 
 def make_question_keys(files: Iterable[Path]) -> set[str]:
-    """Return the questions of files without case, punctuation and articles, for ``drop_known``."""
+    """Return the normalised texts of all questions in files, for ``drop_known``."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
 def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Return the questions without those that have a known key."""
+    """Return the questions whose normalised text is not in ``known``."""
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
 def read_training_questions(
     questions: Path, held_out: HeldOutConfig, seed: int, notify: Notify = ignore_line
 ) -> tuple[list[Question], list[Question]]:
-    """Return the training questions without the held-out ones, and the held-out ones.
+    """Return the training questions, without held-out ones, and the held-out questions.
+
+    Args:
+        questions: file of training questions.
+        held_out: settings of the held-out questions.
+        seed: seed of their sample.
+        notify: receives a line about questions that are left out.
 
     Raises:
         BadInput: a file has no questions with answers, or all training questions are held out.
@@ -73,7 +85,15 @@ def read_training_questions(
 def iterate_batches(
     items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """Yield batches of questions, or of their results, from ``done`` on; report progress."""
+    """Yield ``items`` in batches of ``size``, and show progress.
+
+    Args:
+        items: questions, or their results.
+        progress: shows the number of items.
+        title: name of the work in the progress bar.
+        size: items of a batch.
+        done: number of first items to skip.
+    """
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
             yield items[first : first + size]
@@ -81,7 +101,7 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Draw the numbers of a step's questions, each below ``count``, by seed and step.
+    """Return the numbers of a step's questions, each below ``count``, by seed and step.
 
     Each epoch has its own order.
     """
@@ -89,7 +109,7 @@ def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
 
 
 def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Return a part of the endless order in which ``count`` questions are drawn."""
+    """Return ``number`` question numbers of the endless random order, from position ``first``."""
     places = (divmod(place, count) for place in range(first, first + number))
     return [int(_order(seed, epoch, count)[rank]) for epoch, rank in places]
 

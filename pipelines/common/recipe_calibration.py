@@ -30,9 +30,10 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Number of right answers, and of wrong ones, that a fit needs."""
+"""Least number of right answers, and of wrong ones, for a fit."""
 MIN_UNSEEN = 200
-"""Least number of questions that did not select the weights; with fewer, those that did are asked as well."""
+"""Least number of questions that did not select the weights.
+With fewer, the questions that selected them are used, too."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class CrossFit:
 def select_unseen_questions(
     file: Path, train: Path | None, selection_sample: int, seed: int, count: int | None = None
 ) -> list[Question]:
-    """Return questions of a file that training has not seen.
+    """Return questions of a file that training has not used.
 
     Args:
         file: held-out questions; those without answers are left out.
@@ -82,7 +83,16 @@ def collect_answers(
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Ask questions; return the evidence for each best answer, and True if it is right."""
+    """Answer questions; return the evidence for each best answer, and whether it is right.
+
+    Args:
+        reader: reader to calibrate.
+        retriever: retriever of the passages.
+        questions: questions with gold answers.
+        k: passages per question.
+        is_right: function from an answer and the gold answers to True if it is right.
+        progress: shows the number of questions.
+    """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
         texts = [question.text for question in batch]
@@ -103,7 +113,7 @@ def cross_fit(
     weights: Sequence[float] | np.ndarray | None = None,
     halves: Sequence[int] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers, and judge each answer by a fit on the other half.
+    """Fit a calibration on all answers, and another on each half to judge the other half.
 
     Args:
         rows: evidence of each answer, and whether it is right: 0, 1 or the probability.
@@ -128,7 +138,7 @@ def cross_fit(
 
 
 def install_calibration(calibration: Calibration, reader: Path) -> None:
-    """Write a calibration into a generator, or into an exported reader and its manifest."""
+    """Write a calibration into the directory of a generator or of an exported reader."""
     if registry.is_generator(reader):
         calibration.save(reader)
         return
@@ -147,7 +157,7 @@ def calibrate_reader(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> str:
-    """Calibrate an exported reader, or a generator, if there are enough answers to learn from.
+    """Calibrate an exported reader or a generator if enough answers are right and wrong.
 
     Args:
         reader: directory of the reader.

@@ -1,4 +1,4 @@
-"""Answer recall of a retriever in training, by its live tower and an index.
+"""Recall of a retriever in training, measured with its current weights and an index.
 
 Legend: B questions, K passages, D width.
 """
@@ -28,7 +28,7 @@ from ragqa.types import Question
 KS = (1, 5, 20)
 """Numbers of passages at which recall is measured."""
 _BATCH = 256
-"""Questions that are encoded at a time."""
+"""Number of questions encoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,29 @@ class HeldOutQuestions:
 
     @classmethod
     def read(cls, config: HeldOutConfig, passages: TokenizedPassages, seed: int) -> "HeldOutQuestions | None":
-        """Draw the questions of a recipe, if it has a file; raise BadInput if none has an answer."""
+        """Sample the held-out questions of a recipe; None without a file.
+
+        Args:
+            config: settings of the held-out questions.
+            passages: wordpieces of the passages.
+            seed: seed of the sample.
+
+        Raises:
+            BadInput: no question has an answer.
+        """
         if config.dev is None:
             return None
         return cls(read_answerable(config.dev, config.sample, seed), passages, config.regex)
 
 
 def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return [CLS] question [SEP] of each text, as retrieval encodes it."""
+    """Return the ids of [CLS] question [SEP] for each text, as retrieval encodes it."""
     first, last = tokenizer.special_ids
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
 
 
 def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
-    """Return the vectors [B, D] of questions with their gradient."""
+    """Return the vectors [B, D] of questions by a tower in training, with gradient."""
     batch = pad_rows(tokenize_questions(tokenizer, texts)).to(device)
     with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
@@ -64,7 +73,7 @@ def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence
 
 @torch.no_grad()
 def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Return the vectors [B, D] float32 of questions by a tower as it is now, without dropout."""
+    """Return the vectors [B, D] float32 of questions by a tower, without dropout or gradient."""
     training = tower.training
     tower.eval()
     rows, parts = tokenize_questions(tokenizer, texts), []
@@ -78,7 +87,15 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Return ``recall@k``: the share of questions answered in k passages, by DPR's rule."""
+    """Return ``recall@k`` for each k: the share of questions with an answer in k passages.
+
+    Args:
+        held_out: questions and passages.
+        tower: question tower in training.
+        index: index to search.
+        device: device of the tower.
+        ks: numbers of passages.
+    """
     texts = [question.text for question in held_out.questions]
     vectors = encode_questions(tower, held_out.passages.tokenizer, texts, device)
     store = held_out.passages.store
@@ -91,7 +108,16 @@ def evaluate_retrieval(
 def evaluate_with_new_index(
     work: Path, retriever: DualEncoder, held_out: HeldOutQuestions, corpus: Path, *, device: str, workers: int = 0
 ) -> dict[str, float]:
-    """Return ``recall@k`` by an exact index of the present weights, made in ``work``."""
+    """Return ``recall@k`` by an exact index that the current weights make.
+
+    Args:
+        work: folder of the index, deleted afterwards.
+        retriever: both towers in training.
+        held_out: questions and passages.
+        corpus: index directory of the passages.
+        device: device of the towers.
+        workers: Ray actors that embed; 0 embeds in this process.
+    """
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
         retriever.save_passages(work / "snapshot")

@@ -35,7 +35,7 @@ class BatchLoss:
     tokens: int
     """Tokens that went through a model in this process, padding included."""
     flops: float
-    """Operations of this process."""
+    """Floating-point operations of this process."""
 
     @classmethod
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
@@ -65,7 +65,7 @@ class Run:
     bar: Step
     notify: Notify
     peak_flops: float
-    """Operations a second that the machine reaches."""
+    """Floating-point operations per second that the machine reaches."""
     _began: float = field(default_factory=perf_counter)
 
     @property
@@ -79,7 +79,7 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Tell whether it is time for something that happens every so many steps, and at the end."""
+        """Tell whether something that happens every ``every`` steps, and at the end, is due."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
@@ -89,7 +89,7 @@ class Run:
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return the values with a name in the checkpoints; [] except in the first process."""
+        """Return the values of ``name`` in all checkpoints; [] except in the first process."""
         if not parallel.is_first_process():
             return []
         return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
@@ -103,7 +103,7 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Begin each remaining step, with checkpoints and evaluations where they are due.
+        """Yield the number of each remaining step; save and evaluate where it is due.
 
         The loop's body finishes the step. A checkpoint comes before the evaluation at the same step, which a run that
         continues there repeats.
@@ -236,7 +236,13 @@ def open_run(
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
-    """Write the result of a run, with a tokenizer.json; only the first process does."""
+    """Write a trained model to ``folder``; only the first process does.
+
+    Args:
+        model: model to write.
+        folder: directory, replaced as a whole.
+        tokenizer: tokenizer.json to copy; None copies none.
+    """
     if not parallel.is_first_process():
         return
     with artefacts.replace_directory(folder) as aside:

@@ -18,10 +18,10 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.settings.groups import collect_settings
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
-"""Settings that may change when a run continues, because it learns the same.
+"""Settings that may change when a run continues, because its result stays the same.
 
-Losses stay the same but for rounding, with two exceptions: another number of ``processes``, and ``compile``, drop out
-other units, and with ``workers`` it depends on their speed when a new index is there. Another machine may round
+Losses stay the same but for rounding, with two exceptions. Another number of ``processes``, and ``compile``, drop out
+other units; and the speed of ``workers`` decides at which step a new index is ready. Another machine may round
 differently: see ``ragqa.training.precision``. ``eval_every`` decides which weights can be the best.
 """
 CHECKPOINTS = "checkpoints"
@@ -29,9 +29,9 @@ CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 """File of a run's settings."""
 INPUTS = "inputs"
-"""Key in that file: digests of the files and directories that the settings name."""
+"""Key in CONFIG: digests of the files and directories that the settings name."""
 PRECISION = "precision"
-"""Key in that file: the precision that a run on a CPU computes in, and the machine where it was chosen."""
+"""Key in CONFIG: the precision of a run on a CPU, and the machine that chose it."""
 PRECISIONS = ("float32", "bfloat16")
 _BEFORE_A_RUN = ("negatives.jsonl",)
 """Files that a recipe writes before its run begins."""
@@ -40,14 +40,14 @@ _RESULTS = ("model", "best", "generator", "pipeline", "system")
 
 
 def record_settings(config: Any, *, has_begun: bool) -> None:
-    """Write the settings into ``config.out``, or check those of the run there.
+    """Write the settings into ``config.out``, or check that its run has the same ones.
 
     Args:
         config: settings with a directory ``out`` and a ``device``.
-        has_begun: something was made with the settings that are there; until then others may take their place.
+        has_begun: whether the directory has results of its settings; if not, they may be replaced.
 
     Raises:
-        BadInput: the settings differ, or the directory holds something else, which the run would replace.
+        BadInput: the settings differ, or the directory holds other files, which the run would replace.
     """
     from ragqa.training import precision
 
@@ -107,7 +107,7 @@ def _digest(path: Path) -> str:
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """Return a JSON object that a run has written; raise DamagedArtefact if it cannot be read."""
+    """Read a JSON object that a run has written; raise DamagedArtefact if that fails."""
     try:
         row: dict[str, Any] = json.loads(file.read_text())
     except ValueError as error:

@@ -16,12 +16,14 @@ Stage = TypeVar("Stage")
 MARK = "finished.json"
 """File in the directory of a finished stage: its settings, its inputs and its result."""
 _EVALUATION = ("dev", "sample", "eval_every")
-"""Settings of a recipe's evaluations. They are not part of a stage's identity: other held-out questions do not undo
-finished work."""
+"""Settings of evaluations, which do not count when a stage's settings are compared.
+Other held-out questions do not undo finished work."""
 
 
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
-    """Fill the settings of a stage that the user has not given with the recipe's values.
+    """Fill the settings of a stage that the user has not set with the recipe's values.
+
+    The user's values stay, even if they equal the default (see ``FromRecipe``).
 
     Given values stay, even if they equal the default (see ``FromRecipe``).
     """
@@ -34,7 +36,7 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 
 
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
-    """Return the path that ``main(config)`` makes; a finished stage is not repeated.
+    """Run ``main(config)`` unless its stage is finished; return the path that it makes.
 
     A stage is finished if it was made there with the same settings and inputs. It stays finished when its inputs are
     deleted.

@@ -14,7 +14,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.runtime.tokens import TextTokenizer
 
 _READ = 2048
-"""Passages that are tokenized at a time."""
+"""Number of passages tokenized at a time."""
 
 
 class TokenizedPassages:
@@ -28,10 +28,16 @@ class TokenizedPassages:
     def open(
         cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT
     ) -> "TokenizedPassages":
-        """Open the passages of an index directory, tokenized under ``cache`` if they are not there.
+        """Open the passages of an index directory; tokenize them into ``cache`` the first time.
+
+        Args:
+            index: index directory.
+            tokenizer: tokenizer of the model.
+            cache: directory of the wordpieces.
+            progress: shows the number of passages.
 
         Raises:
-            ArtefactError, DamagedArtefact: it is no index, or not whole.
+            ArtefactError, DamagedArtefact: ``index`` is not an index, or is damaged.
         """
         source = artefacts.read_manifest(index, "index")
         store = PassageStore.open(index / "passages")
@@ -48,7 +54,7 @@ class TokenizedPassages:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """Return the first ``limit`` wordpieces of title and text; none for row -1 (null passage)."""
+        """Return the first ``limit`` wordpieces of title and text; [] for row -1, the null passage."""
         if row < 0 or limit < 0:
             return []
         start, end = self._starts[row : row + 2]
@@ -56,7 +62,7 @@ class TokenizedPassages:
         return ids
 
     def contains(self, row: int, pieces: bytes) -> bool:
-        """Tell whether a passage contains a run of wordpieces, given as the bytes of int32."""
+        """Tell whether a passage contains consecutive wordpieces; ``pieces`` are int32 bytes."""
         start, end = self._starts[row : row + 2]
         data = self._ids[start:end].tobytes()
         place = data.find(pieces)
@@ -65,7 +71,12 @@ class TokenizedPassages:
         return place >= 0
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
-        """Return [CLS] passage [SEP] of each row, as an index embeds them; row -1 is empty."""
+        """Return the inputs [CLS] passage [SEP] of each row, as an index embeds them.
+
+        Args:
+            rows: rows of the passages; -1 is the empty passage.
+            max_tokens: wordpieces of a passage, [CLS] and [SEP] included.
+        """
         first, last = self.tokenizer.special_ids
         return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])
 

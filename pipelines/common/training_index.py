@@ -1,4 +1,4 @@
-"""Index that recipes search in training: frozen, or refreshed from a learning tower.
+"""Index that recipes search in training: frozen, or refreshed as its passage tower learns.
 
 Legend: B questions, K passages of a question, N passages, P different passages of a batch, D width.
 """
@@ -42,9 +42,9 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage
 
 NOT_FOUND = -1
-"""Row that stands where an approximate index found fewer passages than were asked for."""
+"""Row in place of a passage, where an approximate index returns fewer than K."""
 _SEARCH = "search.json"
-"""File of a frozen index: its kind, and how thoroughly it is searched."""
+"""File of a frozen index with its kind and its search effort."""
 
 
 class TrainingIndex:
@@ -57,16 +57,16 @@ class TrainingIndex:
     tokenizer: TextTokenizer
     """Tokenizer of the retriever."""
     mips: mips.Mips
-    """Index of the passages' vectors, as it is now."""
+    """Index of the passages' vectors that is in use."""
     version: int | None = None
-    """Step of the weights that the index was made with, for a checkpoint; None if they never change."""
+    """Step of the weights that made the index, saved in checkpoints; None if it is frozen."""
     staleness: int = 0
-    """Steps that the retriever has learned since."""
+    """Steps that the retriever has learned since ``version``."""
     encoded_tokens: int = 0
-    """Tokens of passages that the last ``score`` encoded."""
+    """Number of passage tokens that the last ``score`` encoded."""
 
     def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
-        """Return the vectors [B, D] of questions by the tower in training, with their gradient."""
+        """Return the vectors [B, D] of questions by the tower in training, with gradient."""
         return encode_with_gradient(tower, self.tokenizer, texts, device)
 
     def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
@@ -83,7 +83,7 @@ class TrainingIndex:
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
 
     def passages(self, rows: np.ndarray) -> list[Passage]:
-        """Return the passages of the rows that were found."""
+        """Return the passages of ``rows``, without ``NOT_FOUND``."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
     def adopt_newer_index(self) -> None:
@@ -96,7 +96,7 @@ class TrainingIndex:
         """Stop making new indexes."""
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores [B, K]; those of ``NOT_FOUND`` are ignored."""
+        """Return the scores [B, K]; the caller replaces the scores of ``NOT_FOUND``."""
         raise NotImplementedError
 
 
@@ -118,7 +118,9 @@ class FrozenIndex(TrainingIndex):
         *,
         progress: Progress = SILENT,
     ) -> "FrozenIndex":
-        """Embed and index the passages, unless that is done; one process after the other.
+        """Open the vectors and the index of ``config.out``; make them if they do not exist.
+
+        Processes take turns.
 
         Args:
             corpus: index directory of the passages.
@@ -129,8 +131,8 @@ class FrozenIndex(TrainingIndex):
             progress: shows the embedding.
 
         Raises:
-            BadInput: ``config.out`` holds the vectors of something else.
-            ArtefactError, DamagedArtefact: a directory is not what it should be.
+            BadInput: ``config.out`` holds other vectors.
+            ArtefactError, DamagedArtefact: a directory has another format, or is damaged.
         """
         with parallel.take_turns():
             source = artefacts.read_manifest(corpus, "index")
@@ -155,7 +157,7 @@ class FrozenIndex(TrainingIndex):
 
 
 class RefreshedIndex(TrainingIndex):
-    """Training index that is rebuilt as its retriever learns, and scores by the live towers.
+    """Training index that is rebuilt as its retriever learns; both towers score.
 
     The first of several processes refreshes the index; it is the same in all of them at every step.
     """
@@ -208,7 +210,7 @@ class RefreshedIndex(TrainingIndex):
 
     @property
     def _learned_steps(self) -> int:
-        """Steps that the retriever has learned."""
+        """Number of steps that the retriever has learned."""
         return max(0, self._run.step - self._frozen)
 
     def adopt_newer_index(self) -> None:
@@ -230,7 +232,7 @@ class RefreshedIndex(TrainingIndex):
         self.staleness = learned - (self.version or 0)
 
     def _request(self, learned: int) -> None:
-        """Hand over the passage tower for the next index, if that is due."""
+        """Request a new index from the passage tower's weights, if one is due."""
         is_due = learned == 0 or (self._every is not None and learned % self._every == 0)
         if is_due and learned != self._requested and self._refresher is not None:
             self._requested = learned
@@ -258,7 +260,7 @@ class RefreshedIndex(TrainingIndex):
             self._refresher.close()
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores of the live towers, both of which learn from them."""
+        """Return the scores by both towers, with gradient for both."""
         limit = self._retriever.passages.max_tokens
         with autocast(query_BD.device):
             score_BK, self.encoded_tokens = score_with_towers(self._retriever, query_BD, rows_BK, self.tokenized, limit)
@@ -266,7 +268,7 @@ class RefreshedIndex(TrainingIndex):
 
 
 class _PassageTower:
-    """Passage tower of a retriever, for the refresher's snapshots."""
+    """Passage tower of a retriever, as the refresher saves it."""
 
     def __init__(self, retriever: DualEncoder) -> None:
         self.save = retriever.save_passages
@@ -275,7 +277,7 @@ class _PassageTower:
 def score_with_towers(
     retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, passages: TokenizedPassages, limit: int
 ) -> tuple[Tensor, int]:
-    """Return f(x, z) [B, K] by the live towers, and the number of encoded tokens.
+    """Return the scores f(x, z) [B, K] by both towers, and the number of encoded tokens.
 
     Each different passage of the batch is encoded once; row -1 is the empty passage.
     """
@@ -297,7 +299,7 @@ def _search_device(config: TrainingConfig, index: TrainingIndexConfig) -> str:
 def _open_mips(
     vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
 ) -> mips.Mips:
-    """Open the index in ``folder``, built if it is not there."""
+    """Open the index in ``folder``; build and tune it if it does not exist."""
     if not folder.is_dir():
         with artefacts.create_directory(folder) as temporary:
             tuned = mips.build(vectors, kind, temporary, progress=progress)
@@ -319,7 +321,13 @@ def read_corpus_fingerprint(index: Path) -> str:
 
 
 def check_corpus_size(index: Path, k: int, option: str) -> None:
-    """Raise BadInput if an index directory has fewer than ``k`` passages."""
+    """Raise BadInput if an index directory has fewer than ``k`` passages.
+
+    Args:
+        index: index directory.
+        k: passages to read per question.
+        option: option of the command line to name in the error.
+    """
     artefacts.read_manifest(index, "index")
     if (count := PassageStore.open(index / "passages").live_count) < k:
         raise BadInput(f"{index} holds {count} passages, not {k} to read: lower {option}")

@@ -28,7 +28,12 @@ class TrainingSet:
 
 
 def is_held_out(title: str, share: float) -> bool:
-    """Tell whether an article is held out from training, by a hash of its title."""
+    """Tell whether an article is held out from training, by a hash of its title.
+
+    Args:
+        title: title of the article.
+        share: share of all articles to hold out.
+    """
     return int(hashlib.sha256(title.encode()).hexdigest()[:8], 16) < share * 2**32
 
 

@@ -1,4 +1,4 @@
-"""Gold spans: the places of a question's answers in a passage, in wordpieces."""
+"""Gold spans: the positions of a question's answers in a passage, in wordpieces."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.text import split_words, to_nfd
 
 WordpieceSpan = tuple[int, int]
-"""First and last wordpiece of a span, counted among the passage's own wordpieces in a window."""
+"""First and last wordpiece of a span, by position in the window's part of the passage."""
 
 
 class GoldSpans:
@@ -23,7 +23,13 @@ class GoldSpans:
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
-        """Prepare the answers; with ``regex`` they are regular expressions."""
+        """Prepare the answers.
+
+        Args:
+            tokenizer: the reader's tokenizer.
+            answers: gold answers of a question.
+            regex: whether the answers are regular expressions.
+        """
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}

@@ -1,4 +1,4 @@
-"""Mining of positives and hard negatives, once, into a file.
+"""Mining of positives and hard negatives into a file, once for each run.
 
 The file has one JSON object per question and line; the last line holds the counts.
 """
@@ -34,9 +34,9 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 GOLD_HITS = 20
-"""Passages among which a gold text is looked for."""
+"""Number of hits among which a gold passage is looked up in the corpus."""
 SEARCH_BATCH = 256
-"""Questions searched for at a time."""
+"""Number of questions in one search."""
 
 ASKED, KEPT = "asked", "kept"
 NO_PASSAGE = "without a passage that holds an answer"
@@ -57,16 +57,16 @@ class QuestionFile:
 
 @dataclass(frozen=True)
 class PassageSearch:
-    """Retriever, with the depth of its ranking to which passages are mined."""
+    """Retriever with the numbers of passages to mine."""
 
     retriever: Retriever
     depth: int
-    """Passages of a question that are looked at."""
+    """Number of hits per question to choose from."""
     pool: int
-    """Negatives of a question that are kept."""
+    """Number of negatives to save per question."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the ``depth`` best passages of each question."""
+        """Return the ``depth`` best passages for each question."""
         return self.retriever.search([question.text for question in questions], self.depth)
 
 
@@ -93,7 +93,7 @@ def mine_examples(
         progress: shows the number of questions.
 
     Returns:
-        The counts of kept and dropped questions, in one line.
+        The counts of saved and dropped questions, in one line.
 
     Raises:
         BadInput, BadLine: a file cannot be read, or no question can be trained on.
@@ -129,7 +129,15 @@ def write_retriever_negatives(
     *,
     progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a trained retriever ranks high, as ``mine_examples`` does."""
+    """Write the negatives that a trained retriever ranks high; return counts in one line.
+
+    Args:
+        examples: examples of ``mine_examples``.
+        search: search by the trained retriever.
+        out: file to write.
+        identity: everything that the result depends on; ``read_examples`` checks it.
+        progress: shows the number of questions.
+    """
     counts: Counter[str] = Counter()
 
     def make_rows() -> Iterator[dict[str, Any]]:
@@ -158,9 +166,13 @@ def format_counts(counts: Counter[str]) -> str:
 def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample]:
     """Read the examples that ``mine_examples`` wrote.
 
+    Args:
+        file: file of the examples.
+        identity: everything that they must depend on.
+
     Raises:
-        BadInput: they were mined from something other than ``identity``.
-        DamagedArtefact: the file is not as it was written.
+        BadInput: the file was mined with another ``identity``.
+        DamagedArtefact: the file is damaged.
     """
     return [_from_json(row) for row in _read(file, identity)]
 
@@ -168,7 +180,17 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 def add_retriever_negatives(
     file: Path, identity: dict[str, Any], examples: Sequence[RetrievalExample]
 ) -> list[RetrievalExample]:
-    """Add the negatives of ``write_retriever_negatives`` to examples; raises as ``read_examples``."""
+    """Add the negatives that ``write_retriever_negatives`` wrote to examples.
+
+    Args:
+        file: file of the negatives.
+        identity: everything that they must depend on.
+        examples: examples of the same questions.
+
+    Raises:
+        BadInput: the file was mined with another ``identity``.
+        DamagedArtefact: the file is damaged or holds other questions.
+    """
     rows = _read(file, identity)
     if len(rows) != len(examples):
         raise DamagedArtefact(f"{file} is of {len(rows)} questions, not of {len(examples)}: delete it to mine again")
@@ -184,8 +206,15 @@ def build_temporary_index(
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
     """Embed the passages of ``corpus`` by ``model``, and yield them with an exact index.
 
-    The vectors are in the folder ``work`` and are deleted afterwards. After an exception they stay, and the next call
-    continues there.
+    The vectors lie in ``work`` and are deleted afterwards. After an exception they stay, and the next call continues.
+
+    Args:
+        model: directory of the dual encoder.
+        corpus: index directory of the passages.
+        work: folder of the vectors.
+        device: device to embed on.
+        workers: Ray actors that embed; 0 embeds in this process.
+        progress: shows the number of passages.
     """
     gpu = device.startswith("cuda")
     embed(EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers), progress=progress)

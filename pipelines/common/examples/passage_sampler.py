@@ -1,5 +1,10 @@
 """Sampling of the passages for a question, with and without an answer.
 
+Gold passages are whole paragraphs. Passages of an index are its blocks, most of which begin and end within a sentence.
+If the former were always right and the latter always wrong, a reader would learn their form. So right and wrong
+passages come in both forms equally often: a gold passage also as its block that holds the answer, and wrong passages
+also as paragraphs that are gold to other questions.
+
 Gold passages are whole paragraphs. Passages found by an index are its blocks, most of which begin and end within a
 sentence. If the former were always right and the latter always wrong, a reader would learn their form. So right and
 wrong passages come in both forms equally often: a gold passage also as its block that holds the answer, and wrong
@@ -28,31 +33,32 @@ TitledText = tuple[str, str]
 
 @dataclass(frozen=True)
 class MinedPassages:
-    """Rows of the passages that an index found for a question, best first."""
+    """Rows of the passages that an index returns for a question, best first."""
 
     positives: Rows
     """Passages that hold an answer and are no part of a gold passage."""
     negatives: Rows
-    """Passages that hold no answer and are no part of a gold passage that words it differently ("1950s" for "1950")."""
+    """Passages that hold no answer and are no part of a gold passage.
+    A gold passage may word the answer differently ("1950s" for "1950")."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassageMix:
-    """Numbers and shares of the passages that a question is read in."""
+    """Numbers and shares of the passages to read with a question."""
 
     positives: int = 1
-    """Passages with an answer for a question that has gold passages: those first, then mined ones."""
+    """Passages with an answer, if a question has gold passages: gold ones first, then mined ones."""
     distant: int = 3
-    """Passages with an answer for a question without gold passages; better ones are drawn more often."""
+    """Passages with an answer, if a question has no gold passage; higher ranks are likelier."""
     negatives: float = 1.0
     """Mean number of passages without an answer for a question."""
     hard: float = 0.8
-    """Share of the negatives that are mined or of the same article; the others are random."""
+    """Share of negatives that are mined or from the same article; the others are random."""
     whole: float = 0.5
-    """Share of whole paragraphs among the passages, right and wrong, of a question with gold passages; the others are
-    blocks like those of the index, so that the form of a passage does not give it away."""
+    """Share of whole paragraphs among the passages of a question with gold passages.
+    The others are blocks, so that the form of a passage does not give away whether it is right."""
     untitled: float = 0.1
-    """Share of the passages that are read without their title."""
+    """Share of the passages to read without their title."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -65,10 +71,10 @@ class PassageMix:
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
-    """Return the splitter that made the blocks of an index, or 100 words without an index.
+    """Return the splitter that made the blocks of an index; without one, a block has 100 words.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``index`` is no index, or not whole.
+        ArtefactError, DamagedArtefact: ``index`` is not an index, or is damaged.
     """
     if index is None:
         return make_word_splitter()
@@ -91,9 +97,9 @@ class PassageSampler:
 
         Args:
             sets: training questions.
-            mined: passages that an index found for the questions of all sets, in their order; empty without an index.
+            mined: passages that an index returns for the questions of all sets, in their order; empty without an index.
             store: the passages of that index.
-            split: splitter that cuts paragraphs into blocks like those of the index.
+            split: splitter that cuts paragraphs into blocks as the index has them.
             mix: numbers and shares of the passages.
         """
         self.questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
@@ -112,12 +118,12 @@ class PassageSampler:
         self._store, self._split, self._mix = store, split, mix
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[list[TitledText], list[TitledText]]:
-        """Draw passages with an answer, gold ones first, and passages without an answer."""
+        """Sample passages for question ``number``: with an answer, gold ones first, and without."""
         positives, negatives = self._sample_positives(number, rng), self._sample_negatives(number, rng)
         return self._drop_titles(positives, rng), self._drop_titles(negatives, rng)
 
     def estimate_length(self, number: int) -> int:
-        """Return the characters of the passage that a question is most likely read in."""
+        """Return the length in characters of the passage a question is most likely read in."""
         if self._golds[number]:
             return len(self._golds[number][0][1])
         rows = self._mined[number].positives
@@ -161,7 +167,7 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield unanswering gold passages of the question's articles, in random order."""
+        """Yield gold passages of the question's articles that hold no answer, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
@@ -174,7 +180,7 @@ class PassageSampler:
         yield from (self._load(int(row)) for row in rng.permutation(self._mined[number].negatives))
 
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
-        """Draw a paragraph of the question's file, or a block of the index or of a paragraph."""
+        """Sample a paragraph of the question's file, or a block of the index or of a paragraph."""
         if self._store is not None and not is_whole:
             return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
         paragraphs = self._paragraphs[self._file_of[number]]
@@ -194,7 +200,7 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Draw up to ``wanted`` of ``count`` ranks, with weights 1, 1/2, 1/3, etc."""
+    """Sample up to ``size`` of ``count`` ranks; rank n has the weight 1/n."""
     if min(count, wanted) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

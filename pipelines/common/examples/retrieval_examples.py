@@ -18,9 +18,9 @@ from ragqa.text import split_words
 from ragqa.types import Hit, Passage, Question
 
 NGRAM = 3
-"""Words of the n-grams by which two texts are compared."""
+"""Length in words of the n-grams by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Least shares of n-grams of a gold text in a passage: with an answer in it, and where no answer is known."""
+"""Least overlap of a passage with a gold text, if it holds an answer, and if none is known."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class RetrievalExample:
     regex: bool
     """True if the answers are regular expressions."""
     positives: tuple[int | str, ...]
-    """Rows of the corpus; a gold passage that the corpus does not hold is given as its text."""
+    """Rows of the corpus, or the text of a gold passage that the corpus does not hold."""
     negatives: tuple[Rows, ...]
-    """Rows of hard negatives, highest-ranked first: those of BM25, then those of a retriever."""
+    """Rows of hard negatives, highest-ranked first: BM25's, then a trained retriever's."""
     known: Rows
     """All rows known to be relevant; none of them is used as a negative of this question."""
 
@@ -52,9 +52,9 @@ def make_example(
     Args:
         question: the question, with answers, gold passages or both.
         regex: whether the answers are regular expressions.
-        hits: passages found for the question, best first.
-        gold_hits: passages found for each gold passage, which is searched for as if it were a question.
-        pool: number of negatives to keep.
+        hits: hits for the question, best first.
+        gold_hits: hits for each gold passage, with its text as the query.
+        pool: largest number of negatives.
         keep_texts: whether a gold passage that the corpus does not hold is a positive itself.
     """
     relevant = [hit.passage.id for hit in hits if is_relevant(hit.passage, question, regex)]
@@ -72,7 +72,7 @@ def make_example(
 def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit]) -> int | str:
     """Return the row of a gold passage, or its text if the corpus lacks it.
 
-    The row is that of a passage that is equal, that contains it, or that shares most with it and is relevant.
+    The corpus has the passage if a hit equals it, contains it, or overlaps with it and is relevant.
     """
     gold_words, texts = split_words(gold), [split_words(hit.passage.text) for hit in hits]
     equal = (hit.passage.id for hit, text in zip(hits, texts, strict=True) if text == gold_words)
@@ -96,7 +96,7 @@ def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
 
 
 def measure_overlap(one: list[str], other: list[str]) -> float:
-    """Return the share of the shorter text's three-word n-grams that stand in the other text."""
+    """Return the share of the shorter text's three-word n-grams that the other text contains."""
     ngrams = [{tuple(text[start : start + NGRAM]) for start in range(len(text) - NGRAM + 1)} for text in (one, other)]
     return len(ngrams[0] & ngrams[1]) / max(1, min(map(len, ngrams)))
 

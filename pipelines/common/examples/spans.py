@@ -19,12 +19,13 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
 _PADDING_WORTH_A_CALL = 8192
-"""Padding tokens on a GPU that cost as much as a separate call of the reader."""
+"""Number of padding tokens that cost a GPU as much as a separate call of the reader."""
 _CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
 """Rows that a CPU encodes together, and the number that their length is a multiple of.
 
 So there is little padding, and the activations between layers fit the caches. All rows in as few calls as on a GPU took
-a fifth longer (2 cores of a Xeon with AMX)."""
+a fifth longer (2 cores of a Xeon with AMX).
+"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class ReaderBatch:
     question_N: Tensor
     """Number of the window's question."""
     rank_N: Tensor
-    """Position of the window's passage among those of its question."""
+    """Rank of the window's passage for its question."""
 
     def to(self, device: str) -> "ReaderBatch":
         """Return the batch on another device."""
@@ -74,7 +75,13 @@ class ReaderBatch:
         return sum(len(rows) * longest for rows, longest in self.length_groups)
 
     def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """Arrange values by question and rank: ``[B, K, …]``, ``fill`` elsewhere."""
+        """Arrange values by question and rank: ``[B, K, …]``.
+
+        Args:
+            values_N: a value, or a tensor of values, for each window.
+            shape: B and K.
+            fill: value where a question has no window of that rank.
+        """
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
         return whole.index_put((self.question_N, self.rank_N), values_N)
 
@@ -82,7 +89,15 @@ class ReaderBatch:
 def mark_windows(
     tokenizer: TextTokenizer, question: str, passages: Sequence[tuple[str, str]], gold: GoldSpans, max_tokens: int
 ) -> list[list[MarkedWindow]]:
-    """Return the windows of each passage, a title and a text; one without wordpieces has none."""
+    """Return the windows of each passage with their gold spans.
+
+    Args:
+        tokenizer: the reader's tokenizer.
+        question: the question.
+        passages: title and text of each passage; one without wordpieces has no window.
+        gold: gold spans of the question.
+        max_tokens: wordpieces of a window, question included.
+    """
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
@@ -100,7 +115,10 @@ def make_reader_batch(
     max_tokens: int,
     max_span: int,
 ) -> ReaderBatch:
-    """Return the first window of each passage, of the questions with a gold span in them.
+    """Return the first window of each passage, if its question has a gold span.
+
+    The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
+    If no question has a gold span, the first question's windows are read, because a batch must not be empty.
 
     The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
     If no question has a gold span, those of the first question are read, because a batch must not be empty.
@@ -125,12 +143,17 @@ def make_reader_batch(
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
-    """Return a window without an answer, to read where no passage has a wordpiece."""
+    """Return a window without an answer, for questions whose passages have no wordpiece."""
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
 def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
-    """Make a batch of windows with the numbers of their questions."""
+    """Make a batch of windows.
+
+    Args:
+        numbered_windows: windows with the numbers of their questions.
+        max_span: wordpieces of the longest span.
+    """
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
@@ -154,7 +177,12 @@ def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> Read
 
 
 def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Score all spans with a reader that scores spans.
+    """Score all spans with a reader that scores spans as a whole.
+
+    Args:
+        reader: span reader.
+        batch: windows of B questions.
+        shape: B and K.
 
     Returns:
         Scores ``[B, K, S]``, and ``[B, K, S]`` True for gold spans.
