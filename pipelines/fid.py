@@ -157,8 +157,8 @@ def compute_loss(
     """
     questions, answers = generator_training.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
     texts = [question.text for question in questions]
-    hits = [found[: generator.passages] for found in find_passages(texts)]
-    passages = [[hit.passage for hit in some] for some in hits]
+    hits = [question_hits[: generator.passages] for question_hits in find_passages(texts)]
+    passages = [[hit.passage for hit in question_hits] for question_hits in hits]
     inputs = generator.make_inputs(texts, passages).to(config.device)
     labels_BT = generator.seq2seq.tokens.make_labels(answers, config.writing.max_answer).to(config.device)
     with autocast(config.device):

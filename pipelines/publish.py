@@ -123,9 +123,9 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
     from ragqa.models.generation.generators import load_rag, read_model_type
     from ragqa.models.generation.tokenizer import Seq2SeqTokenizer
 
-    for source, wanted in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
-        if source and (found := read_model_type(source)) != wanted:
-            raise ArtefactError(f"{source} is of the type {found}, and what is needed here is of the type {wanted}")
+    for source, expected_type in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
+        if source and (model_type := read_model_type(source)) != expected_type:
+            raise ArtefactError(f"{source} is a model of type {model_type}: one of type {expected_type} is needed")
     rag, source = load_rag(config.rag) if config.rag else None, config.rag or str(config.questions)
     questions = rag.questions if rag else load_dpr_tower(source, "DPRQuestionEncoder")
     tokenizer = (rag.question_tokens if rag else Seq2SeqTokenizer.load(source)).tokenizer

@@ -149,7 +149,7 @@ def _compare_steps(
 
     peer = _make_peer(ours.seq2seq, ours.marginal, relevance_BK.shape[1]).train()
     rules, grow = ours.seq2seq.conventions, torch.nn.functional.pad
-    updates = [torch.optim.AdamW(each.parameters(), lr=0.0, weight_decay=0.0) for each in (ours, peer.rag.generator)]
+    updates = [torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0) for model in (ours, peer.rag.generator)]
     start = torch.full_like(labels_BT[:, :1], rules.start)
     peer_labels_BT = torch.cat([start, labels_BT.masked_fill(labels_BT == IGNORED, rules.pad)], 1)
 
@@ -160,8 +160,8 @@ def _compare_steps(
         update.step()
         return float(loss.detach())
 
-    def peer_loss(given: Inputs, scores_BK: Any) -> Any:
-        pairs = {"context_input_ids": given.ids_NL, "context_attention_mask": given.mask_NL}
+    def peer_loss(pairs_of_texts: Inputs, scores_BK: Any) -> Any:
+        pairs = {"context_input_ids": pairs_of_texts.ids_NL, "context_attention_mask": pairs_of_texts.mask_NL}
         return peer(**pairs, doc_scores=scores_BK, labels=peer_labels_BT, n_docs=scores_BK.shape[1]).loss
 
     more = ours.max_input - inputs.ids_NL.shape[1]

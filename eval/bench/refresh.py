@@ -101,17 +101,17 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the cost of the swaps after the first index, from the log of a run."""
     first, *swaps = [row for row in rows if "swap_stood" in row]
     steps = [row for row in rows if "nll" in row]
-    stood = [row["swap_stood"] for row in swaps]
+    pauses = [row["swap_stood"] for row in swaps]
     slowdowns = [row["swap_slowdown"] for row in swaps if row["swap_slowdown"] is not None] or [0.0]
-    seconds = sum(row["seconds"] for row in steps) + sum(stood)
+    seconds = sum(row["seconds"] for row in steps) + sum(pauses)
     return {
         "steps": len(steps),
         "steps_per_s": round(len(steps) / seconds, 2),
         "seconds": round(seconds, 1),
         "swaps": len(swaps),
-        "stood_still_s": round(sum(stood), 3),
-        "stood_still_share": round(sum(stood) / seconds, 5),
-        "stood_still_s_a_swap": round(median(stood), 3),
+        "stood_still_s": round(sum(pauses), 3),
+        "stood_still_share": round(sum(pauses) / seconds, 5),
+        "stood_still_s_a_swap": round(median(pauses), 3),
         "slowdown_of_steps": {"median": round(median(slowdowns), 3), "most": round(max(slowdowns), 3)},
         "embedding_s": round(median(row["swap_embedding"] for row in swaps), 2),
         "building_s": round(median(row["swap_building"] for row in swaps), 2),

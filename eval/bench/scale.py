@@ -79,15 +79,15 @@ def main(config: ScaleConfig) -> None:
 
 def write_passages(config: ScaleConfig) -> None:
     """Write the passages of an index, repeated, as a TSV of DPR's form."""
-    store, made, copy = PassageStore.open(config.index / "passages"), 0, 0
+    store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
         out.writerow(["id", "text", "title"])
-        while made < config.rows:
+        while count < config.rows:
             for batch in store.iter_batches():
-                titled = [(p.text, f"{p.title} ({copy})" if copy else p.title) for p in batch[: config.rows - made]]
-                out.writerows((made + n, *pair) for n, pair in enumerate(titled, 1))
-                made += len(titled)
+                passages = [(p.text, f"{p.title} ({copy})" if copy else p.title) for p in batch[: config.rows - count]]
+                out.writerows((count + n, *pair) for n, pair in enumerate(passages, 1))
+                count += len(passages)
             copy += 1
 
 
@@ -102,10 +102,10 @@ def write_vectors(config: ScaleConfig) -> None:
         buffer = io.BytesIO()
         np.save(buffer, _mix(real, shard).astype("<f2"))
         data = buffer.getvalue()
-        made = ShardRecord(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
+        record = ShardRecord(shard.first, shard.last, made_by, len(data), hashlib.sha256(data).hexdigest(), "made up")
         (config.out / shard.vectors_file).write_bytes(data)
-        (config.out / shard.record_file).write_text(json.dumps(asdict(made)))
-        known[shard.vectors_file] = {"size": made.bytes, "sha256": made.sha256}
+        (config.out / shard.record_file).write_text(json.dumps(asdict(record)))
+        known[shard.vectors_file] = {"size": record.bytes, "sha256": record.sha256}
     parents = {"corpus": source.parents["corpus"], "encoder": made_by}
     shape = {"rows": config.rows, "shard_rows": SHARD, "device": "cpu", "precision": "int8"}
     described = {**parents, **shape, "name": embedded.config["encoder"]}
@@ -118,8 +118,8 @@ def _mix(real: np.ndarray, shard: EmbeddingShard) -> np.ndarray:
     weight = rng.uniform(0.5, 1.0, (count, 1)).astype(np.float32)
     mixed = _normalize(weight * one + (1 - weight) * other)
     mixed = _normalize(mixed + NOISE * _normalize(rng.standard_normal(mixed.shape, dtype=np.float32)))
-    here = max(0, min(shard.last, len(real)) - shard.first)
-    mixed[:here] = real[shard.first : shard.first + here]
+    real_count = max(0, min(shard.last, len(real)) - shard.first)
+    mixed[:real_count] = real[shard.first : shard.first + real_count]
     return mixed
 
 
@@ -145,15 +145,17 @@ def measure(config: ScaleConfig) -> None:
     }
     figures |= {"passages": len(retriever.passages), "width": ranker.dense.mips.width, "asked": len(texts)}
     figures |= {"search": search, "harder_reach": more.reach, "files_mb": _sizes_mb(config.index)}
-    found = {}
+    rankings_by_name = {}
     for name, searcher in searches.items():
-        times, found[name] = _time_questions(searcher.rank, texts)
+        times, rankings_by_name[name] = _time_questions(searcher.rank, texts)
         figures[name] = {**times, "memory_after": measure_memory()}
         print(json.dumps({name: figures[name]}), file=sys.stderr)
     vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
     truth = ExactIndex(vectors, cache=False).search(ranker.dense.encoder.encode_questions(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):
-        figures[name] |= _measure_recall([ranking.rows for ranking in found[name]], [ranking.rows for ranking in truth])
+        figures[name] |= _measure_recall(
+            [ranking.rows for ranking in rankings_by_name[name]], [ranking.rows for ranking in truth]
+        )
     made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
     report(config.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {config.questions.name}")
 

@@ -104,8 +104,8 @@ def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int)
             figures = measure_search(retriever, questions if number else questions[:BATCH])
             measured[name] += [figures] if number else []
     return {
-        name: {figure: round(float(np.median([one[figure] for one in each])), 2) for figure in each[0]}
-        for name, each in measured.items()
+        name: {figure: round(float(np.median([row[figure] for row in rows])), 2) for figure in rows[0]}
+        for name, rows in measured.items()
     }
 
 

@@ -123,7 +123,7 @@ def make_question_arms(count: int) -> dict[str, Arm]:
             generator="{work}/generator-realm/model"),
         arm("REALM, then joint", "joint", REALM_FIRST, JOINT, **after_realm),
     )
-    return {each.title: each for each in arms}
+    return {row.title: row for row in arms}
 
 
 # fmt: on
@@ -307,21 +307,21 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
     model.eval()
     right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}
     rows = {passage.text: passage.id for passages in blocks.store.iter_batches() for passage in passages}
-    asked = [(fact, statement) for fact in world.held_out for statement in fact.statements]
-    for first in range(0, len(asked), 64):
-        some = asked[first : first + 64]
-        batch = texts.collate([_mask_object(fact, statement, blocks.tokenizer) for fact, statement in some])
+    statements = [(fact, statement) for fact in world.held_out for statement in fact.statements]
+    for first in range(0, len(statements), 64):
+        part = statements[first : first + 64]
+        batch = texts.collate([_mask_object(fact, statement, blocks.tokenizer) for fact, statement in part])
         with torch.no_grad():
             predictions = predict(model, index, blocks, batch, config, lambda logits, labels: logits.log_softmax(-1))
         log_likelihood = predictions.gold_BKM + predictions.relevance_BK.log_softmax(-1)[..., None, None]
         right["accuracy"] += int((log_likelihood.logsumexp(1).argmax(-1) == batch.labels_BM).all(-1).sum())
         right["alone"] += int((predictions.gold_BKM[:, -1].argmax(-1) == batch.labels_BM).all(-1).sum())
-        for (fact, _), retrieved in zip(some, predictions.rows_BK, strict=True):
+        for (fact, _), retrieved in zip(part, predictions.rows_BK, strict=True):
             own = {rows[text] for text in fact.passages if text in rows}
             right["recall@1"] += int(retrieved[0]) in own
             right["recall@7"] += bool(own & set(retrieved[:7].tolist()))
     model.train()
-    return {name: round(count / len(asked), 4) for name, count in right.items()}
+    return {name: round(count / len(statements), 4) for name, count in right.items()}
 
 
 def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:

@@ -146,9 +146,9 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
     if stages[-1].recipe == "rag":
         settings.out.mkdir(parents=True, exist_ok=True)
         reuse_vectors(runner.work / "vectors", settings.retriever, settings.out / "vectors")
-    made = runner.train(stages)[-1]
+    directory = runner.train(stages)[-1]
     if stages[-1].recipe != "rag":
-        return made
+        return directory
     calibrate = runner.changes.get("calibrate", CALIBRATE)
     whole = replace(plan_pipeline(settings, runner.work / name / "system"), calibrate=calibrate)
     return run_stage(whole, partial(assemble.main, progress=Bars(), notify=notify), notify)

@@ -93,7 +93,8 @@ class TableConfig:
         from eval.suite import read_split
         from ragqa.evaluation import evaluate
 
-        suite = {each.key: each for each in (nq.NQ, webq.WEBQ, curatedtrec.CURATEDTREC, squad.SQUAD)}[key]
+        suites = (nq.NQ, webq.WEBQ, curatedtrec.CURATEDTREC, squad.SQUAD)
+        suite = next(suite for suite in suites if suite.key == key)
         questions = read_split(suite, suite.default_split, self.data / key).sample(self.limit)
         settings = suite.make_settings(questions, corpus=corpus, depth=DEPTH, batch=batch)
         figures = evaluate(pipeline, questions, settings, out=out, progress=Bars()).figures
@@ -111,8 +112,10 @@ def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: st
     """
     for name, row in rows.items():
         if name != baseline:
-            pairs = {each: [work / arm / f"{each}.report" for arm in (name, baseline)] for each in row}
-            row[f"less {baseline.replace('-', ' ')}"] = {each: _compare_reports(*pair) for each, pair in pairs.items()}
+            pairs = {measure: [work / arm / f"{measure}.report" for arm in (name, baseline)] for measure in row}
+            row[f"less {baseline.replace('-', ' ')}"] = {
+                measure: _compare_reports(*pair) for measure, pair in pairs.items()
+            }
 
 
 def _compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:

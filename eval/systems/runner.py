@@ -158,7 +158,7 @@ class TableRunner:
     def configure(self, stage: Stage) -> Any:
         """Return the recipe's config for a stage."""
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
-        names = {each.name: each for each in list_settings(kind)}
+        names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
         defaults = {name: names[name].default for name in settings if name in names}
         resolved = {name: self._resolve(value, defaults.get(name)) for name, value in settings.items()}
@@ -180,13 +180,13 @@ class TableRunner:
         """Run the stages that are not finished; return the directory that each has made."""
         from pipelines.common.stages import run_stage
 
-        made = []
+        directories = []
         for stage in stages:
             main, notify = load_recipes()[stage.recipe], partial(notify_about, stage.out)
             options = {"progress": Bars(), "notify": notify, **({"tagger": self.tagger} if self.tagger else {})}
             accepted = {name: value for name, value in options.items() if name in signature(main).parameters}
-            made.append(run_stage(self.configure(stage), partial(main, **accepted), notify))
-        return made
+            directories.append(run_stage(self.configure(stage), partial(main, **accepted), notify))
+        return directories
 
     def sum_seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
         """Return the seconds that the steps of each stage took, without evaluations and indexing."""
@@ -239,12 +239,12 @@ class TableRunner:
         digests, work = digest_inputs(config), self.work.resolve()
         for name, value in row.items():
             items = value if isinstance(value, tuple) else (value,)
-            places = [item.resolve() for item in items if isinstance(item, Path)]
-            if any(place.is_relative_to(work) for place in places):
-                row[name] = "; ".join(os.path.relpath(place, work) for place in places)
+            located = [item.resolve() for item in items if isinstance(item, Path)]
+            if any(path.is_relative_to(work) for path in located):
+                row[name] = "; ".join(os.path.relpath(path, work) for path in located)
                 digests.pop(name, None)
-        named = {name: value for name, value in row.items() if name not in digests}
-        described: dict[str, Any] = json.loads(json.dumps(named | {INPUTS: digests}, default=str))
+        own_settings = {name: value for name, value in row.items() if name not in digests}
+        described: dict[str, Any] = json.loads(json.dumps(own_settings | {INPUTS: digests}, default=str))
         return described
 
 

@@ -96,21 +96,23 @@ def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:
     check_plot(file)
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.4))
-    right.plot([0, 1], [0, 1], color="grey", lw=0.6, ls=":")
-    for number, (name, each) in enumerate(figures.items()):
+    figure, (refusal_axes, reliability_axes) = pyplot.subplots(1, 2, figsize=(11, 4.4))
+    reliability_axes.plot([0, 1], [0, 1], color="grey", lw=0.6, ls=":")
+    for number, (name, set_figures) in enumerate(figures.items()):
         color = f"C{number}"
-        if each["refusals"]:
-            _, answerable, right_answers, unanswerable = (100 * np.array(each["refusals"]["curve"])).T
-            left.plot(answerable, unanswerable, color=color, label=f"{name}: of answerable questions")
-            left.plot(right_answers, unanswerable, "--", color=color, label=f"{name}: of right answers")
-        bins, error = each["reliability"], each["calibration_error"]["as_asked"]
+        if set_figures["refusals"]:
+            _, answerable, right_answers, unanswerable = (100 * np.array(set_figures["refusals"]["curve"])).T
+            refusal_axes.plot(answerable, unanswerable, color=color, label=f"{name}: of answerable questions")
+            refusal_axes.plot(right_answers, unanswerable, "--", color=color, label=f"{name}: of right answers")
+        bins, error = set_figures["reliability"], set_figures["calibration_error"]["as_asked"]
         points = [bin_["confidence"] for bin_ in bins], [bin_["right"] for bin_ in bins]
-        right.plot(*points, "o-", color=color, label=f"{name}: ECE {error:.3f}")
-    left.axvline(100 * MAX_DECLINED, color="grey", lw=0.6, ls=":")
-    left.set(xlabel="% wrongly declined", ylabel="% of unanswerable questions declined", xlim=(0, 100), ylim=(0, 101))
-    right.set(xlabel="mean confidence", ylabel="share right")
-    for axes in (left, right):
+        reliability_axes.plot(*points, "o-", color=color, label=f"{name}: ECE {error:.3f}")
+    refusal_axes.axvline(100 * MAX_DECLINED, color="grey", lw=0.6, ls=":")
+    refusal_axes.set(
+        xlabel="% wrongly declined", ylabel="% of unanswerable questions declined", xlim=(0, 100), ylim=(0, 101)
+    )
+    reliability_axes.set(xlabel="mean confidence", ylabel="share right")
+    for axes in (refusal_axes, reliability_axes):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
     figure.tight_layout()

@@ -46,7 +46,7 @@ class AnsweredQuestions:
 
 def locate_answers(
     store: PassageStore,
-    corpus: str,
+    corpus_fingerprint: str,
     training: list[Question],
     held_out: list[Question],
     cache: Path,
@@ -70,7 +70,7 @@ def locate_answers(
     """
     answers = [question.answers for question in (*training, *held_out)]
     with parallel.take_turns():
-        rows = find_answer_rows(store, corpus, answers, cache, regex=regex, progress=progress)
+        rows = find_answer_rows(store, corpus_fingerprint, answers, cache, regex=regex, progress=progress)
     answered = [number for number in range(len(training)) if len(rows[number])]
     if not answered:
         raise BadInput("no passage of the corpus holds an answer of any training question: is it their corpus?")
@@ -82,7 +82,7 @@ def locate_answers(
 
 def find_answer_rows(
     store: PassageStore,
-    corpus: str,
+    corpus_fingerprint: str,
     answers: Sequence[Sequence[str]],
     cache: Path,
     *,
@@ -91,13 +91,10 @@ def find_answer_rows(
 ) -> list[np.ndarray]:
     """Return the sorted rows of the passages that hold one of the answers of each question.
 
-    The first call reads all passages of ``store`` once; later calls map the rows from ``cache``. Other arguments as in
-    ``locate_answers``.
-
-    Args:
-        answers: the answers of each question.
+    The first call reads all passages of ``store`` once; later calls map the rows from ``cache``. Other
+    arguments as in ``locate_answers``.
     """
-    key = json.dumps([corpus, regex, [list(texts) for texts in answers]])
+    key = json.dumps([corpus_fingerprint, regex, [list(texts) for texts in answers]])
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     if not folder.is_dir():
         _write_rows(store, AnswerFinder(answers, regex=regex), len(answers), folder, progress)

@@ -75,8 +75,8 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     logs = [_read_curves(run) for run in runs]
     if empty := [run for run, curves in zip(runs, logs, strict=True) if not curves]:
         below = sorted({str(file.parent) for run in empty for file in run.glob("*/metrics.jsonl")})
-        there = f"; there are runs in {', '.join(below)}" if below else ""
-        raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{there}")
+        hint = f"; there are runs in {', '.join(below)}" if below else ""
+        raise BadInput(f"{', '.join(map(str, empty))}: no metrics.jsonl with figures there{hint}")
     logged = set().union(*logs)
     panels = {title: fields for title, fields in PANELS.items() if not logged.isdisjoint(fields)}
     columns = min(3, len(panels))

@@ -52,13 +52,13 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
         recorded = before.get(INPUTS, {}).keys() & inputs.keys()
         same = all(before["settings"].get(name) == value for name, value in settings.items() if name not in recorded)
         if same and inputs.items() <= before.get(INPUTS, inputs).items():
-            made: Path = config.out / before["made"]
-            return made
+            result: Path = config.out / before["made"]
+            return result
     notify(f"{config.out}: {'continues' if config.out.exists() else 'begins'}")
     try:
-        made = main(config)
+        result = main(config)
     except BadInput as error:  # options of a stage begin with its name
         raise BadInput(f"{config.out.name}: {error}") from error
-    row = {"settings": settings, INPUTS: inputs, "made": str(made.resolve().relative_to(config.out.resolve()))}
+    row = {"settings": settings, INPUTS: inputs, "made": str(result.resolve().relative_to(config.out.resolve()))}
     artefacts.write_text_whole(mark, json.dumps(row, indent=1))
-    return made
+    return result

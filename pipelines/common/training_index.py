@@ -52,7 +52,7 @@ class TrainingIndex:
 
     store: PassageStore
     """The passages."""
-    corpus: str
+    corpus_fingerprint: str
     """Fingerprint of the passages."""
     tokenizer: TextTokenizer
     """Tokenizer of the retriever."""
@@ -104,9 +104,10 @@ class FrozenIndex(TrainingIndex):
     """Training index with fixed vectors, because only the question tower learns."""
 
     def __init__(
-        self, store: PassageStore, corpus: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
+        self, store: PassageStore, corpus_fingerprint: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
     ) -> None:
-        self.store, self.corpus, self.tokenizer, self.mips, self.vectors = store, corpus, tokenizer, index, vectors
+        self.store, self.corpus_fingerprint, self.tokenizer = store, corpus_fingerprint, tokenizer
+        self.mips, self.vectors = index, vectors
 
     @classmethod
     def open(
@@ -187,7 +188,7 @@ class RefreshedIndex(TrainingIndex):
             frozen: steps before the retriever learns; until then the index does not age.
         """
         self.tokenized, self.store, self.tokenizer = passages, passages.store, passages.tokenizer
-        self.corpus = artefacts.read_manifest(corpus, "index").parents["corpus"]
+        self.corpus_fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
         self._run, self._retriever, self._frozen, self._every = run, retriever, frozen, refresh.refresh_every
         self._requested: int | None = None
         self._refresher: IndexRefresher | None = None

@@ -63,7 +63,7 @@ class Frame:
         before, after = whole[:first], whole[first + len(alone) :]
         if not before and not after:
             before, after = [start] if start not in (end, pad) else [], [end]
-        return cls((before, after), ([each for each in before if each != start], [end]))
+        return cls((before, after), ([id for id in before if id != start], [end]))
 
     @property
     def room(self) -> int:
@@ -88,12 +88,12 @@ class Marks:
         order. The mask is the tokenizer's, otherwise the first sentinel.
         """
         vocabulary = tokenizer.get_vocab()
-        named = [
+        ids_by_rule = [
             {int(m[1]): id for piece, id in vocabulary.items() if (m := rule.fullmatch(piece))} for rule in _SENTINELS
         ]
         free = dict(enumerate(sorted(set(range(rows)) - set(vocabulary.values()))))
-        numbered = next((some for some in named if some), free)
-        sentinels = [numbered[number] for number in sorted(numbered)]
+        ids_by_number = next((some for some in ids_by_rule if some), free)
+        sentinels = [ids_by_number[number] for number in sorted(ids_by_number)]
         masks = (vocabulary[name] for name in ("[MASK]", "<mask>") if name in vocabulary)
         return cls(sentinels, next(masks, sentinels[0] if sentinels else None))
 

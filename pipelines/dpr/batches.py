@@ -78,10 +78,10 @@ class RetrievalBatches:
         """Steps of an epoch; the questions left over are others in every epoch."""
 
     def __getitem__(self, step: int) -> RetrievalBatch:
-        epoch, at = divmod(step, self.per_epoch)
+        epoch, position = divmod(step, self.per_epoch)
         order = np.random.default_rng([*self._seed, epoch]).permutation(len(self.examples))
-        rng = np.random.default_rng([*self._seed, epoch, at])
-        chosen = [self.examples[n] for n in order[at * self._batch : (at + 1) * self._batch]]
+        rng = np.random.default_rng([*self._seed, epoch, position])
+        chosen = [self.examples[n] for n in order[position * self._batch : (position + 1) * self._batch]]
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
@@ -93,15 +93,15 @@ class RetrievalBatches:
 
     def _number_positives(self, example: RetrievalExample) -> list[int]:
         """Return the numbers of the positives: rows, or numbers after the last row for texts."""
-        return [self._number_of[each] if isinstance(each, str) else each for each in example.positives]
+        return [self._number_of[positive] if isinstance(positive, str) else positive for positive in example.positives]
 
-    def _collate(self, examples: list[RetrievalExample], drawn: list[list[int]]) -> RetrievalBatch:
+    def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> RetrievalBatch:
         """Make a batch; ``drawn`` holds the numbers of each example's passages, the positive first."""
-        numbers = [number for passages in drawn for number in passages]
+        numbers = [number for passages in passage_numbers for number in passages]
         texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}
         column = np.array([different[text] for text in texts])
-        positive = column[np.cumsum([0, *map(len, drawn)])[:-1]]
+        positive = column[np.cumsum([0, *map(len, passage_numbers)])[:-1]]
         masked = np.zeros((len(examples), len(different)), bool)
         for row, example in enumerate(examples):
             masked[row, column[np.isin(numbers, [*example.known, *self._number_positives(example)])]] = True

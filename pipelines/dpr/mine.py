@@ -77,7 +77,7 @@ def mine_retriever_negatives(
     """
     folder.mkdir(exist_ok=True)
     file, vectors = folder / NEGATIVES_FILE, folder / "vectors"
-    weights = [artefacts.checksum(each) for each in sorted(retriever.rglob("*.safetensors"))]
+    weights = [artefacts.checksum(file_of_weights) for file_of_weights in sorted(retriever.rglob("*.safetensors"))]
     identity = {"pairs": artefacts.checksum(config.out / EXAMPLES_FILE), "retriever": weights}
     if not file.is_file():
         with build_temporary_index(

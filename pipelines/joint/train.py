@@ -95,18 +95,20 @@ class Joint(nn.Module):
         seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)
 
 
-def load_generator(config: JointConfig, written: RagConfig, notify: Notify) -> RagGenerator:
+def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -> RagGenerator:
     """Load the given generator, or make one of the encoder."""
-    kind = f"rag-{written.marginal}"
+    kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:
-        generator = generator_training.load_for_training(kind, written, written.writing, written.k, notify)
+        generator = generator_training.load_for_training(kind, rag_config, rag_config.writing, rag_config.k, notify)
     else:
         try:
             seq2seq = make_from_encoder(config.encoder, decoder_layers=config.decoder_layers)
         except ArtefactError as error:
             raise ArtefactError(f"{error}; name another generator by --generator") from error
-        made = make_generator(seq2seq, kind)
-        generator = generator_training.prepare_for_training(made, kind, written, written.writing, written.k, notify)
+        untrained = make_generator(seq2seq, kind)
+        generator = generator_training.prepare_for_training(
+            untrained, kind, rag_config, rag_config.writing, rag_config.k, notify
+        )
     assert isinstance(generator, RagGenerator)
     return generator
 
@@ -214,7 +216,9 @@ def locate(
     if not config.span:
         return None, None
     cache, regex = config.out / "answers", config.held_out.regex
-    return locate_answers(index.store, index.corpus, training, held_out, cache, regex=regex, progress=progress)
+    return locate_answers(
+        index.store, index.corpus_fingerprint, training, held_out, cache, regex=regex, progress=progress
+    )
 
 
 def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:

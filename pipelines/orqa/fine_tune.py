@@ -193,7 +193,7 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
         index = FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
         cache, regex = config.out / "answers", config.held_out.regex
         answered, held_out = locate_answers(
-            index.store, index.corpus, training, sample, cache, regex=regex, progress=progress
+            index.store, index.corpus_fingerprint, training, sample, cache, regex=regex, progress=progress
         )
         notify(f"{len(answered)} questions of {len(training)} are answered by a passage")
         for step in run.remaining_steps(

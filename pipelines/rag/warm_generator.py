@@ -125,7 +125,7 @@ class GoldQuestions:
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Keep the questions with a gold passage; raise BadInput if no question of ``file`` has one."""
-        self.questions = [each for each in questions if each.answers and list_gold_passages(each)]
+        self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
         mix = PassageMix(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
@@ -196,7 +196,8 @@ def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[i
     """Return the places from ``first`` on where an answer begins in the input."""
     sequence = list(answer)
     end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
-    return [at for at in range(first, end) if list(ids[at : at + len(sequence)]) == sequence] if sequence else []
+    starts = range(first, end) if sequence else ()
+    return [start for start in starts if list(ids[start : start + len(sequence)]) == sequence]
 
 
 def count_placed_tokens(example: Example) -> int:
@@ -211,8 +212,8 @@ def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> 
     """
     mean_BTL, attention_M = weights_BHTL.float().mean(1), []
     for row, example in zip(mean_BTL, examples, strict=True):
-        for at in range(count_placed_tokens(example)):
-            attention_M.append(row[at, [place + at for place in example.places]].sum())
+        for number in range(count_placed_tokens(example)):
+            attention_M.append(row[number, [place + number for place in example.places]].sum())
     if not attention_M:
         return weights_BHTL.sum() * 0
     return -torch.stack(attention_M).clamp_min(_MIN_ATTENTION).log().mean()
@@ -248,7 +249,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
 def stack_labels(examples: Sequence[Example]) -> Tensor:
     """Return the answers ``[B, T]``, filled up with ``IGNORED``."""
     longest = max(len(example.answer) for example in examples)
-    return torch.tensor([[*each.answer, *[IGNORED] * (longest - len(each.answer))] for each in examples])
+    return torch.tensor([[*example.answer, *[IGNORED] * (longest - len(example.answer))] for example in examples])
 
 
 def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:

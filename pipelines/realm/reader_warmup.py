@@ -75,9 +75,9 @@ class PassageChooser:
 
     def shares_at(self, step: int) -> tuple[float, float]:
         """Return ``own_share`` and ``keep_share`` at a step: they fall from 1 in the first half of the steps."""
-        left = max(0.0, 1 - 2 * step / self._config.steps)
+        remaining = max(0.0, 1 - 2 * step / self._config.steps)
         own, keep = self._config.own_share, self._config.keep_share
-        return own + left * (1 - own), keep + left * (1 - keep)
+        return own + remaining * (1 - own), keep + remaining * (1 - keep)
 
     def _cut_out(self, text: MaskedText) -> list[int]:
         """Return the passage of a text without the text."""
@@ -87,23 +87,23 @@ class PassageChooser:
 
 
 def compute_loss(
-    model: KnowledgeAugmentedEncoder, batch: MaskedBatch, given: GivenPassages, special: tuple[int, int]
+    model: KnowledgeAugmentedEncoder, batch: MaskedBatch, passages: GivenPassages, special: tuple[int, int]
 ) -> BatchLoss:
     """Return the mean negative log-likelihood of the masked tokens, each text read next to its passage.
 
     Args:
         model: masked language model.
         batch: masked texts.
-        given: a passage for each.
+        passages: a passage for each text.
         special: ids of [CLS] and [SEP].
     """
     counted_BM = batch.labels_BM != IGNORED
     with autocast(batch.labels_BM.device):
-        gold_B1M, tokens = read_with_passages(model, batch, [[ids] for ids in given.ids], special)
+        gold_B1M, tokens = read_with_passages(model, batch, [[ids] for ids in passages.ids], special)
     nll_BM = -gold_B1M[:, 0] * counted_BM
     flops = count_flops(model, tokens, batch.positions_BM.numel())
     loss = BatchLoss.from_mean(nll_BM.sum() / counted_BM.sum(), counted_BM, tokens=tokens, flops=flops)
-    by_passage = _losses_by_passage(nll_BM.detach(), counted_BM, given.is_own_B.to(nll_BM.device))
+    by_passage = _losses_by_passage(nll_BM.detach(), counted_BM, passages.is_own_B.to(nll_BM.device))
     return replace(loss, figures=loss.figures | by_passage)
 
 

@@ -93,15 +93,15 @@ class ReaderBatches:
         return batches
 
     def _make_part(self, step: int, slots: Sequence[tuple[int, int]]) -> ReaderBatch:
-        numbered: list[tuple[int, MarkedWindow]] = []
+        numbered_windows: list[tuple[int, MarkedWindow]] = []
         for place, (slot, number) in enumerate(slots):
             rng = np.random.default_rng([self._seed, 1, step, slot])
             positives, negatives = self.sampler.sample(number, rng)
-            numbered += [(place, window) for window in self._choose_windows(number, positives, negatives, rng)]
-        if not numbered:
+            numbered_windows += [(place, window) for window in self._choose_windows(number, positives, negatives, rng)]
+        if not numbered_windows:
             question, _ = self.sampler.questions[slots[0][1]]
-            numbered = make_blank_window(self._tokenizer, question.text, self._shape.max_tokens)
-        return collate(numbered, self._shape.max_span)
+            numbered_windows = make_blank_window(self._tokenizer, question.text, self._shape.max_tokens)
+        return collate(numbered_windows, self._shape.max_span)
 
     def _choose_windows(
         self, number: int, positives: list[TitledText], negatives: list[TitledText], rng: np.random.Generator

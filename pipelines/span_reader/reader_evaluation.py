@@ -111,10 +111,10 @@ def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:
     excluded = make_question_keys(args.exclude)
 
     def select(questions: Sequence[Question], file: Path) -> list[Question]:
-        left = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
-        if not left:
+        selected = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
+        if not selected:
             raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
-        return left
+        return selected
 
     sets = []
     if args.squad:

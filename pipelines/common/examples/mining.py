@@ -98,13 +98,13 @@ def mine_examples(
     Raises:
         BadInput, BadLine: a file cannot be read, or no question can be trained on.
     """
-    refused = {normalize_answer(text) for text in held_out}
+    held_out_keys = {normalize_answer(text) for text in held_out}
     questions = [(question, file.regex) for file in files for question in read_questions(file.path)]
     counts: Counter[str] = Counter()
 
     def make_rows() -> Iterator[dict[str, Any]]:
         for batch in iterate_batches(questions, progress, "mining", SEARCH_BATCH):
-            for outcome in _make_examples(batch, search, keep_texts, refused):
+            for outcome in _make_examples(batch, search, keep_texts, held_out_keys):
                 if isinstance(outcome, str):
                     counts.update([ASKED, outcome])
                     continue
@@ -225,13 +225,13 @@ def build_temporary_index(
 
 
 def _make_examples(
-    questions: Sequence[tuple[Question, bool]], search: PassageSearch, keep_texts: bool, refused: set[str]
+    questions: Sequence[tuple[Question, bool]], search: PassageSearch, keep_texts: bool, held_out_keys: set[str]
 ) -> Iterator[RetrievalExample | str]:
     """Yield the example of each question, or the reason why it has none."""
     golds = list(dict.fromkeys(gold for question, _ in questions for gold in list_gold_passages(question)))
     gold_hits = dict(zip(golds, search.retriever.search(golds, GOLD_HITS) if golds else [], strict=True))
     for (question, regex), hits in zip(questions, search.find(question for question, _ in questions), strict=True):
-        if normalize_answer(question.text) in refused:
+        if normalize_answer(question.text) in held_out_keys:
             yield HELD_OUT
         elif not question.answers and not list_gold_passages(question):
             yield NOTHING

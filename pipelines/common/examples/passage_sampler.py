@@ -199,10 +199,10 @@ class PassageSampler:
         return [("" if rng.random() < self._mix.untitled else title, text) for title, text in passages]
 
 
-def sample_ranks(count: int, wanted: int, rng: np.random.Generator) -> list[int]:
+def sample_ranks(count: int, size: int, rng: np.random.Generator) -> list[int]:
     """Sample up to ``size`` of ``count`` ranks; rank n has the weight 1/n."""
-    if min(count, wanted) <= 0:
+    if min(count, size) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)
-    ranks: list[int] = rng.choice(count, min(count, wanted), replace=False, p=weights / weights.sum()).tolist()
+    ranks: list[int] = rng.choice(count, min(count, size), replace=False, p=weights / weights.sum()).tolist()
     return ranks

@@ -131,15 +131,17 @@ def make_reader_batch(
         max_tokens: wordpieces of a window, question included.
         max_span: wordpieces of the longest span.
     """
-    numbered: list[tuple[int, MarkedWindow]] = []
+    numbered_windows: list[tuple[int, MarkedWindow]] = []
     for number, (question, question_passages, gold) in enumerate(zip(questions, passages, golds, strict=True)):
         texts = [(passage.title, passage.text) for passage in question_passages]
         marked = mark_windows(tokenizer, question, texts, gold, max_tokens)
-        numbered += [(number, windows_of_passage[0]) for windows_of_passage in marked if windows_of_passage]
-    numbered = numbered or make_blank_window(tokenizer, questions[0], max_tokens)
-    with_loss = {number for number, window in numbered if any(last - first < max_span for first, last in window.spans)}
-    with_loss = with_loss or {numbered[0][0]}
-    return collate([(number, window) for number, window in numbered if number in with_loss], max_span)
+        numbered_windows += [(number, windows_of_passage[0]) for windows_of_passage in marked if windows_of_passage]
+    numbered_windows = numbered_windows or make_blank_window(tokenizer, questions[0], max_tokens)
+    with_loss = {
+        number for number, window in numbered_windows if any(last - first < max_span for first, last in window.spans)
+    }
+    with_loss = with_loss or {numbered_windows[0][0]}
+    return collate([(number, window) for number, window in numbered_windows if number in with_loss], max_span)
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
@@ -147,18 +149,18 @@ def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) 
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
-def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
+def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
     """Make a batch of windows.
 
     Args:
         numbered_windows: windows with the numbers of their questions.
         max_span: wordpieces of the longest span.
     """
-    batch = pad_rows([marked.window.tokens.ids for _, marked in numbered])
+    batch = pad_rows([marked.window.tokens.ids for _, marked in numbered_windows])
     types = torch.zeros_like(batch.ids_NL)
     possible = np.zeros((*batch.ids_NL.shape, max_span), dtype=bool)
     correct = np.zeros_like(possible)
-    for row, (_, marked) in enumerate(numbered):
+    for row, (_, marked) in enumerate(numbered_windows):
         window = marked.window
         types[row, window.tokens.first_segment : len(window.tokens.ids)] = 1
         possible[row, window.offset : window.offset + len(window.offsets)] = window.find_possible_spans(max_span)
@@ -171,8 +173,8 @@ def collate(numbered: Sequence[tuple[int, MarkedWindow]], max_span: int) -> Read
         types,
         torch.from_numpy(possible),
         torch.from_numpy(correct),
-        torch.tensor([number for number, _ in numbered], dtype=torch.long),
-        torch.tensor([marked.window.passage for _, marked in numbered], dtype=torch.long),
+        torch.tensor([number for number, _ in numbered_windows], dtype=torch.long),
+        torch.tensor([marked.window.passage for _, marked in numbered_windows], dtype=torch.long),
     )
 
 

@@ -76,7 +76,7 @@ def opened(config: FineTuneConfig) -> tuple[FrozenIndex, AnsweredQuestions]:
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
     teach = read_answerable(config.questions)
     asked, _ = locate_answers(
-        library.store, library.corpus, teach, [], config.out / "answers", regex=config.held_out.regex
+        library.store, library.corpus_fingerprint, teach, [], config.out / "answers", regex=config.held_out.regex
     )
     return library, asked
 
