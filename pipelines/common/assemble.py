@@ -56,7 +56,7 @@ class AssembleConfig:
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
-    """Vectors of the passages by the retriever's passage tower; default: embed the passages."""
+    """Vectors of the passages by the retriever's passage encoder; default: embed the passages."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     read: int | None = None

@@ -211,7 +211,7 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Schedule of index refreshes while the passage tower learns."""
+    """Schedule of index refreshes while the passage encoder learns."""
 
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes it (an ablation)."""

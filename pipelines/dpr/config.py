@@ -73,7 +73,7 @@ class DprConfig(TrainingConfig):
     pooling: Literal["cls", "mean"] = "cls"
     """Vector of a text: that of [CLS], or the mean over all wordpieces."""
     shared: bool = False
-    """One tower for questions and passages."""
+    """One encoder for questions and passages."""
     max_query: int = 64
     """Wordpieces of a question, [CLS] and [SEP] included."""
     max_block: int = 256

@@ -69,7 +69,7 @@ class JointConfig(TrainingConfig):
     lr: float = 3e-5
     """Peak learning rate of all readers; each warms up when its loss begins."""
     retriever_lr: float | None = None
-    """Peak learning rate of the towers; by default a fifth of ``lr``."""
+    """Peak learning rate of the retriever; by default a fifth of ``lr``."""
     frozen: int | None = None
     """Steps before the retriever learns; by default half of the steps before questions begin. It learns from masked
     words first, which outnumber questions by far and need a reader that uses passages."""

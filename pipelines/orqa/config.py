@@ -41,11 +41,11 @@ class InverseClozeConfig(TrainingConfig):
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
-    """Pooling of hidden states: [CLS], or their mean, with which a small tower learns sooner."""
+    """Pooling of hidden states: [CLS], or their mean, with which a small encoder learns sooner."""
     gain: float = 1.0
-    """Initial gain of the layer norms; small towers with random weights need ``width ** -0.25``."""
+    """Initial gain of the layer norms; small encoders with random weights need ``width ** -0.25``."""
     shared: bool = False
-    """Use one tower for questions and passages."""
+    """Use one encoder for questions and passages."""
     keep_rate: float = KEEP_RATE
     """Share of the sentences that stay in their passage."""
     drop_rate: float | None = None
@@ -90,7 +90,7 @@ class FineTuneConfig(TrainingConfig):
     batch: int = 1
     """Questions a step."""
     beam: int = 5000
-    """Passages among which the question tower learns to rank those with an answer first."""
+    """Passages among which the question encoder learns to rank those with an answer first."""
     read: int = 5
     """Passages of the beam that are read, the best ones."""
     max_input: int = 320
@@ -106,7 +106,7 @@ class FineTuneConfig(TrainingConfig):
     warmup: int | None = None
     """Steps of warm-up; by default 10,000, or a tenth of all if that is less."""
     retriever_lr: float | None = None
-    """Peak learning rate of the question tower; by default ``lr``."""
+    """Peak learning rate of the question encoder; by default ``lr``."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions; ``regex`` holds for ``questions`` as well."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()

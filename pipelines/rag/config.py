@@ -36,7 +36,7 @@ class RagConfig(TrainingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Marginalise over passages for each token (RAG-Token), or for the whole answer (RAG-Sequence)."""
     learn_passages: bool = False
-    """Train the passage tower, too, and refresh the index, unlike the paper."""
+    """Train the passage encoder, too, and refresh the index, unlike the paper."""
     batch: int = 8
     """Questions of a step."""
     k: int = 5
@@ -46,7 +46,7 @@ class RagConfig(TrainingConfig):
     lr: float = 3e-5
     """Peak learning rate of the generator."""
     retriever_lr: float | None = None
-    """Peak learning rate of the towers; by default that of the generator, as in the paper."""
+    """Peak learning rate of the retriever; by default that of the generator, as in the paper."""
     frozen: int | None = 0
     """Steps before the retriever learns: none in the paper, whose generator is BART. An untrained generator has to
     learn to use passages first."""
@@ -55,11 +55,11 @@ class RagConfig(TrainingConfig):
     clip: float = 0.1
     """Largest norm of the gradient."""
     max_block: int = 288
-    """Wordpieces of a passage, if the passage tower learns."""
+    """Wordpieces of a passage, if the passage encoder learns."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
-    """Refreshes of the index, if the passage tower learns."""
+    """Refreshes of the index, if the passage encoder learns."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 

@@ -238,7 +238,7 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
         return make_prior(RAW), None
     other = f"of {scored_by.kind}" if scored_by.encoder is None else "of another dense retriever"
     return make_prior(SPREAD), (
-        f"{kind} weighs passages by the inner products of the towers that it was trained with; these scores are "
+        f"{kind} weighs passages by the inner products of the encoders that it was trained with; these scores are "
         f"{other}, so only their differences count: use an index of its own retriever"
     )
 

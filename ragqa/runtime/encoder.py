@@ -209,7 +209,7 @@ def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = Non
         return passages
     if passages["width"] != questions["width"]:
         widths = f"{questions['width']} and {passages['width']}"
-        raise Mismatch(f"the towers of questions and passages have vectors of width {widths}: they must be equal")
+        raise Mismatch(f"the encoders of questions and passages have vectors of width {widths}: they must be equal")
     both = passages["identity"] + questions["identity"]
     identity = hashlib.sha256(both.encode()).hexdigest()[:16]
     return {**passages, "question_tokens": questions["max_tokens"], "identity": identity}
