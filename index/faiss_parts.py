@@ -125,9 +125,9 @@ def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> I
     running = {task.remote(plan, trained, rows): rows for rows in missing}
     try:
         while running:
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            rows = running.pop(ready)
-            result: PartRecord | str = ray.get(ready)
+            (finished,), _ = ray.wait(list(running), num_returns=1)
+            rows = running.pop(finished)
+            result: PartRecord | str = ray.get(finished)
             if isinstance(result, str):
                 raise BadInput(result)
             yield rows, result

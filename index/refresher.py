@@ -222,8 +222,8 @@ class IndexRefresher:
         self._prune()
 
     def _prune(self) -> None:
-        ready = self._ready and self._ready[0]
-        needed = [step for step in (self.version, ready, self._building, self._waiting) if step is not None]
+        finished = self._ready and self._ready[0]
+        needed = [step for step in (self.version, finished, self._building, self._waiting) if step is not None]
         self._versions.prune([*needed, *self._checkpointed])
 
     def _start(self, step: int) -> None:

@@ -191,15 +191,15 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
 
 def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
     """Build the index of the shards in ``folder/made`` and return its part of the manifest."""
-    made, settings = folder / "made", plan.settings
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
+    result, settings = folder / "made", plan.settings
+    shutil.rmtree(result, ignore_errors=True)
+    result.mkdir()
     vectors = open_shards(folder / "shards", len(plan.open_passages()))
     _check_not_zero(vectors)
     queries = None
     if settings.questions is not None:
         queries = encode_sample_questions(settings.questions, _load_encoder(plan.snapshot(step), "cpu"))
-    tuned = mips.build(vectors, settings.kind, made, recall=settings.recall, queries=queries)
+    tuned = mips.build(vectors, settings.kind, result, recall=settings.recall, queries=queries)
     return {"kind": settings.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
 
 

@@ -42,7 +42,7 @@ class PipelineSettings:
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
         # An encoder may be a name on the hub; a path was saved with a dot in front.
-        return cls(**values)._move_places(lambda place: str(folder / place), lambda encoder: encoder.startswith("."))
+        return cls(**values)._relocate_paths(lambda path: str(folder / path), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
         """Return the content of ``pipeline.json`` in ``folder``.
@@ -50,10 +50,10 @@ class PipelineSettings:
         Paths are relative to it, so that a directory that holds the pipeline and its parts can be moved.
         """
 
-        def to_folder(place: str) -> str:
-            return os.path.join(".", os.path.relpath(Path(place).resolve(), folder.resolve()))
+        def to_folder(path: str) -> str:
+            return os.path.join(".", os.path.relpath(Path(path).resolve(), folder.resolve()))
 
-        return asdict(self._move_places(to_folder, lambda encoder: Path(encoder).exists()))
+        return asdict(self._relocate_paths(to_folder, lambda encoder: Path(encoder).exists()))
 
     def override(
         self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **others: Any
@@ -72,7 +72,7 @@ class PipelineSettings:
         """
         if unknown := sorted(set(readers or ()) - set(registry.READERS)):
             raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.READERS)}")
-        by_name = {**self.readers, **{name: str(place) for name, place in (readers or {}).items()}}
+        by_name = {**self.readers, **{name: str(reader) for name, reader in (readers or {}).items()}}
         settings = replace(self, readers=by_name)
         if reader is not None:
             chosen = registry.resolve_setting(str(reader), by_name, path)
@@ -80,14 +80,14 @@ class PipelineSettings:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
         return replace(settings, **{name: value for name, value in others.items() if value is not None})
 
-    def _move_places(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
+    def _relocate_paths(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
         """Apply ``move`` to every path; URLs and names on the hub stay."""
         return replace(
             self,
             index=self.index if parse_url(self.index) else move(self.index),
             encoder=move(self.encoder) if self.encoder and is_encoder_path(self.encoder) else self.encoder,
             reader=self.reader and registry.relocate_setting(self.reader, move),
-            readers={name: registry.relocate_setting(place, move) for name, place in self.readers.items()},
+            readers={name: registry.relocate_setting(reader, move) for name, reader in self.readers.items()},
         )
 
 

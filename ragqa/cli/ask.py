@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_options
-from ragqa.cli.output import ANSWERED, BAD, DECLINED, complain, say
+from ragqa.cli.output import ANSWERED, BAD, DECLINED, print_error, print_result
 from ragqa.cli.render import render_answer, render_rest, replace_unprintable, to_one_line
 from ragqa.errors import BadInput
 from ragqa.types import Answer
@@ -46,13 +46,13 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Answer a question from an index; without --index, from the demo encyclopedia."""
-    place = pipeline_options.find_index()
-    if place is None:
+    path = pipeline_options.find_index()
+    if path is None:
         from ragqa.demo import demo_index
         from ragqa.progress import Bars
 
-        place = demo_index(progress=Bars())
-    pipeline = pipeline_options.load_pipeline(place)
+        path = demo_index(progress=Bars())
+    pipeline = pipeline_options.load_pipeline(path)
     format_result = format_json if as_json else format_text
     if question is not None:
         answer = ask_one(pipeline, question, min_confidence, format_result)
@@ -67,10 +67,10 @@ def ask(
     questions = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
     refused = 0
     for result in ask_many(pipeline, questions, min_confidence):
-        say(format_result(result))
+        print_result(format_result(result))
         refused += isinstance(result, Refusal)
     if refused:
-        complain(f"{refused} of the questions could not be asked")
+        print_error(f"{refused} of the questions could not be asked")
         raise typer.Exit(BAD)
 
 
@@ -86,7 +86,7 @@ def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, f
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
         if isinstance(piece, Answer):
-            say(render_rest(piece, written) if written else format_result(piece))
+            print_result(render_rest(piece, written) if written else format_result(piece))
             return piece
         if format_result is format_text and sys.stdout.isatty():
             print(replace_unprintable(piece), end="", flush=True)
@@ -122,7 +122,7 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
             ask_one(pipeline, question, min_confidence, format_result)
             print()
         except BadInput as error:
-            complain(str(error))
+            print_error(str(error))
 
 
 def format_text(result: Answer | Refusal) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ragqa.cli.output import say
+from ragqa.cli.output import print_result
 
 
 def demo(
@@ -16,6 +16,6 @@ def demo(
     from ragqa.progress import Bars
 
     target = demo_index(rebuild=rebuild, progress=Bars())
-    say(f"index      {target}")
-    say(f"articles   {get_demo_dir() / 'articles'}")
-    say(f"questions  {get_demo_dir() / 'questions.jsonl'}")
+    print_result(f"index      {target}")
+    print_result(f"articles   {get_demo_dir() / 'articles'}")
+    print_result(f"questions  {get_demo_dir() / 'questions.jsonl'}")

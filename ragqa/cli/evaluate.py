@@ -16,7 +16,7 @@ from ragqa.cli.options import (
     PipelineOptions,
     add_pipeline_options,
 )
-from ragqa.cli.output import say
+from ragqa.cli.output import print_result
 from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ def score(
     from ragqa.evaluation.question_set import QuestionSet
     from ragqa.progress import Bars
 
-    place, is_demo = pipeline_options.find_index(), str(questions) == DEMO
+    index, is_demo = pipeline_options.find_index(), str(questions) == DEMO
     file, name = (get_demo_dir() / "questions.jsonl", "demo questions") if is_demo else (questions, None)
     question_set = QuestionSet.from_file(file, name=name, split=split).sample(limit)
-    if is_demo and place is None and predictions is None:
-        place, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"
+    if is_demo and index is None and predictions is None:
+        index, corpus = demo_index(progress=Bars()), corpus or "demo encyclopedia"
     scoring = _choose_rule(rule, questions)
     settings = EvaluationSettings(
         name=question_set.name,
@@ -96,16 +96,16 @@ def score(
         about={"command": f"ragqa {shlex.join(sys.argv[1:])}"},
     )
     system: Pipeline | System
-    if place is not None and predictions is None:
-        system = pipeline_options.load_pipeline(place)
-    elif predictions is not None and place is None:
+    if index is not None and predictions is None:
+        system = pipeline_options.load_pipeline(index)
+    elif predictions is not None and index is None:
         system = _open_predictions(predictions, settings, pipeline_options, is_complete=limit is None)
     else:
         raise BadInput("give --index DIR to ask, or --predictions FILE to score another system's answers")
     if out is None:
-        system_name = _strip_suffixes((place or predictions or questions).resolve().name)
+        system_name = _strip_suffixes((index or predictions or questions).resolve().name)
         out = Path(f"{_strip_suffixes(question_set.name)}-{system_name}.report")
-    say(_format_report(evaluate(system, question_set, settings, out=out, progress=Bars()), as_json=as_json))
+    print_result(_format_report(evaluate(system, question_set, settings, out=out, progress=Bars()), as_json=as_json))
 
 
 @app.command(epilog="Example: ragqa eval compare bm25.report hybrid.report --html both.html")
@@ -126,7 +126,7 @@ def compare(
     if html is not None:
         _write_page(html, render_comparison_page(comparison))
         text += "" if as_json else f"\n\npage: {html}"
-    say(text)
+    print_result(text)
 
 
 @app.command("page", epilog="Example: ragqa eval page notes.report")
@@ -134,7 +134,7 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
     """Rebuild the figures and the page of a report, for example to add plots (extra 'eval')."""
     from ragqa.evaluation import rebuild_report
 
-    say(_format_report(rebuild_report(report)))
+    print_result(_format_report(rebuild_report(report)))
 
 
 def _open_predictions(

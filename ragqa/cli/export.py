@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ragqa.cli.output import say
+from ragqa.cli.output import print_result
 
 
 def export(
@@ -19,4 +19,4 @@ def export(
 
     manifest = export_model(source, out, share=share, card=card)
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
-    say(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
+    print_result(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")

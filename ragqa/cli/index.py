@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
-from ragqa.cli.output import say
+from ragqa.cli.output import print_result
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 
@@ -52,7 +52,7 @@ def index(
         device=device,
     )
     report = build_index(paths, out, config, progress=Bars())
-    say(format_build(report, out, as_json=as_json))
+    print_result(format_build(report, out, as_json=as_json))
 
 
 def update(
@@ -82,4 +82,4 @@ def update(
         device=device,
         progress=Bars(),
     )
-    say(format_update(report, index, as_json=as_json))
+    print_result(format_update(report, index, as_json=as_json))

@@ -12,7 +12,7 @@ from ragqa.cli import evaluate as evaluate_commands
 from ragqa.cli import export as export_command
 from ragqa.cli import index as index_commands
 from ragqa.cli.options import SETTINGS, MultiValueCommand, QuestionGroup
-from ragqa.cli.output import BAD, BUG, INTERRUPTED, complain, say
+from ragqa.cli.output import BAD, BUG, INTERRUPTED, print_error, print_result
 from ragqa.errors import RagqaError
 
 app = typer.Typer(**SETTINGS, cls=QuestionGroup)
@@ -22,7 +22,7 @@ def _show_version(is_given: bool) -> None:
     if is_given:
         from ragqa import __version__
 
-        say(f"ragqa {__version__}")
+        print_result(f"ragqa {__version__}")
         raise typer.Exit
 
 
@@ -48,17 +48,17 @@ app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)
 def main() -> None:
     """Ask, index or evaluate from the command line; errors are one line on stderr."""
     if sys.stdout is None:
-        complain("standard output is closed: the answer cannot be shown")
+        print_error("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)
     try:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             can_resume = {"index", "eval"} & set(sys.argv[1:2])
-            complain("interrupted" + "; run the same command again to continue" * bool(can_resume))
+            print_error("interrupted" + "; run the same command again to continue" * bool(can_resume))
         raise
     except (RagqaError, OSError, UnicodeError) as error:
-        complain(str(error))
+        print_error(str(error))
         raise SystemExit(BAD) from None
     except Exception:  # a bug: Python's own status for it, 1, would be read as declined
         traceback.print_exc()

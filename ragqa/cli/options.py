@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragqa.cli.output import complain
+from ragqa.cli.output import print_error
 from ragqa.errors import BadInput
 from ragqa.reading.registry import READERS
 from ragqa.retrieval.registry import Fusion, RetrieverKind
@@ -80,7 +80,7 @@ class PipelineOptions:
             raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
         return self.index[0] if self.index else None
 
-    def load_pipeline(self, place: Path) -> "Pipeline":
+    def load_pipeline(self, path: Path) -> "Pipeline":
         """Load the pipeline at ``path``, and print its note."""
         from ragqa.pipeline import Pipeline
         from ragqa.reading.base import Decoding
@@ -89,9 +89,9 @@ class PipelineOptions:
             beams=self.beams, fast=self.fast, max_answer=self.max_answer, min_answer=self.min_answer
         )
         same = {name: getattr(self, name) for name in ("retriever", "reader", "encoder", "fusion", "k")}
-        pipeline = Pipeline.load(place, decoding=decoding, device=self.device or "cpu", **same)
+        pipeline = Pipeline.load(path, decoding=decoding, device=self.device or "cpu", **same)
         if pipeline.note:
-            complain(pipeline.note)
+            print_error(pipeline.note)
         return pipeline
 
 
@@ -106,7 +106,7 @@ def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
     # Typer reads the options from the signature.
     hints = get_type_hints(PipelineOptions, include_extras=True) | get_type_hints(command, include_extras=True)
     defaults = {field.name: field.default for field in fields(PipelineOptions)}
-    defaults |= {name: each.default for name, each in inspect.signature(command).parameters.items()}
+    defaults |= {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
     del defaults["pipeline_options"], hints["pipeline_options"]
     run.__annotations__ = hints
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

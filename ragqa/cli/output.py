@@ -12,7 +12,7 @@ INTERRUPTED, PIPE = 130, 141
 """Statuses a shell reports for a process ended by SIGINT or SIGPIPE."""
 
 
-def say(line: str) -> None:
+def print_result(line: str) -> None:
     """Print a result at once, so that a full disk or a closed pipe is noticed here."""
     try:
         print(line.encode("utf-8", "replace").decode("utf-8"), flush=True)  # a file's name need not be valid text
@@ -21,6 +21,6 @@ def say(line: str) -> None:
         raise typer.Exit(PIPE) from None
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print one line on stderr."""
     print(f"ragqa: {' '.join(message.split())}", file=sys.stderr)

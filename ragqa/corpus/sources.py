@@ -65,7 +65,7 @@ def read_documents(
 def _iter_unique(
     paths: Sequence[Path], problems: ProblemHandler, on_left_out: Callable[[Document], object]
 ) -> Iterator[Document]:
-    report, seen = problems.report, DigestSet()
+    report, known = problems.report, DigestSet()
     for file, line, document in _read_paths(paths, problems):
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
@@ -77,16 +77,16 @@ def _iter_unique(
             file.note_undecodable(line)
             document = _replace_surrogates(document)
             text, identifier = _compute_digests(document)
-        if text in seen:
+        if text in known:
             report.duplicates += 1
             on_left_out(document)
-        elif identifier in seen:
+        elif identifier in known:
             file.reject(f"the id {document.id[:80]!r} belongs to another text already", line)
         elif len(document.text) > MAX_CHARACTERS:
             file.reject(f"longer than {MAX_CHARACTERS:,} characters: split it", line)
         else:
-            seen.add(text)
-            seen.add(identifier)
+            known.add(text)
+            known.add(identifier)
             report.documents += 1
             yield document
 

@@ -22,7 +22,7 @@ class System(Protocol):
     is_identified: bool = True
     """True if ``describe`` identifies the system, so that a run can be continued."""
 
-    def examine(self, questions: list[Question]) -> list[SystemResult]:
+    def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Return the result for each question."""
         ...
 
@@ -71,7 +71,7 @@ class EvaluatedPipeline(System):
         _check_complete(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
-    def examine(self, questions: list[Question]) -> list[SystemResult]:
+    def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Answer the questions; the seconds of a batch are divided evenly among them.
 
         Raises:
@@ -83,7 +83,7 @@ class EvaluatedPipeline(System):
         retrieved = perf_counter()
         retrieve_seconds = (retrieved - start) * share
         if not self._read:
-            return [SystemResult(None, [], found, retrieve_seconds) for found in hits]
+            return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
         # An approximate index may find other passages for a larger k, so what is read is searched for on its own.
@@ -118,7 +118,7 @@ class GoldPassages(System):
         """Return the fingerprint of the reader, for the report."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
-    def examine(self, questions: list[Question]) -> list[SystemResult]:
+    def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Read the gold passages; the seconds of a batch are divided evenly among its questions.
 
         Raises:
@@ -177,14 +177,14 @@ class Predictions(System):
 
     def skip(self, question: Question) -> None:
         """Pass over the line of this question."""
-        self.examine([question])
+        self.answer_batch([question])
 
     def finish(self) -> None:
         """Raise Mismatch if lines are left."""
         if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
-    def examine(self, questions: list[Question]) -> list[SystemResult]:
+    def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Return the predictions for these questions; one missing in a ``.json`` is no answer.
 
         Raises:

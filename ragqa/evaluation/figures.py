@@ -167,8 +167,8 @@ def _measure_seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | 
     if read:
         parts["read"] = tally.column("read_seconds")
         parts["total"] = parts["retrieve"] + parts["read"]
-    measured = {name: seconds for name, seconds in parts.items() if not np.isnan(seconds).any()}
-    return {name: statistics.percentiles(seconds) for name, seconds in measured.items()} or None
+    known_parts = {name: seconds for name, seconds in parts.items() if not np.isnan(seconds).any()}
+    return {name: statistics.percentiles(seconds) for name, seconds in known_parts.items()} or None
 
 
 def _list_warnings(tally: Tally, about: dict[str, Any]) -> list[str]:

@@ -199,7 +199,7 @@ def _ask_all(
     rest, done = _skip_finished(system, iter(questions), file)
     with progress.step("asking", total, "questions", done) as step:
         while batch := list(islice(rest, settings.batch)):
-            results = system.examine(batch)
+            results = system.answer_batch(batch)
             lines = [
                 score_result(done + n, question, result, settings.rule).to_json() + "\n"
                 for n, (question, result) in enumerate(zip(batch, results, strict=True))

@@ -71,9 +71,9 @@ def load_encoder_module(source: str | Path) -> nn.Module:
 
 def load_masked_lm(source: str | Path) -> nn.Module:
     """Load a masked language model; arguments and errors as for ``load_encoder_module``."""
-    options, what = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
-    _check_encoder(load_config(source, what), source)
-    return load_weights(AutoModelForMaskedLM, source, options, what)
+    options, noun = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
+    _check_encoder(load_config(source, noun), source)
+    return load_weights(AutoModelForMaskedLM, source, options, noun)
 
 
 def make_masked_lm(path: Path) -> nn.Module:
@@ -139,17 +139,17 @@ def _check_encoder(config: PretrainedConfig, source: str | Path) -> None:
         raise ArtefactError(f"{source} is a {config.model_type}, not an encoder: use a model like BERT or RoBERTa")
 
 
-def load_config(source: str | Path, what: str = "model") -> PretrainedConfig:
+def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
     """Load a configuration from a directory or the hub; raises ArtefactError without one."""
     check_model(source)
     try:
         with silence_transformers():
             return AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
-        raise _make_load_error(source, what, error) from error
+        raise _make_load_error(source, noun, error) from error
 
 
-def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], what: str) -> nn.Module:
+def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], noun: str) -> nn.Module:
     """Load a complete model from safetensors or other published files.
 
     transformers reads the latter with ``torch.load(weights_only=True)``, which executes no code.
@@ -158,7 +158,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], w
         ModelClass: class of transformers.
         source: directory or hub name.
         options: options of ``from_pretrained``.
-        what: kind of model for error messages.
+        noun: kind of model for error messages.
 
     Raises:
         ArtefactError: there is no model at ``source``, or some of its weights are missing.
@@ -168,20 +168,20 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], w
             model, info = ModelClass.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
     except Exception as error:  # a broken file makes torch.load raise any type
         if "ignore_mismatched_sizes" in str(error):  # transformers' message names its own arguments
-            raise ArtefactError(f"{source} holds a {what} of other sizes than its config.json says") from error
-        raise _make_load_error(source, what, error) from error
+            raise ArtefactError(f"{source} holds a {noun} of other sizes than its config.json says") from error
+        raise _make_load_error(source, noun, error) from error
     missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # the pooler is unused
     if missing:
-        raise ArtefactError(f"{source} lacks {len(missing)} weights of its {what}, for example {missing[0]}")
+        raise ArtefactError(f"{source} lacks {len(missing)} weights of its {noun}, for example {missing[0]}")
     return cast(nn.Module, model)
 
 
-def _make_load_error(source: str | Path, what: str, error: Exception) -> ArtefactError:
+def _make_load_error(source: str | Path, noun: str, error: Exception) -> ArtefactError:
     reason = summarize_error(error)[:200]
     if not Path(source).is_dir():
         return ArtefactError(f"{source}: no such directory, and it could not be loaded from the hub: {reason}")
-    article = "an" if what[0] in "aeiou" else "a"
-    return ArtefactError(f"{source} is not {article} {what} that can be loaded: {reason}")
+    article = "an" if noun[0] in "aeiou" else "a"
+    return ArtefactError(f"{source} is not {article} {noun} that can be loaded: {reason}")
 
 
 @contextmanager

@@ -32,8 +32,8 @@ class Decoding:
     @classmethod
     def from_options(cls, **options: int | bool | None) -> Self | None:
         """Make settings from command-line options; return None if all of them are None."""
-        given = {name: value for name, value in options.items() if value is not None}
-        return cls(**given) if given else None  # type: ignore[arg-type]
+        values = {name: value for name, value in options.items() if value is not None}
+        return cls(**values) if values else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

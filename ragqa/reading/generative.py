@@ -133,9 +133,11 @@ class GenerativeReader:
         pairs = [pair for pair in zip(questions, hits, strict=True) if pair[1] or self.is_closed_book]
         if not pairs:
             return [[] for _ in questions]
-        inputs, relevance_BK = self._make_inputs([question for question, _ in pairs], [found for _, found in pairs])
+        inputs, relevance_BK = self._make_inputs(
+            [question for question, _ in pairs], [question_hits for _, question_hits in pairs]
+        )
         generated = iter(self._generator.generate(inputs, relevance_BK, self._search, **self._fast))
-        return [next(generated) if found or self.is_closed_book else [] for found in hits]
+        return [next(generated) if question_hits or self.is_closed_book else [] for question_hits in hits]
 
     @property
     def can_stream(self) -> bool:

@@ -151,13 +151,14 @@ class ExtractiveReader:
     def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
         """Score all spans of each question's hits; reading spends nearly all its time here."""
         windows = []
-        for question, found in zip(questions, hits, strict=True):
-            texts = [(hit.passage.title, hit.passage.text) for hit in found]
+        for question, question_hits in zip(questions, hits, strict=True):
+            texts = [(hit.passage.title, hit.passage.text) for hit in question_hits]
             windows.append(list(make_windows(self._scorer.tokenizer, question, texts, self._max_tokens)))
         # One call for the windows of all questions keeps all cores busy.
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
         return [
-            ScoredPassages(found, part, [next(scores) for _ in part]) for found, part in zip(hits, windows, strict=True)
+            ScoredPassages(question_hits, part, [next(scores) for _ in part])
+            for question_hits, part in zip(hits, windows, strict=True)
         ]
 
     def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:

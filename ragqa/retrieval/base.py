@@ -126,8 +126,8 @@ class PassageRetriever:
         check_k(k)
         # Engines reserve memory for k results, so do not ask for more than there are passages.
         rankings = self.ranker.rank(questions, min(k, max(1, len(self.passages))))
-        found = [(self.passages.get(ranking.rows.tolist()), ranking.scores.tolist()) for ranking in rankings]
-        return [[Hit(*pair) for pair in zip(*lists, strict=True)] for lists in found]
+        results = [(self.passages.get(ranking.rows.tolist()), ranking.scores.tolist()) for ranking in rankings]
+        return [[Hit(*pair) for pair in zip(*lists, strict=True)] for lists in results]
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
@@ -140,9 +140,9 @@ def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
     return Ranking(all_rows[order], all_scores[order])
 
 
-def merge_rankings(one: Ranking, other: Ranking, k: int) -> Ranking:
+def merge_rankings(first: Ranking, second: Ranking, k: int) -> Ranking:
     """Return the best ``k`` of two rankings of different rows."""
-    return select_best(np.concatenate([one.rows, other.rows]), np.concatenate([one.scores, other.scores]), k)
+    return select_best(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]), k)
 
 
 def check_k(k: int) -> None:

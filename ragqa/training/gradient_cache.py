@@ -37,11 +37,11 @@ def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor
         return value.detach()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     chunks = [[_encode_without_graph(encode) for encode in side] for side in sides]
-    whole = [parallel.gather_rows(torch.cat([rows for rows, _ in side])) for side in chunks]
-    leaves = [rows.requires_grad_() for rows, _ in whole]
+    matrices = [parallel.gather_rows(torch.cat([rows for rows, _ in side])) for side in chunks]
+    leaves = [rows.requires_grad_() for rows, _ in matrices]
     value = loss(*leaves)
     value.backward()
-    for side, side_chunks, leaf, (_, share) in zip(sides, chunks, leaves, whole, strict=True):
+    for side, side_chunks, leaf, (_, share) in zip(sides, chunks, leaves, matrices, strict=True):
         assert leaf.grad is not None
         gradients = leaf.grad[share].split([len(rows) for rows, _ in side_chunks])
         for encode, (_, random), gradient in zip(side, side_chunks, gradients, strict=True):

@@ -41,8 +41,8 @@ def take_share(items: list[Item]) -> list[Item]:
     Raises:
         BadInput: the batch cannot be divided evenly.
     """
-    size, rest = divmod(len(items), count_processes())
-    if rest:
+    size, remainder = divmod(len(items), count_processes())
+    if remainder:
         raise BadInput(
             f"a batch of {len(items)} cannot be divided among {count_processes()} processes evenly: change --batch"
         )

@@ -20,7 +20,7 @@ class FixedSystem:
     described: dict[str, Any]
     is_identified: bool = True
 
-    def examine(self, questions: list[Question]) -> list[SystemResult]:
+    def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         return [self.examined[question.id] for question in questions]
 
     def skip(self, question: Question) -> None:

@@ -143,8 +143,8 @@ def _iter_members(file: InputFile) -> Iterator[InputFile]:
 def _check_end(archive: BinaryIO) -> None:
     """Check that only zeros follow the last member."""
     # tarfile takes a damaged header for the end of the archive.
-    while rest := archive.read(BUFFER_BYTES):
-        if rest.count(0) != len(rest):
+    while tail := archive.read(BUFFER_BYTES):
+        if tail.count(0) != len(tail):
             raise tarfile.ReadError("damaged after its last readable member")
     if archive.tell() % _TAR_BLOCK_BYTES:
         raise tarfile.ReadError("cut short")

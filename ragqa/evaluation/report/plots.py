@@ -100,8 +100,10 @@ def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot
         )
         _add_recall(plots, {"a": a["answer_recall"], "b": b["answer_recall"]}, {}, explanation)
     if a["confidence"] and b["confidence"]:
-        named = {"a": a["confidence"], "b": b["confidence"]}
-        curves = {f"{name} (AURC {each['area_under_risk']:.3f})": each for name, each in named.items()}
+        confidences = {"a": a["confidence"], "b": b["confidence"]}
+        curves = {
+            f"{name} (AURC {confidence['area_under_risk']:.3f})": confidence for name, confidence in confidences.items()
+        }
         _add_risk(plots, "Risk and coverage", curves)
     return plots
 
@@ -157,9 +159,9 @@ def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, decl
             full = risk[-1]
             axes.axhline(full, color=SOFT, linestyle=":", linewidth=1.4, label=f"all answered: {full:.1f} % wrong")
             if declining["right_of_answered"] is not None:
-                at, wrong = 100 * declining["answered"], 100 - 100 * declining["right_of_answered"]
-                label = f"declined below {declining['below']:g}: {at:.1f} % answered, {wrong:.1f} % of them wrong"
-                axes.plot([at], [wrong], "D", color=TWO, markersize=8, label=label, zorder=4, clip_on=False)
+                answered, wrong = 100 * declining["answered"], 100 - 100 * declining["right_of_answered"]
+                label = f"declined below {declining['below']:g}: {answered:.1f} % answered, {wrong:.1f} % of them wrong"
+                axes.plot([answered], [wrong], "D", color=TWO, markersize=8, label=label, zorder=4, clip_on=False)
         axes.set(xlim=(0, 101), xlabel="coverage: % of questions answered", ylabel="risk: % of them wrong")
         axes.set_ylim(0, max(5.0, 1.08 * axes.dataLim.y1))
 

@@ -55,8 +55,8 @@ class _LeastSquares:
     def solve(self) -> tuple[Tensor, Tensor]:
         assert isinstance(self._within, Tensor)
         ridge = _RIDGE * self._within.diagonal().mean() * torch.eye(len(self._within), dtype=torch.double)
-        both = torch.linalg.solve(self._within + ridge, self._across).float()
-        return both[:-1].T, both[-1]
+        solution = torch.linalg.solve(self._within + ridge, self._across).float()
+        return solution[:-1].T, solution[-1]
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
 def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
     """Fit two coordinates of each head to the starts of answers and to their later tokens."""
     first = _LeastSquares()
-    states, starts, rest = [], [], []
+    states, starts, later_tokens = [], [], []
     start_D = torch.zeros(0)
     rows, answers = [example.ids for example in examples], [example.answer for example in examples]
     for example, (_, state_LD, decoder_TD) in zip(
@@ -166,7 +166,7 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
     ):
         states.append(state_LD)
         starts.append(_make_distribution(len(state_LD), example.places, (0,)))
-        rest.append(_make_distribution(len(state_LD), example.places, range(1, len(example.answer))))
+        later_tokens.append(_make_distribution(len(state_LD), example.places, range(1, len(example.answer))))
         is_first_T2 = torch.zeros(len(decoder_TD), 2)
         is_first_T2[0, 0] = is_first_T2[1:, 1] = 1
         first.add(decoder_TD, is_first_T2)
@@ -174,7 +174,10 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
     state_NLD = pad_sequence(states, batch_first=True)
     inside_NL = pad_sequence([torch.ones(len(state_LD), dtype=torch.bool) for state_LD in states], batch_first=True)
     key_2D = torch.stack(
-        [_fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True)) for shares in (starts, rest)]
+        [
+            _fit_positions(state_NLD, inside_NL, pad_sequence(shares, batch_first=True))
+            for shares in (starts, later_tokens)
+        ]
     )
     (query_2D, query_2), own = first.solve(), parts.cross.self
     heads, width = own.num_attention_heads, own.attention_head_size
@@ -189,10 +192,10 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
             layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
 
 
-def _make_distribution(length: int, places: Sequence[int], behind: Sequence[int] | range) -> Tensor:
+def _make_distribution(length: int, positions: Sequence[int], offsets: Sequence[int] | range) -> Tensor:
     """Return a uniform distribution ``[L]`` over the tokens at ``positions`` plus ``offsets``."""
     shares_L = torch.zeros(length)
-    shares_L[[place + at for place in places for at in behind]] = 1.0
+    shares_L[[position + offset for position in positions for offset in offsets]] = 1.0
     return shares_L / shares_L.sum()
 
 
@@ -269,7 +272,8 @@ def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the first input of each call of the module."""
     recorded: list[Tensor] = []
     hook = module.register_forward_pre_hook(
-        lambda _, given, named: recorded.append(given[0] if given else named["hidden_states"]), with_kwargs=True
+        lambda _, arguments, options: recorded.append(arguments[0] if arguments else options["hidden_states"]),
+        with_kwargs=True,
     )
     try:
         yield recorded

@@ -101,13 +101,15 @@ def decode_sequence(
     for run, prior_BK in _split_questions(model, states, relevance_BK, search):
         answers = iter(_search(run, torch.zeros_like(prior_BK).view(-1, 1), search))
         priors = prior_BK.tolist()  # -inf for a missing passage, whose answers do not count
-        found = [
+        rows_per_question = [
             [row if prior > -torch.inf else [] for prior, row in zip(row_K, answers, strict=False)] for row_K in priors
         ]
         if fast:
-            scored += [_merge_fast(rows, prior_K, search) for rows, prior_K in zip(found, priors, strict=True)]
+            scored += [
+                _merge_fast(rows, prior_K, search) for rows, prior_K in zip(rows_per_question, priors, strict=True)
+            ]
         else:
-            ids = [list(dict.fromkeys(ids for row in rows for ids, _ in row)) for rows in found]
+            ids = [list(dict.fromkeys(ids for row in rows for ids, _ in row)) for rows in rows_per_question]
             scored += _score_candidates(run, prior_BK, ids, marginal="sequence")
     return [sorted(row, key=lambda candidate: -candidate.log_prob)[: search.returned] for row in scored]
 

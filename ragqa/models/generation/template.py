@@ -84,8 +84,8 @@ class PairEncoder:
         is_closed = self.template.is_closed_book
         count = 1 if is_closed else max(1, *map(len, passages))
         pairs: list[tuple[str, Passage | None]] = []
-        for question, found in zip(questions, passages, strict=True):
-            row = [] if is_closed else list(found)
+        for question, question_passages in zip(questions, passages, strict=True):
+            row = [] if is_closed else list(question_passages)
             pairs += [(question, passage) for passage in [*row, *[None] * (count - len(row))]]
         rows = self.tokens.encode([self.template.fill(*pair) for pair in pairs])
         return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])

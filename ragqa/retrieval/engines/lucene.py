@@ -75,7 +75,10 @@ class Lucene:
             names.add(str(number))
         hits = self._searcher.batch_search(texts, names, k, _THREADS)
         lists = [hits.get(str(number)) for number in range(len(questions))]
-        return [select_best([int(hit.docid) for hit in found], [hit.score for hit in found], k) for found in lists]
+        return [
+            select_best([int(hit.docid) for hit in question_hits], [hit.score for hit in question_hits], k)
+            for question_hits in lists
+        ]
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:

@@ -131,14 +131,14 @@ class _NumpyScan:
         if not np.isfinite(score_BC.sum()):
             check_finite(chunk_CD, first)
         score_BC[:, deleted] = -np.inf
-        found = []
+        rankings = []
         for score_C, floor in zip(score_BC, floor_B, strict=True):
             rows = np.flatnonzero(score_C > floor)
             if len(rows) > k:
                 scores = score_C[rows]
                 rows = rows[scores >= np.partition(scores, -k)[-k]]
-            found.append(Ranking(first + rows, score_C[rows]))
-        return found
+            rankings.append(Ranking(first + rows, score_C[rows]))
+        return rankings
 
 
 class _TorchScan:

@@ -37,8 +37,8 @@ class TuningResult:
     effort: Effort
     recall: float
     """Recall@20 against exact search, mean over the sample."""
-    wanted: float
-    """Target recall; the manifest has it under this name."""
+    target: float
+    """Target recall, which manifests call ``wanted``."""
     queries: int
     made_up: bool
     """True if the queries are synthetic."""
@@ -48,7 +48,8 @@ class TuningResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the ``search`` entry of a manifest."""
         values = asdict(self)
-        return {**values.pop("effort"), **values}
+        effort = values.pop("effort")
+        return effort | {"wanted" if name == "target" else name: value for name, value in values.items()}
 
 
 class _Trial(NamedTuple):

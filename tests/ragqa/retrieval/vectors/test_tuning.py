@@ -35,7 +35,7 @@ def test_tuning_finds_the_least_effort_for_the_wanted_recall(tmp_path: Path, kin
     queries = (vectors[:200] + rng.normal(scale=0.2, size=(200, 16))).astype(np.float32)
     some = mips.build(vectors, kind, tmp_path, recall=0.8, queries=queries)
     more = mips.tune_index(vectors, kind, tmp_path, recall=0.97, queries=queries)
-    assert some is not None and (some.queries, some.made_up, some.wanted) == (200, False, 0.8)
+    assert some is not None and (some.queries, some.made_up, some.target) == (200, False, 0.8)
     assert some.recall >= 0.8 and more.recall >= 0.97
     cheap, dear = (tuning.estimate_cost(kind, found.effort, 6000, 6000 // 39) for found in (some, more))
     assert cheap < dear or (kind in ("hnsw", "sq8") and cheap == dear)
