@@ -210,6 +210,6 @@ def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = Non
     if passages["width"] != questions["width"]:
         widths = f"{questions['width']} and {passages['width']}"
         raise Mismatch(f"the encoders of questions and passages have vectors of width {widths}: they must be equal")
-    both = passages["identity"] + questions["identity"]
-    identity = hashlib.sha256(both.encode()).hexdigest()[:16]
+    identities = passages["identity"] + questions["identity"]
+    identity = hashlib.sha256(identities.encode()).hexdigest()[:16]
     return {**passages, "question_tokens": questions["max_tokens"], "identity": identity}
