@@ -1,4 +1,6 @@
-r"""Train a generator that reads many passages at once (Fusion-in-Decoder, Izacard & Grave 2021), or none.
+r"""Train a generator that reads many passages at once (FiD), or none (closed book).
+
+FiD is by Izacard & Grave 2021.
 
     python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \
         --out runs/fid
@@ -64,19 +66,20 @@ class FidConfig(TrainingConfig):
     writing: Annotated[WritingConfig, FLAT]
     """Generator that training begins from."""
     index: Path | None = None
-    """Index directory of the passages. A closed book needs one only to be saved as a pipeline; it reads no passages."""
+    """Index directory of the passages; optional for a closed book.
+    With an index, a closed book is saved as a pipeline, too."""
     retriever: str | None = None
     """Retriever kind, as of ragqa index; by default all that the index can do."""
     k: int = 10
-    """Passages of a question; 0 is the closed book. More passages give better answers and take longer."""
+    """Passages per question; 0 is the closed book. More give better answers and take longer."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
     """Held-out questions."""
     calibrate: int = 1000
-    """Largest number of held-out questions on which confidence is fitted."""
+    """Largest number of held-out questions to calibrate confidence on."""
     steps: int = 10_000
     """Optimizer steps."""
     batch: int = 64
-    """Questions of a step."""
+    """Questions per step."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
@@ -131,7 +134,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def open_passage_finder(config: FidConfig) -> PassageFinder:
-    """Return the search of the index, or one that finds nothing for a closed book."""
+    """Return a function that searches the index, or that returns nothing for a closed book."""
     if config.index is None or config.k == 0:
         return lambda texts: [[] for _ in texts]
     check_corpus_size(config.index, config.k, "--k")
@@ -146,7 +149,7 @@ def open_passage_finder(config: FidConfig) -> PassageFinder:
 def compute_loss(
     generator: Generator, find_passages: PassageFinder, training: list[Question], config: FidConfig, step: int
 ) -> BatchLoss:
-    """Return the mean negative log-likelihood of the answers in the batch of a step, in nats.
+    """Return the mean negative log-likelihood of the answers of a step, in nats.
 
     Args:
         generator: generator in training.
@@ -170,7 +173,7 @@ def compute_loss(
 
 
 def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train in as many processes as the settings say, and write a pipeline if there is an index.
+    """Train in ``config.processes`` processes; with an index, write a pipeline, too.
 
     Returns:
         The pipeline directory, or that of the generator without an index.
@@ -184,12 +187,12 @@ def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify:
 
 
 def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train and publish a closed book, whatever number of passages the settings name."""
+    """Train and publish a closed book; ``config.k`` is ignored."""
     return train_and_publish(replace(config, k=0), progress=progress, notify=notify)
 
 
 def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the trained generator and write the pipeline directory of it and an index."""
+    """Calibrate the trained generator, and write its pipeline over ``index``."""
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
     if held_out.dev and config.calibrate:

@@ -1,4 +1,4 @@
-"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019), on the passages of an index.
+"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019).
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
@@ -38,15 +38,15 @@ class MaskedLMConfig(TrainingConfig):
     corpus: Path
     """Index directory of the passages."""
     encoder: Path
-    """Directory with tokenizer.json and config.json; training begins from its weights unless ``fresh``."""
+    """Directory with tokenizer.json, config.json, and weights to begin from unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
     batch: int = 256
-    """Texts a step."""
+    """Texts per step."""
     masking: str = "words"
     """Units of masking: words (whole words), spans (SpanBERT) or uniform (single wordpieces)."""
     rate: float = 0.15
-    """Share of the wordpieces that are predicted."""
+    """Share of the wordpieces to predict."""
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
 

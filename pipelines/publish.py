@@ -39,22 +39,24 @@ from ragqa.runtime.export import CARD_FILE, amend_export
 
 @dataclass(frozen=True, kw_only=True)
 class PublishConfig:
-    """Models to put together, or a card to add."""
+    """Models to make a pipeline of, or a model card to add."""
 
     passages: str | None = None
     """DPR's passage encoder: a directory or a hub name."""
     out: Path | None = None
     """Directory to write."""
     rag: str | None = None
-    """Checkpoint of RAG-Token or RAG-Sequence whose index ``passages`` made: a directory or a hub name."""
+    """Checkpoint of RAG-Token or RAG-Sequence: a directory or a hub name.
+    Its index must come from ``passages``."""
     questions: str | None = None
-    """DPR's question encoder that was trained with ``passages``, instead of ``rag``: a directory or a hub name."""
+    """DPR's question encoder, instead of ``rag``: a directory or a hub name.
+    It must have been trained with ``passages``."""
     corpus: Path | None = None
-    """Index directory of the passages; its terms, if any, are copied. Without it no pipeline is made."""
+    """Index directory of the passages, with its terms if it has any; default: no pipeline."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
-    """Ray actors that embed; 0 embeds in this process."""
+    """Ray actors that embed the passages; 0 embeds in this process."""
     device: str = "cpu"
     """Device to embed on: cpu, cuda or cuda:N."""
     card: Path | None = None
@@ -81,7 +83,7 @@ class PublishConfig:
 
 
 def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Put the models together, embed and index the corpus, or add a card.
+    """Write the models, embed and index the corpus, or add a card.
 
     Returns:
         The pipeline directory; without a corpus, the directory of the retriever; with a card, the export.
@@ -117,7 +119,11 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
-    """Write the retriever and, for RAG, the generator, and return its kind."""
+    """Write the retriever and, for RAG, the generator.
+
+    Returns:
+        The generator's kind, or None.
+    """
     from ragqa.models.dpr import load_dpr_tower
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_rag, read_model_type
@@ -151,7 +157,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
 
 
 def add_card(card: Path, export: Path) -> None:
-    """Make ``card`` the README.md of an exported encoder or reader.
+    """Copy the file ``card`` to README.md of an exported encoder or reader.
 
     Raises:
         ArtefactError, DamagedArtefact: ``export`` is no export, or not whole.

@@ -1,4 +1,7 @@
-"""Conditions under which questions are asked for calibration.
+"""Conditions under which questions are read for calibration.
+
+Users' questions are answered over an index. For comparison, some questions are read in their own paragraph, and some
+without the documents that answer them, so that no answer can be right.
 
 Users' questions are asked over an index. For comparison, questions are read in their own paragraph, and some are asked
 after the documents that answer them were taken out, so that no answer can be right.
@@ -22,22 +25,22 @@ from ragqa.types import Hit, Question
 Condition = Callable[[Sequence[Question]], list[list[Hit]]]
 """Function that returns the passages to read for each question."""
 Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
-"""Function that returns the probability of each answer to be right, given the gold answers."""
+"""Function from answers and gold answers to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
-"""Kinds of questions in reports: one of the passages holds an answer; none does, although the corpus may; all passages
-with an answer were taken out."""
+"""Kinds of questions in reports, by the passages that are read.
+A passage holds an answer; no passage does, although the corpus may; all passages with an answer were removed."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are read in their own paragraphs."""
 SEARCH_FACTOR = 10
-"""Hits searched for, as a multiple of those read, where some are taken out."""
+"""Number of hits to search for each hit to read, if some are dropped."""
 OTHER_ANNOTATORS = 2
-"""Annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016, section 3.3)."""
+"""Annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016)."""
 
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Questions that a reader was not trained on, and the condition to ask them under."""
+    """Questions that a reader was not trained on, with their condition."""
 
     file: Path
     """File that the questions come from."""
@@ -46,7 +49,7 @@ class CalibrationSet:
     condition: Condition
     judge: Judge
     is_unanswerable: bool = False
-    """True if the condition takes the answers out."""
+    """True if the condition removes all passages with an answer."""
 
     def __str__(self) -> str:
         return f"{self.name}, in vain" if self.is_unanswerable else self.name
@@ -58,7 +61,7 @@ def search_passages(retriever: Retriever, k: int) -> Condition:
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the first ``k`` hits of unanswering documents.
+    """Return the condition that reads the first ``k`` hits from documents without an answer.
 
     Documents that the question names, and those with a hit that holds an answer, are left out.
     """
@@ -80,19 +83,29 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question; ``is_unanswerable`` if its documents were taken out."""
+    """Return the kind of a question, given its hits.
+
+    Args:
+        hits: passages to read.
+        question: question with gold answers.
+        is_unanswerable: whether all documents with an answer were removed.
+    """
     if is_unanswerable:
         return UNANSWERABLE
     return ANSWERABLE if any(has_answer(hit.passage.text, question.answers) for hit in hits) else MISSED
 
 
 def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return 1 for each answer that is a gold answer by the rule of NQ, else 0."""
+    """Return 1 for each answer that equals a gold answer by NQ's rule, else 0."""
     return [float(exact_match(answer.text, gold, unicode="NFD")) for answer in answers]
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return the probability of each answer to be that of one of several annotators.
+    """Return the probability of each answer that one of several annotators gives it.
+
+    The other annotators are assumed to mean the same as the known one, and to choose their words independently: among
+    the answers that share a word with the known one, each has its weight as probability. This is an assumption, not a
+    measurement.
 
     The other annotators are assumed to mean the same thing as the known one and to word it independently: among the
     answers that share a word with the known one, each is said as often as its weight. This is an assumption, not a
@@ -107,7 +120,7 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
 
 
 def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
-    """Index SQuAD's paragraphs, one passage each, unless the index exists.
+    """Index SQuAD's paragraphs in ``out``, one passage each, unless the index exists.
 
     Raises:
         BadInput: ``out`` is an index of other paragraphs, or for another retriever.

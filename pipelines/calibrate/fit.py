@@ -41,13 +41,13 @@ from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
 
 UNANSWERABLE_WEIGHT = 0.1
-"""Weight in the fit of an answer to an unanswerable question."""
+"""Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Hits read by users who read only a few, and the weight in the fit of an answer from them."""
+"""Number of hits that some users read, and the weight of such an answer in the fit."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-"""Weights of retrieval scores that are tried."""
+"""Weights of retrieval scores to try."""
 SELECTION_SAMPLE, SELECTION_SEED = 500, 0
-"""Number of questions of each file that selected the shipped reader's weights, and the seed that drew them."""
+"""Number of questions per file that selected the shipped reader's weights, and their seed."""
 _MIN_PROBABILITY = 1e-4
 """Probability assumed for a right answer that is not among the candidates."""
 
@@ -59,31 +59,31 @@ class CalibrateConfig:
     reader: Path
     """Directory of the exported reader."""
     work: Path
-    """Directory that keeps the index of SQuAD's paragraphs."""
+    """Directory for the index of SQuAD's paragraphs."""
     out: Path
     """JSON file of figures to write."""
     squad: Path | None = None
     """SQuAD 1.1 train file."""
     questions: Path | None = None
-    """File of other held-out questions, asked over ``index``."""
+    """File of other held-out questions, answered over ``index``."""
     index: Path | None = None
     """Index directory for ``questions``."""
     retriever: str | None = None
-    """Kind of retriever; by default all that an index can do."""
+    """Kind of retriever: dense, bm25 or hybrid; default: the index's."""
     count: int = 1200
-    """Questions of each file."""
+    """Number of questions per file."""
     selection_sample: int = SELECTION_SAMPLE
-    """Questions of each file that selected the weights (``--sample`` of the training)."""
+    """Questions per file that selected the weights (``--sample`` of the training)."""
     seed: int = SELECTION_SEED
-    """Seed of the training, which drew those."""
+    """Seed of the training, which sampled these questions."""
     exclude: tuple[Path, ...] = ()
-    """Files whose questions are not asked, such as test sets."""
+    """Files of questions to leave out, such as test sets."""
     held_out: float = HELD_OUT_SHARE
     """Share of SQuAD's articles that the training held out."""
     k: int = DEFAULT_PASSAGES
     """Passages that are read for each question."""
     plot: Path | None = None
-    """Picture of the figures to write."""
+    """File for a plot of the figures: .png, .svg or .pdf."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
@@ -117,9 +117,9 @@ class CalibrationRow:
     right: float
     """Probability that the answer is right."""
     log_likelihood: float
-    """Log of the probability of all right answers together."""
+    """Log of the summed probability of all right answers."""
     is_shallow: bool = False
-    """True if it comes from the first hits only."""
+    """True if only the first hits were read."""
 
     @property
     def weight(self) -> float:
@@ -129,11 +129,15 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Fit and install the calibration, and write its figures with ``command``.
+    """Fit and install the calibration, and write its figures.
+
+    Args:
+        config: settings.
+        command: command line to record with the figures.
 
     Raises:
-        BadInput: no question is left to ask, or too few are answered rightly.
-        ArtefactError, DamagedArtefact: the reader or an index is not what it should be.
+        BadInput: no question is left, or too few are answered rightly.
+        ArtefactError, DamagedArtefact: the reader or an index has another format, or is damaged.
     """
     identity = artefacts.read_manifest(config.reader, "reader").config["identity"]
     config.out.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +167,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 
 
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
-    """Return all questions with the conditions under which they are asked."""
+    """Return all questions with the conditions under which they are read."""
     sets = []
     if squad := config.squad:
         questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
@@ -179,7 +183,16 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return questions over an index, and half of them without the answering documents."""
+    """Return questions over an index, and half of them without the documents that answer them.
+
+    Args:
+        config: settings.
+        index: index directory.
+        file: file of the questions.
+        name: name of the set in reports.
+        questions: the questions.
+        judge: judge of their answers.
+    """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [
@@ -189,7 +202,16 @@ def search_index(
 
 
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
-    """Return ``count`` questions that did not select the weights; raise BadInput if none is left."""
+    """Return ``config.count`` questions that did not select the weights.
+
+    Args:
+        questions: held-out questions of a file.
+        config: settings.
+        file: the file, for the error.
+
+    Raises:
+        BadInput: no question is left.
+    """
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
     selected = drop_known(others, make_question_keys(config.exclude))[: config.count]
     if not selected:
@@ -201,7 +223,7 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
 def answer_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
 ) -> list[list[CalibrationRow]]:
-    """Return the rows of all questions that have an answer, for each of ``PRIOR_WEIGHTS``."""
+    """Return the rows of all answered questions, for each of ``PRIOR_WEIGHTS``."""
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
         questions_of_batch = [question for _, question in batch]
@@ -264,14 +286,24 @@ def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
 
 
 def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str) -> tuple[float, dict[float, float]]:
-    """Return the weight of retrieval scores that suits right answers best, and all likelihoods."""
+    """Return the weight of retrieval scores that makes right answers likeliest, and all likelihoods.
+
+    Args:
+        by_weight: rows of answers by the weight of retrieval scores.
+        prior: the reader's rule for retrieval scores; other rules than SPREAD have the weight 1.
+    """
     likelihoods = {weight: measure_likelihood(rows) for weight, rows in by_weight.items()}
     best = max(likelihoods, key=lambda weight: likelihoods[weight])
     return best if prior == SPREAD else 1.0, likelihoods
 
 
 def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) -> tuple[Calibration, dict[str, Any]]:
-    """Return the calibration fitted on ``rows``, and figures of its quality.
+    """Return a calibration fitted on ``rows``, and figures of its quality.
+
+    Args:
+        rows: answers of all sets.
+        fitted_on: description of the questions, saved with the calibration.
+        prior_weight: weight of retrieval scores.
 
     Raises:
         BadInput: too few answers are right.
@@ -305,7 +337,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
     """Return the threshold that declines at most 5 % of the right answers over an index.
 
-    Also return the share of right answers that it declines in each such set: where few questions have an answer, right
+    Also return the share of right answers that it declines in each set. Where few questions have an answer, right
     answers are less confident, and more of them are declined.
     """
     name = np.array([row.name for row in rows])
@@ -321,7 +353,12 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
 
 
 def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the figures of each set by its name; ``confidence`` is by a fit on other answers."""
+    """Return the figures of each set by its name.
+
+    Args:
+        rows: answers of all sets.
+        confidence: confidence of each answer, by a fit on other answers.
+    """
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])
     return {

@@ -22,9 +22,9 @@ from ragqa.evaluation.statistics import (
 )
 
 MAX_DECLINED, COVERAGE = 0.05, 0.5
-"""Share that may be declined wrongly, and share of questions answered, for which single figures are given."""
+"""Largest share of wrong refusals, and share of questions answered, for the main figures."""
 _CURVE_POINTS = 100
-"""Points of the curve that are written."""
+"""Number of points of the refusal curve in the report."""
 
 
 def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
@@ -64,7 +64,11 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 
 
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
-    """Return the effect of each threshold; arguments as in ``summarise_answers``.
+    """Return the shares that each threshold declines; arguments as in ``summarise_answers``.
+
+    Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
+    unanswerable questions. To decline an answerable question is wrong in a strict sense; only to decline a right answer
+    is wrong in a mild sense.
 
     Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
     unanswerable questions. The first two are wrong refusals in a strict and in a mild sense: nobody misses a wrong
@@ -92,7 +96,15 @@ def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
 
 
 def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:
-    """Draw the refusal curves and the reliability of each set; raise as ``check_plot``."""
+    """Plot the refusal curves and the reliability of each set.
+
+    Args:
+        figures: figures of ``summarise_answers`` by the name of the set.
+        file: picture to write.
+
+    Raises:
+        BadInput, MissingExtra: as ``check_plot``.
+    """
     check_plot(file)
     from matplotlib import pyplot
 

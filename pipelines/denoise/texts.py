@@ -1,4 +1,4 @@
-"""Corrupted texts, from which a sequence-to-sequence model learns to write the missing parts or the whole text.
+"""Corrupted texts, from which a sequence-to-sequence model learns to restore the original.
 
 Tokenizer and model decide the ids around a text (``Frame``) and those that replace the missing parts (``Marks``).
 
@@ -31,18 +31,18 @@ from ragqa.pretraining.denoising import (
 from ragqa.training import parallel
 
 _TRIES = 100
-"""Number of texts in a row that are too short to corrupt, after which training stops."""
+"""Number of texts in a row, all too short to corrupt, after which training stops."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 
 Pair = tuple[list[int], list[int]]
-"""Ids that are read and ids that are written, without those around them."""
+"""Ids of the encoder's input and of the decoder's target, without special ids around them."""
 Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""Function from the ids of a text, sentence by sentence, to the pair to learn; None if the text is too short."""
+"""Function that corrupts a text, the ids of its sentences; None if it is too short."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Ids before and after a text that is read, and before and after one that is written."""
+    """Special ids before and after the encoder's input, and the decoder's target."""
 
     read: Pair
     written: Pair
@@ -147,11 +147,11 @@ def make_corruption(
 
 @dataclass(frozen=True)
 class DenoisingBatch:
-    """Corrupted texts and the ids to write for them."""
+    """Corrupted texts and their targets."""
 
     x: Inputs
     labels_BT: Tensor
-    """Ids to write; IGNORED pads."""
+    """Ids of the targets; IGNORED pads."""
 
     def to(self, device: str) -> "DenoisingBatch":
         """Return the same batch on another device."""
@@ -159,7 +159,7 @@ class DenoisingBatch:
 
 
 class DenoisedTexts:
-    """Batches of corrupted texts: each text of a step is a pure function of (seed, step, its number)."""
+    """Batches of corrupted texts; each text is a pure function of (seed, step, its number)."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class DenoisedTexts:
         self._batch, self._room, self._seed, self._has_sentences = batch, room, seed, has_sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
-        """Return this process's share of the batch of a step; raise BadInput if all passages are too short."""
+        """Return this process's share of a step's batch; raise BadInput if all texts are too short."""
         rngs = [np.random.default_rng([self._seed, step, n]) for n in parallel.take_share(list(range(self._batch)))]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):

@@ -41,35 +41,38 @@ from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
 
 FITTED = 600
-"""Number of passages to which a generator made of an encoder is fitted."""
+"""Number of passages on which a new decoder's copying is fitted."""
 MARKS = "denoising.json"
 """File next to the weights: the objective, and the ids that replace the missing parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenoiseConfig(TrainingConfig):
-    """Settings of the pretraining. T5: batch 128 of 512 tokens, 524,288 steps; BART: batch 8000, 500,000 steps."""
+    """Settings of the pretraining.
+
+    T5: batch 128 of 512 tokens, 524,288 steps. BART: batch 8000, 500,000 steps.
+    """
 
     corpus: Path
     """Index directory of the passages."""
     generator: Path | None = None
-    """Directory with config.json and a tokenizer; training begins from its weights, if any, unless ``fresh``."""
+    """Directory with config.json, a tokenizer, and weights to begin from unless ``fresh``."""
     fresh: bool = False
     """Begin from random weights."""
     encoder: Path | None = None
-    """Directory of a BERT or RoBERTa of which a generator is made, instead of ``generator``."""
+    """Directory of a BERT or RoBERTa to make a generator from, instead of ``generator``."""
     decoder_layers: int | None = None
     """Decoder layers of that generator; by default as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """Objective: spans writes the missing parts (T5), infilling the whole text (BART)."""
+    """Objective: spans generates the missing parts (T5), infilling the whole text (BART)."""
     rate: float | None = None
     """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0
     """Mean length of a span in tokens."""
     permute: bool = False
-    """Have infilling read the sentences in random order."""
+    """Put the sentences of a text into random order (infilling)."""
     batch: int = 128
-    """Texts a step."""
+    """Texts per step."""
     max_text: int = 288
     """Tokens of a text, special tokens included."""
 
@@ -91,7 +94,7 @@ class DenoiseConfig(TrainingConfig):
 
 
 def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]) -> BatchLoss:
-    """Return the mean negative log-likelihood of the ids to write, in nats.
+    """Return the mean negative log-likelihood of the target ids, in nats.
 
     Args:
         model: sequence-to-sequence model.
@@ -147,7 +150,7 @@ def _init_model(config: DenoiseConfig) -> Seq2Seq:
 
 
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
-    """Return the texts to which copying is fitted."""
+    """Return the texts on which copying is fitted."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 
@@ -170,7 +173,7 @@ def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, mark
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
-    """Write a directory in transformers' own format, and MARKS next to it."""
+    """Write the model in transformers' own format, and MARKS next to it."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
         if (file := _find_source(config) / "tokenizer.json").is_file():  # byte for byte, so that its fingerprint stays

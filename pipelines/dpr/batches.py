@@ -25,10 +25,10 @@ class RetrievalBatch:
     positive_B: Tensor
     """Row of each question's positive passage."""
     masked_BP: Tensor
-    """True for passages other than the positive that are known to be relevant, and so are no negatives."""
+    """True for relevant passages other than the positive; they are no negatives."""
 
     def pad_passages(self, count: int) -> "RetrievalBatch":
-        """Return the batch with repeated, masked passages, so that ``count`` processes can share them evenly."""
+        """Return the batch padded with masked passages, so that ``count`` processes share it evenly."""
         missing = -len(self.passages) % count
         masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
         return replace(
@@ -85,7 +85,7 @@ class RetrievalBatches:
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Draw the numbers of a positive and of hard negatives, equally often from each source of negatives."""
+        """Sample a positive and hard negatives, equally often from each source of negatives."""
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
         count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
@@ -96,7 +96,7 @@ class RetrievalBatches:
         return [self._number_of[positive] if isinstance(positive, str) else positive for positive in example.positives]
 
     def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> RetrievalBatch:
-        """Make a batch; ``drawn`` holds the numbers of each example's passages, the positive first."""
+        """Make a batch; ``passage_numbers`` holds each example's passages, the positive first."""
         numbers = [number for passages in passage_numbers for number in passages]
         texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}

@@ -29,37 +29,37 @@ class DprConfig(TrainingConfig):
     retriever: Path | None = None
     """Directory of a dual encoder to begin from instead; its width, pooling and towers stay."""
     questions: tuple[Path, ...] = ()
-    """Files of training questions, with answers or with the passages that hold them; see docs/evaluate.md."""
+    """Files of questions with answers or gold passages; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
-    """Leave out gold passages that the corpus does not hold. They have no titles and may be punctuated differently, as
-    QED's are, so that a model can tell them from the negatives by their form."""
+    """Leave out gold passages that the corpus does not hold.
+    Some have no titles or other punctuation, so that a model can tell them from negatives by their form."""
     dev: Path | None = None
-    """File of held-out questions to measure recall on; its questions are not trained on. Each round saves the weights
-    with the best recall@5, or the last ones without this file."""
+    """File of held-out questions to measure recall on, left out of training.
+    Each round saves the weights with the best recall@5, or the last ones without this file."""
     dev_regex: bool = False
-    """The answers in ``dev`` are regular expressions (CuratedTREC)."""
+    """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     sample: int | None = 500
-    """Number of questions of ``dev``."""
+    """Number of questions of ``dev`` to evaluate on, a random sample."""
     rounds: int = 1
-    """Rounds of training: the first with negatives of BM25, each later one also with negatives of the round before."""
+    """Rounds of training: the first has BM25's negatives, later ones also the retriever's own."""
     continue_weights: bool = False
     """Begin later rounds with the weights of the round before (ANCE) instead of anew (DPR)."""
     depth: int = 100
-    """Passages of a question that are searched for its positive and its negatives."""
+    """Hits per question among which its positive and its negatives are searched."""
     pool: int = 30
-    """Highest-ranked negatives of a question, of each retriever, from which training draws."""
+    """Negatives per question and retriever, highest-ranked first, to sample from."""
     epochs: float = 40.0
     """Passes over the questions in each round; DPR takes 100 for small sets (section 4.2)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
     """Optimizer steps of a round, instead of ``epochs``."""
     batch: int = 128
-    """Questions of a step."""
+    """Questions per step."""
     hard: int = 1
     """Hard negatives of each question in a batch."""
     chunk: int = 128
-    """Texts whose activations are in memory at a time; a smaller number takes longer, but changes no step."""
+    """Texts whose activations are in memory at a time; it changes speed, not results."""
     lr: float = 2e-5
     """Peak learning rate."""
     warmup: int | None = None
@@ -69,9 +69,9 @@ class DprConfig(TrainingConfig):
     clip: float = 2.0
     """Largest norm of the gradient."""
     width: int | None = None
-    """Width of a projection of the vectors; None takes them as the encoder has them."""
+    """Width of a projection of the vectors; default: no projection."""
     pooling: Literal["cls", "mean"] = "cls"
-    """Vector of a text: that of [CLS], or the mean over all wordpieces."""
+    """Pooling of a text's hidden states: [CLS], or the mean over all wordpieces."""
     shared: bool = False
     """One encoder for questions and passages."""
     max_query: int = 64

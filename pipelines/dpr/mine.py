@@ -1,4 +1,4 @@
-"""Mining of DPR's training examples: positives and negatives of BM25, then negatives of the retriever itself."""
+"""Mining of DPR's training examples: BM25's first, then the retriever's own negatives."""
 
 import shutil
 from pathlib import Path
@@ -23,13 +23,13 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.encoder import load_encoder
 
 EXAMPLES_FILE = "pairs.jsonl"
-"""File in the run's directory with the examples that BM25 gives."""
+"""File of the run with the examples that BM25 gives."""
 NEGATIVES_FILE = "negatives.jsonl"
-"""File in a round's directory with the negatives of the retriever."""
+"""File of a round with the retriever's negatives."""
 
 
 def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) -> list[RetrievalExample]:
-    """Return the training questions with the positives and negatives of BM25; mined unless that was done."""
+    """Mine examples with BM25, or read those of an earlier run."""
     index = artefacts.read_manifest(config.corpus, "index")
     retriever = open_retriever(config.corpus, RetrieverKind.BM25)
     identity = {
@@ -65,7 +65,7 @@ def mine_retriever_negatives(
     progress: Progress,
     notify: Notify,
 ) -> list[RetrievalExample]:
-    """Return the examples with negatives that a trained retriever ranks high; mined unless that was done.
+    """Mine negatives with a trained retriever, or read those of an earlier run; return examples.
 
     Args:
         config: settings of the run.

@@ -1,4 +1,6 @@
-r"""Supervised training of a dual encoder (DPR, Karpukhin et al. 2020) from questions with answers or gold passages.
+r"""Train a dual encoder from questions with answers or gold passages (DPR).
+
+DPR is by Karpukhin et al. 2020.
 
     ragqa index wiki/ --out wiki.index --retriever bm25
     python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
@@ -49,7 +51,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
 DONE_FILE = "done.json"
-"""File with the settings of a round, written once its model is there."""
+"""File with the settings of a finished round."""
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
@@ -152,7 +154,7 @@ def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: 
 
 
 def check_inputs(config: DprConfig) -> None:
-    """Raise BadInput or ArtefactError before hours of mining if a file or the corpus cannot be used."""
+    """Check the files and the corpus before mining; raise BadInput or ArtefactError."""
     for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
         if not file.is_file():
             raise BadInput(f"{file}: no such file of questions")
@@ -160,7 +162,7 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the towers with which a round begins; raise BadInput if there is no such directory."""
+    """Return the towers with which a round begins; raise BadInput if they do not exist."""
     if number > 1 and config.continue_weights:
         return DualEncoder.load(round_folder(config, number - 1) / "model")
     start = config.retriever or config.encoder
@@ -178,7 +180,7 @@ def round_folder(config: DprConfig, number: int) -> Path:
 
 
 def list_settings(config: DprConfig) -> dict[str, Any]:
-    """Return the settings that may not change while a run continues, as JSON has them."""
+    """Return the settings that must not change while a run continues, as JSON values."""
     fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
     settings: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
     return settings
@@ -196,7 +198,7 @@ def is_finished(config: DprConfig) -> bool:
 
 
 def publish(config: DprConfig, notify: Notify) -> Path:
-    """Copy the last round's model to OUT/model, export it, and tell the user how to index with it."""
+    """Copy the last round's model to OUT/model, export it, and report how to index with it."""
     model, temporary = config.out / "model", config.out / ".model.writing"
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(round_folder(config, config.rounds) / "model", temporary)

@@ -1,4 +1,4 @@
-r"""Joint training: one retriever under REALM's loss, RAG's, and that of a span reader.
+r"""Joint training: one retriever under the losses of REALM, RAG and a span reader.
 
     python -m pipelines.joint --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --questions train.jsonl --dev dev.jsonl --out runs/joint
@@ -20,7 +20,11 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train jointly, and make a pipeline; return its directory. Raise the errors of both."""
+    """Train jointly, and make a pipeline; return its directory.
+
+    Raises:
+        RagqaError: as ``pipelines.joint.train.main`` and ``pipelines.common.assemble.main``.
+    """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes

@@ -42,16 +42,16 @@ class JointConfig(TrainingConfig):
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""
     encoder: Path
-    """Directory of the masked language model that predicts masked words and that the span reader begins from."""
+    """Directory of the masked language model from which the readers begin."""
     retriever: Path
     """Directory of the dual encoder; it learns little unless the inverse cloze task trained it."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer. By default this run's
-    masked language model becomes one when questions begin, because it can read passages by then."""
+    """Directory of a generator, or of a sequence-to-sequence model with its tokenizer.
+    By default this run's masked language model becomes one when training on questions begins."""
     decoder_layers: int | None = None
-    """Decoder layers of the generator that is made; by default as many as the encoder has."""
+    """Decoder layers of a generator made from the encoder; default: as many as the encoder has."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     mlm: float = 1.0
@@ -61,9 +61,9 @@ class JointConfig(TrainingConfig):
     span: float = 1.0
     """Weight λ_span of marked answers; 0 leaves them out."""
     gen_from: float = 0.5
-    """Share of the steps before questions begin."""
+    """Share of the steps before training on questions begins."""
     mlm_until: float = 1.0
-    """Share of the steps after which no words are masked; equal to ``gen_from`` it gives REALM, then RAG."""
+    """Share of the steps after which no words are masked; if ``gen_from``, REALM precedes RAG."""
     steps: int = 200_000
     """Optimizer steps."""
     lr: float = 3e-5
@@ -71,8 +71,8 @@ class JointConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; by default a fifth of ``lr``."""
     frozen: int | None = None
-    """Steps before the retriever learns; by default half of the steps before questions begin. It learns from masked
-    words first, which outnumber questions by far and need a reader that uses passages."""
+    """Steps before the retriever learns; default: half of the steps before questions.
+    It learns from masked words first. They outnumber questions by far, and need a reader that uses passages."""
     realm: PretrainConfig = REALM
     """Settings of masked words: batch, k, marginal, masking, max_text, max_block …"""
     rag: RagConfig = RAG

@@ -1,4 +1,4 @@
-"""A weighted sum of losses, each with its own steps, whose gradients meet in one optimizer step."""
+"""Optimizer step on a weighted sum of losses, each active for a part of the steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 
 @dataclass(frozen=True)
 class WeightedLoss:
-    """One of the losses of joint training."""
+    """A loss of joint training."""
 
     prefix: str
     """Prefix of its figures in the log."""
     weight: float
     """Weight in the sum."""
     begins: int
-    """First step with it."""
+    """First step with this loss."""
     ends: int
-    """First step without it."""
+    """First step after this loss has ended."""
     module: nn.Module
     """Module that only this loss trains."""
     compute: Callable[[int], BatchLoss]
@@ -63,7 +63,13 @@ class WeightedLoss:
 
 
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the learning rates of the retriever's two parameter groups, and of two for the module of each loss."""
+    """Return the learning rates of all parameter groups: two of the retriever, two per loss.
+
+    Args:
+        step: number of the step.
+        losses: all losses.
+        rates: learning rates of the retriever and of all readers.
+    """
     warmup = limit_warmup(rates.warmup, 1000, rates.steps)
     values = rates.compute_retriever_rates(step)
     for loss in losses:
@@ -83,7 +89,7 @@ def train_step(
     *,
     staleness: int,
 ) -> dict[str, dict[str, float]]:
-    """Take an optimizer step on all active losses; raise NonFiniteLoss before the weights change.
+    """Take a step on all active losses; raise NonFiniteLoss before the weights change.
 
     Args:
         run: run in progress.

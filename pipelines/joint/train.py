@@ -1,4 +1,6 @@
-"""Train one retriever under three losses: masked words (REALM), written answers (RAG) and marked answers (ORQA).
+"""Train one retriever under the losses of REALM (masked words), RAG and ORQA (answers).
+
+RAG's generator writes answers; ORQA's reader marks them in passages.
 
 Legend: B texts or questions, K passages.
 """
@@ -89,14 +91,20 @@ class Joint(nn.Module):
         return OpenQA(self.retriever.questions, self.spans, tokenizer)
 
     def copy_encoder_to_generator(self) -> None:
-        """Give the generator the weights of the masked language model; its cross-attention keeps its own."""
+        """Copy the masked language model into the generator's encoder and decoder."""
         source, seq2seq = cast(Any, self.masked.model), self.generator.seq2seq.model
         seq2seq.encoder.load_state_dict(source.base_model.state_dict(), strict=False)
         seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)
 
 
 def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -> RagGenerator:
-    """Load the given generator, or make one of the encoder."""
+    """Load the given generator, or make one from the encoder.
+
+    Args:
+        config: settings of the joint training.
+        rag_config: settings of RAG's loss.
+        notify: receives a line if a limit of input or answer is lowered.
+    """
     kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:
         generator = generator_training.load_for_training(kind, rag_config, rag_config.writing, rag_config.k, notify)
@@ -153,7 +161,9 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 def main(
     config: JointConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Train, or continue; return the directory of the retriever, next to ``masked``, ``generator`` and ``reader``.
+    """Train jointly, or continue; return the directory of the retriever.
+
+    The directories ``masked``, ``generator`` and ``reader`` lie next to it.
 
     Args:
         config: settings of the run.
@@ -222,7 +232,10 @@ def locate(
 
 
 def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:
-    """Return recall on held-out questions, and once questions are trained on, exact match: ``em`` and ``span_em``."""
+    """Return held-out recall, and exact match after training on questions has begun.
+
+    The figures are ``em`` of the generator and ``span_em`` of the span reader.
+    """
     config, index = settings.whole, data.index
     has_begun = step > config.asked_from
     find_passages = generator_training.make_passage_finder(
@@ -243,7 +256,7 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
 
 
 def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float], questions: int) -> None:
-    """Raise alarms if held-out questions show that retrieval collapses or that answers are memorised."""
+    """Report alarms if retrieval collapses or answers are memorised, by held-out questions."""
     masked, written = losses[0].health, losses[1].health
     assert masked and written
     alarms = masked.check_recall(scores["recall@5"], questions)
@@ -260,7 +273,7 @@ def write_models(config: JointConfig, model: Joint) -> None:
 
 
 def plan_pipeline(config: JointConfig) -> AssembleConfig:
-    """Return the settings of the pipeline, which can mark answers and write them."""
+    """Return the settings of the pipeline with the span reader and the generator."""
     return AssembleConfig.after_training(
         config,
         config.index,

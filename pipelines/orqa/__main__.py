@@ -1,4 +1,6 @@
-r"""ORQA: open-retrieval question answering (Lee et al. 2019), from passages and pairs of question and answer.
+r"""ORQA: open-retrieval question answering, from passages and pairs of question and answer.
+
+The method is of Lee et al. 2019.
 
     python -m pipelines.orqa --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/orqa
@@ -18,7 +20,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]:
-    """Return the settings of the stages, each of which begins with the result of the stage before."""
+    """Return the settings of the stages; each begins with the result of the one before."""
     common = {"corpus": config.corpus, "encoder": config.encoder, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, out=config.out / "cloze", **common)
@@ -34,7 +36,11 @@ def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]
 
 
 def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train all stages that are not finished; return the pipeline directory. Raise the errors of the stages."""
+    """Train the stages that are not finished; return the pipeline directory.
+
+    Raises:
+        RagqaError: as the stages do.
+    """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes

@@ -35,7 +35,7 @@ class InverseClozeConfig(TrainingConfig):
     encoder: Path
     """Directory of the encoder that the towers begin from."""
     batch: int = 4096
-    """Pairs of sentence and passage a step."""
+    """Pairs of sentence and passage per step."""
     chunk: int = 128
     """Texts whose activations are in memory at a time."""
     width: int = 128
@@ -43,19 +43,19 @@ class InverseClozeConfig(TrainingConfig):
     pooling: Literal["cls", "mean"] = "cls"
     """Pooling of hidden states: [CLS], or their mean, with which a small encoder learns sooner."""
     gain: float = 1.0
-    """Initial gain of the layer norms; small encoders with random weights need ``width ** -0.25``."""
+    """Initial gain of the layer norms; small random towers need ``width ** -0.25``."""
     shared: bool = False
     """Use one encoder for questions and passages."""
     keep_rate: float = KEEP_RATE
-    """Share of the sentences that stay in their passage."""
+    """Share of the pairs whose passage still holds the sentence."""
     drop_rate: float | None = None
-    """Use the passage without this share of its wordpieces as query, instead of a sentence: for short passages."""
+    """Share of wordpieces to drop from a passage to make its query, instead of a sentence."""
     max_query: int = 64
     """Wordpieces of a sentence, [CLS] and [SEP] included."""
     max_block: int = 288
     """Wordpieces of a passage, [CLS] and [SEP] included."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=100_000)
-    """Held-out questions, on which recall is measured; for each evaluation all passages are embedded."""
+    """Held-out questions to measure recall on; each evaluation embeds all passages."""
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
@@ -75,24 +75,24 @@ class InverseClozeConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainingConfig):
-    """Settings of fine-tuning. ORQA and REALM: the defaults, two epochs of the larger data sets."""
+    """Settings of fine-tuning. The defaults are ORQA's and REALM's."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
     """Directory of the dual encoder that the inverse cloze task or pretraining trained."""
     encoder: Path
-    """Directory of the encoder that the reader begins from; in REALM the pretrained masked language model."""
+    """Directory of the reader's initial encoder; in REALM the pretrained masked language model."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     steps: int = 160_000
     """Optimizer steps."""
     batch: int = 1
-    """Questions a step."""
+    """Questions per step."""
     beam: int = 5000
-    """Passages among which the question encoder learns to rank those with an answer first."""
+    """Passages that the question tower learns to rank, those with an answer first."""
     read: int = 5
-    """Passages of the beam that are read, the best ones."""
+    """Number of the beam's best passages to read."""
     max_input: int = 320
     """Wordpieces of question, title and passage that are read together."""
     max_span: int = 10
@@ -132,7 +132,7 @@ TUNE = FineTuneConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, questions=FROM_RE
 
 @dataclass(frozen=True, kw_only=True)
 class OrqaConfig:
-    """Settings of ORQA; those of its stages are the paper's."""
+    """Settings of ORQA; its stages have the paper's defaults."""
 
     corpus: Path
     """Index directory of the passages."""
@@ -141,9 +141,9 @@ class OrqaConfig:
     questions: Path
     """File of questions with answers."""
     out: Path
-    """Directory of the stages and of the finished ``system``; finished stages found there are not repeated."""
+    """Directory of the stages and of the finished ``system``; finished stages are skipped."""
     dev: Path | None = None
-    """File of held-out questions: recall is measured on them, the best weights are kept, confidence is calibrated."""
+    """File of held-out questions for recall, the best weights, and calibration."""
     regex: bool = False
     """Treat answers as regular expressions (CuratedTREC)."""
     kind: str = DEFAULT_KIND
@@ -153,6 +153,6 @@ class OrqaConfig:
     seed: int = 0
     """Seed of all random numbers."""
     cloze: InverseClozeConfig = CLOZE
-    """Settings of the inverse cloze task; they win over those above."""
+    """Settings of the inverse cloze task; they override those above."""
     tune: FineTuneConfig = TUNE
-    """Settings of fine-tuning; they win over those above."""
+    """Settings of fine-tuning; they override those above."""

@@ -1,4 +1,4 @@
-r"""Open-domain fine-tuning of ORQA and REALM, from pairs of question and answer alone (Lee et al. 2019, section 6.2).
+r"""Fine-tune ORQA or REALM on pairs of question and answer (Lee et al. 2019, section 6.2).
 
     python -m pipelines.orqa.fine_tune --corpus wiki.index --retriever runs/realm/model --encoder runs/realm/reader \
         --questions train.jsonl --dev dev.jsonl --out runs/tuned
@@ -49,14 +49,14 @@ from ragqa.training.precision import autocast
 from ragqa.types import Hit
 
 _BATCH = 64
-"""Questions of a batch in an evaluation."""
+"""Number of questions in a batch of an evaluation."""
 
 
 class OpenQA(nn.Module):
     """The question tower and the reader."""
 
     def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
-        """``tokenizer`` is the reader's."""
+        """Combine a question tower and a reader with its tokenizer."""
         super().__init__()
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
@@ -64,7 +64,7 @@ class OpenQA(nn.Module):
 def compute_loss(
     model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
 ) -> BatchLoss:
-    """Return the sum of both terms for a batch (Lee et al. 2019, section 7.1).
+    """Return the sum of both terms of the loss for a batch (Lee et al. 2019, section 7.1).
 
     The live question tower searches, the beam is scored, and the best passages are read. A question whose beam holds no
     answer adds 0, as does one whose answer is not read.
@@ -109,12 +109,12 @@ def compute_loss(
 
 
 def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
-    """Draw the places of this process's questions of a step."""
+    """Return the numbers of this process's questions of a step."""
     return parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
 
 
 def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the learning rates of the question tower's two parameter groups, and of the reader's two."""
+    """Return the rates of two parameter groups of the question tower and two of the reader."""
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
     schedule = partial(compute_rate, step, warmup=config.warmup, total=config.steps, default_warmup=10_000)
     return [schedule(peak=peak) for peak in peaks for _ in range(2)]
@@ -124,7 +124,7 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Ask held-out questions as a pipeline would.
+    """Evaluate on held-out questions as a pipeline would answer them.
 
     Returns:
         ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam`` and ``in_read``: the shares of questions with an
@@ -157,7 +157,7 @@ def _hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
 
 
 def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
-    """Return the model at the beginning of training, and the retriever that its question tower belongs to."""
+    """Return the untrained model, and the retriever that its question tower belongs to."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared:  # training the question tower must not change the passages' vectors
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
@@ -171,13 +171,13 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 
 def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
-    """Raise the errors of ``main`` about passages and questions, before hours of earlier stages."""
+    """Check passages and questions before earlier stages; raise the errors of ``main``."""
     read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune, or continue; return the directory of the retriever, next to that of the ``reader``.
+    """Fine-tune, or continue; return the directory of the retriever, next to ``reader``.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.

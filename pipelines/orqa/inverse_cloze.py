@@ -1,4 +1,4 @@
-"""Inverse cloze task over the passages of an index: the first stage of ORQA (Lee et al. 2019, section 5).
+"""Train a retriever by the inverse cloze task (Lee et al. 2019, section 5), ORQA's first stage.
 
     python -m pipelines.orqa.inverse_cloze --corpus wiki.index --encoder encoder --out runs/cloze
 
@@ -38,19 +38,19 @@ from ragqa.types import Passage
 
 @dataclass(frozen=True)
 class InverseClozePairs:
-    """Questions and their passages, as wordpieces with [CLS] and [SEP], row by row."""
+    """Wordpieces of B questions and their passages, with [CLS] and [SEP]."""
 
     questions: list[list[int]]
     passages: list[list[int]]
     texts: list[int]
-    """Number of each passage's text, the same for passages with the same text."""
+    """Number of each passage's text; equal texts have equal numbers."""
 
 
 class InverseClozeBatches:
     """Batches of pairs, each a pure function of (seed, step)."""
 
     def __init__(self, config: InverseClozeConfig, passages: TokenizedPassages) -> None:
-        """Raise BadInput if a batch would hold a passage twice."""
+        """Prepare the batches; raise BadInput if a batch is larger than the corpus."""
         _check_batch(config, passages.store)
         self._config, self._passages = config, passages
 
@@ -79,7 +79,7 @@ class InverseClozeBatches:
 
 
 def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[int]]]:
-    """Split the wordpieces of title and text into those of the title and those of each sentence.
+    """Split a passage's wordpieces into the title's and each sentence's.
 
     Title and text are tokenized as a whole, as an index embeds them. A wordpiece belongs to the sentence of its last
     character, because some begin with the space before it.
@@ -110,7 +110,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
-    """Raise the errors of ``main`` about the passages and the held-out questions."""
+    """Check the passages and the held-out questions; raise the errors of ``main``."""
     artefacts.read_manifest(config.corpus, "index")
     _check_batch(config, PassageStore.open(config.corpus / "passages"))
     if config.held_out.dev is not None:

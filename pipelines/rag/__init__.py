@@ -1,1 +1,1 @@
-"""RAG: retriever and generator trained end to end from questions and answers (Lewis et al. 2020)."""
+"""RAG: train retriever and generator end to end (Lewis et al. 2020)."""

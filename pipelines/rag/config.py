@@ -34,13 +34,13 @@ class RagConfig(TrainingConfig):
     writing: Annotated[WritingConfig, FLAT]
     """Generator that training begins from."""
     marginal: Literal["token", "sequence"] = "token"
-    """Marginalise over passages for each token (RAG-Token), or for the whole answer (RAG-Sequence)."""
+    """Marginalise over passages per token (RAG-Token) or per answer (RAG-Sequence)."""
     learn_passages: bool = False
     """Train the passage encoder, too, and refresh the index, unlike the paper."""
     batch: int = 8
-    """Questions of a step."""
+    """Questions per step."""
     k: int = 5
-    """Passages of a question."""
+    """Passages per question."""
     smoothing: float = 0.1
     """Label smoothing: the share of the loss that is spread over all tokens."""
     lr: float = 3e-5
@@ -48,8 +48,8 @@ class RagConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; by default that of the generator, as in the paper."""
     frozen: int | None = 0
-    """Steps before the retriever learns: none in the paper, whose generator is BART. An untrained generator has to
-    learn to use passages first."""
+    """Steps before the retriever learns; none in the paper, whose generator is BART.
+    An untrained generator must learn to use passages first."""
     weight_decay: float = 0.001
     """Weight decay of matrices; biases and norms have none."""
     clip: float = 0.1

@@ -1,4 +1,6 @@
-"""RAG's loss: the likelihood of an answer, marginalised over the passages that are read (Lewis et al. 2020, section 2).
+"""RAG's loss: the likelihood of an answer, marginalised over the passages (section 2).
+
+The paper is Lewis et al. 2020.
 
 Legend: B questions, K passages of a question, T tokens of an answer, D width.
 """
@@ -47,9 +49,9 @@ class AnswerLikelihoods:
     gold_BKT: Tensor
     """log p(y_i | x, z, y_<i) of the answers' tokens."""
     alone_B1T: Tensor
-    """The same with an empty passage, so without retrieval and without gradient."""
+    """The same with an empty passage, without gradient."""
     relevance_BK: Tensor
-    """Scores of the passages."""
+    """Retrieval scores of the passages."""
     rows_BK: np.ndarray
     """Rows of the passages."""
     counted_BT: Tensor
@@ -63,7 +65,7 @@ class AnswerLikelihoods:
 def score_answers(
     model: Rag, index: TrainingIndex, texts: list[str], answers: Sequence[str], config: RagConfig
 ) -> AnswerLikelihoods:
-    """Search with the question tower, score passages by the towers in training, and score the answers with each.
+    """Retrieve and score passages, and score the answers with each passage.
 
     Args:
         model: modules in training.
@@ -102,6 +104,7 @@ def compute_loss(
     """Return RAG's loss of a batch, with figures of retrieval.
 
     The figure ``nll`` is the loss of an answer without label smoothing; ``loss`` is the one that is minimised.
+    Arguments as in ``score_answers``.
     """
     scored = score_answers(model, index, [question.text for question in questions], answers, config)
     loss = scored.nll_B.mean()

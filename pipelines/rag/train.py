@@ -1,4 +1,4 @@
-r"""Train retriever and generator end to end (RAG, Lewis et al. 2020) from questions and answers.
+r"""Train retriever and generator end to end (RAG, Lewis et al. 2020).
 
     python -m pipelines.rag.train --corpus wiki.index --retriever runs/dpr/model --generator bart-large \
         --questions train.jsonl --dev dev.jsonl --out runs/rag
@@ -35,7 +35,7 @@ from ragqa.training.health import Health
 
 
 def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue; return the directory of the retriever, next to that of the ``generator``.
+    """Train, or continue; return the directory of the retriever, next to ``generator``.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -84,7 +84,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
-    """Return the modules in training, and the whole retriever, of which they hold one tower or both."""
+    """Return the modules in training, and the whole retriever they belong to."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
         # The question tower gets weights of its own: what it learns must not change the vectors of the passages.

@@ -1,4 +1,4 @@
-r"""Make a generator of a span reader: it begins where the reader would begin to answer, and copies from there.
+r"""Make a generator from a span reader: its decoder copies answers from the passage.
 
     python -m pipelines.rag.warm_generator --reader runs/reader --questions train.jsonl --dev dev.jsonl --out \
         runs/generator
@@ -58,7 +58,7 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6
-"""Smallest share of attention on an answer's place that the loss distinguishes."""
+"""Smallest share of attention on an answer's positions that the loss distinguishes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,36 +66,37 @@ class WarmGeneratorConfig(TrainingConfig):
     """Settings of the training of a generator that begins from a span reader."""
 
     reader: Path
-    """Directory of a span reader with its tokenizer.json, as pipelines.span_reader.train writes it."""
+    """Directory of a span reader in torch, from pipelines.span_reader.train."""
     questions: Path
-    """File of questions with answers and gold passages; questions without a gold passage are left out."""
+    """File of questions with answers and gold passages; questions without one are left out."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
     decoder_layers: int = 1
     """Layers of the decoder."""
     template: str | None = None
-    """Input text with {question}, {title} and {passage}; by default the question, a separator, and the passage, as the
-    encoder was trained."""
+    """Template of the input with {question}, {title} and {passage}.
+    By default the question, a separator, and the passage, as the encoder was trained."""
     fitted: int = 1000
-    """Questions to which the decoder's attention is fitted."""
+    """Number of questions on which the decoder's attention is fitted."""
     steps: int = 2000
     """Optimizer steps."""
     batch: int = 16
-    """Questions of a step."""
+    """Questions per step."""
     lr: float = 1e-3
     """Peak learning rate of the decoder."""
     encoder_lr: float | None = None
     """Peak learning rate of the encoder; by default a tenth of the decoder's."""
     frozen: int | None = None
-    """Steps before the encoder learns; by default a quarter of them."""
+    """Steps before the encoder learns; default: a quarter of all."""
     warmup: int | None = None
-    """Warm-up steps; by default 100, or a tenth of all if that is less. The encoder's warm-up begins when it learns."""
+    """Warm-up steps; default: 100, or a tenth of all if that is less.
+    The encoder's warm-up begins when it starts to learn."""
     guide: float = 1.0
-    """Weight of the loss that trains attention to look where an answer stands."""
+    """Weight of the loss that makes the decoder attend to the answer in the passage."""
     max_input: int = 192
-    """Tokens of question and passage that are read together."""
+    """Tokens of a question and a passage, read together."""
     max_answer: int = 20
-    """Tokens of an answer, its end included."""
+    """Tokens of an answer, the end token included."""
 
     @property
     def frozen_steps(self) -> int:
@@ -121,10 +122,10 @@ class WarmGeneratorConfig(TrainingConfig):
 
 
 class GoldQuestions:
-    """Questions with blocks of their gold passages; a block with an answer is preferred."""
+    """Questions with a block of a gold passage each, if possible one with an answer."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
-        """Keep the questions with a gold passage; raise BadInput if no question of ``file`` has one."""
+        """Select questions with a gold passage; raise BadInput if ``file`` has none."""
         self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
@@ -153,7 +154,7 @@ class GoldBatch:
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
-        """Draw a passage and an answer for each of these questions."""
+        """Sample a passage and an answer for each of the numbered questions."""
         texts, passages, answers = zip(*(golds.sample(number, rng) for number in numbers), strict=True)
         return cls(list(texts), list(passages), list(answers))
 
@@ -164,7 +165,7 @@ class GoldBatch:
         )
 
     def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
-        """Return the inputs, the answers, and the places of the answers in the inputs."""
+        """Return the inputs, the answers, and the answers' positions in the inputs."""
         tokens = generator.seq2seq.tokens
         rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
         pairs = zip(self.texts, self.passages, strict=True)
@@ -178,7 +179,9 @@ class GoldBatch:
 
 
 def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
-    """Return an example whose answer is spelled as in the input; some tokenizers spell words differently after a space.
+    """Return an example whose answer has the tokens that stand in the input.
+
+    Some tokenizers split words differently after a space.
 
     Args:
         ids: the input.
@@ -193,7 +196,7 @@ def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
 
 
 def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
-    """Return the places from ``first`` on where an answer begins in the input."""
+    """Return the positions in ``ids``, from ``first`` on, where ``answer`` begins."""
     sequence = list(answer)
     end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
     starts = range(first, end) if sequence else ()
@@ -201,12 +204,12 @@ def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[i
 
 
 def count_placed_tokens(example: Example) -> int:
-    """Return the number of answer tokens whose place in the input is known."""
+    """Return the number of answer tokens with a known position in the input."""
     return len(example.answer) if example.places else 0
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log of the attention on the right places, over the answer tokens that stand in the input.
+    """Return the mean of -log attention on the answer's positions, over its tokens.
 
     The right places of an answer's token i are i tokens after each beginning of the answer in the input.
     """
@@ -247,7 +250,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
 
 
 def stack_labels(examples: Sequence[Example]) -> Tensor:
-    """Return the answers ``[B, T]``, filled up with ``IGNORED``."""
+    """Return the answers' ids ``[B, T]``, padded with ``IGNORED``."""
     longest = max(len(example.answer) for example in examples)
     return torch.tensor([[*example.answer, *[IGNORED] * (longest - len(example.answer))] for example in examples])
 
@@ -264,7 +267,7 @@ def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
 
 
 def freeze_embeddings(generator: RagGenerator) -> None:
-    """Freeze the word embeddings, because copied tokens are written through them."""
+    """Freeze the word embeddings, through which copied tokens are generated."""
     model = generator.seq2seq.model
     for part in (model.get_encoder(), model.get_decoder()):
         part.get_input_embeddings().requires_grad_(False)

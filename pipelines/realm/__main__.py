@@ -1,4 +1,6 @@
-r"""REALM: retrieval-augmented language model pretraining (Guu et al. 2020), to a pipeline that answers.
+r"""REALM: retrieval-augmented language model pretraining, up to a pipeline.
+
+The method is of Guu et al. 2020.
 
     python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/realm
@@ -23,18 +25,21 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 @dataclass(frozen=True, kw_only=True)
 class RealmConfig(OrqaConfig):
-    """Settings of REALM: ORQA's, and those of pretraining, which are the paper's except for the retriever's rate."""
+    """Settings of REALM: ORQA's and the pretraining's.
+
+    The defaults are the paper's, except the retriever's learning rate.
+    """
 
     reader: Path | None = None
-    """Directory of another model that the reader begins from: pipelines.realm.reader_warmup makes one."""
+    """Directory of the reader's initial weights, as pipelines.realm.reader_warmup writes."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     pretrain: PretrainConfig = PRETRAIN
-    """Settings of pretraining; they win over those above."""
+    """Settings of pretraining; they override those above."""
 
 
 def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig, FineTuneConfig]:
-    """Return the settings of the stages, each of which begins with the result of the stage before."""
+    """Return the settings of the stages; each begins with the result of the one before."""
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
@@ -59,7 +64,11 @@ def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig
 
 
 def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train all stages that are not finished; return the pipeline directory. Raise the errors of the stages."""
+    """Train the stages that are not finished; return the pipeline directory.
+
+    Raises:
+        RagqaError: as the stages do.
+    """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes

@@ -35,12 +35,13 @@ class ReaderWarmupConfig(TrainingConfig):
     steps: int = 10_000
     """Optimizer steps."""
     batch: int = 512
-    """Texts a step."""
+    """Texts per step."""
     own_share: float = 0.5
-    """Share of the texts that are read with their own passage, the others with a random one. It falls from 1 to this in
-    the first half of the steps."""
+    """Share of the texts read with their own passage; the others get a random one.
+    It falls from 1 to this value in the first half of the steps."""
     keep_share: float = 0.5
-    """Share of the own passages that keep the text; it is cut out of the others. It falls from 1 in the same steps."""
+    """Share of own passages that still hold the text; the others have it cut out.
+    It falls from 1 to this value in the first half of the steps."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
@@ -66,27 +67,27 @@ class PretrainConfig(TrainingConfig):
     encoder: Path
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
-    """Directory of the dual encoder that retrieves; it learns little unless the inverse cloze task trained it."""
+    """Directory of the retriever; pretrain it by the inverse cloze task, or it learns little."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
     """Optimizer steps."""
     batch: int = 512
-    """Texts a step."""
+    """Texts per step."""
     k: int = 8
     """Passages of a text, the null passage included."""
     null: bool = True
     """Add the empty passage to the candidates, for masked words that need no passage."""
     marginal: Literal["token", "sequence"] = "token"
-    """Marginalise for each masked token (the released code), or for all of a text together (the paper)."""
+    """Marginalise per masked token (the released code) or per text (the paper)."""
     lr: float = 3e-5
     """Peak learning rate of the reader."""
     retriever_lr: float | None = None
-    """Peak learning rate of the towers; by default a fifth of ``lr``, because a retriever that learns as fast as its
-    reader collapses. REALM has one rate for both."""
+    """Peak learning rate of the towers; default: a fifth of ``lr``.
+    A retriever that learns as fast as its reader collapses. REALM has one rate for both."""
     frozen: int | None = None
-    """Steps before the retriever learns; by default half of all steps, so that the reader uses passages first. In REALM
-    it learns from the beginning: 0."""
+    """Steps before the retriever learns; default: half of all steps.
+    The reader learns to use passages first. In REALM the retriever learns from the beginning: 0."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()

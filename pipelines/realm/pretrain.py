@@ -1,4 +1,4 @@
-r"""REALM's pretraining: a retriever learns from masked language modelling alone (Guu et al. 2020).
+r"""Pretrain a retriever by masked language modelling alone (REALM, Guu et al. 2020).
 
     python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --out runs/realm
@@ -47,9 +47,9 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 SPARE = 4
-"""Passages that are searched for a text beyond those wanted, because trivial ones are dropped."""
+"""Number of extra hits per text, because trivial ones are dropped."""
 _SHORT = 4
-"""Wordpieces of a text that may occur in a passage by chance."""
+"""Number of wordpieces below which a passage may contain a text by chance."""
 
 
 class Realm(nn.Module):
@@ -63,7 +63,7 @@ class Realm(nn.Module):
 def train_step(
     run: Run, model: Realm, index: RefreshedIndex, texts: MaskedTexts, config: PretrainConfig
 ) -> dict[str, float]:
-    """Take an optimizer step and return its figures; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
 
     Args:
         run: run in progress.
@@ -90,13 +90,13 @@ class MaskedPrediction:
     gold_BKM: Tensor
     """log p(y_j | z, x) of the masked wordpieces, or another ``score``."""
     alone_B1M: Tensor
-    """The same with the null passage only, so without retrieval."""
+    """The same with the null passage only."""
     relevance_BK: Tensor
     """f(x, z); p(z|x) is its softmax."""
     rows_BK: np.ndarray
     """Rows of the passages."""
     tokens: tuple[int, int, int]
-    """Tokens of the texts, of the encoded passages, and of the pairs that are read, padding included."""
+    """Number of tokens of the texts, the encoded passages, and the pairs, with padding."""
 
 
 def predict(
@@ -146,7 +146,7 @@ def predict(
 
 
 def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int], bool], k: int) -> np.ndarray:
-    """Return the rows [B, k] of the best passages by the index, without trivial ones (REALM, section 3.4).
+    """Return the rows [B, k] of the best non-trivial passages (REALM, section 3.4).
 
     Args:
         mips: index of the passages' vectors.
@@ -173,6 +173,8 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
 def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
     """Return the function ``is_trivial`` of ``propose``.
 
+    A passage is trivial if the text comes from it, or if it contains the whole text.
+
     Trivial are the passage that a text was taken from, and every other that contains the whole text.
     """
     # Some tokenizers cut a text's first wordpiece differently within a passage.
@@ -188,7 +190,7 @@ def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassage
 def compute_loss(
     model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
 ) -> BatchLoss:
-    """Return REALM's loss of a batch: −log p(y|x) = −log Σ_z p(y|z,x) p(z|x) (REALM, section 3.1).
+    """Return REALM's loss of a batch (section 3.1): −log p(y|x) = −log Σ_z p(y|z,x) p(z|x).
 
     Args:
         model: retriever and reader.
@@ -227,7 +229,7 @@ def measure(
 def main(
     config: PretrainConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Pretrain, or continue; return the directory of the retriever, next to that of the ``reader``.
+    """Pretrain, or continue; return the directory of the retriever, next to ``reader``.
 
     Args:
         config: settings of the run.
@@ -281,7 +283,7 @@ def main(
 
 
 def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
-    """Return the batches of masked texts, taken from ``config.texts`` or from the passages themselves."""
+    """Return the batches of masked texts from ``config.texts``, or from the passages."""
     return open_masked_texts(
         config.masking,
         passages,
@@ -295,7 +297,7 @@ def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagg
 
 
 def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
-    """Open the index that follows the retriever."""
+    """Open the index that is refreshed as the retriever learns."""
     frozen = config.rates.frozen
     return RefreshedIndex(
         run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
@@ -303,7 +305,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 
 def check_inputs(config: PretrainConfig) -> None:
-    """Raise the errors of ``main``, except those of the retriever, which an earlier stage makes."""
+    """Check the inputs before earlier stages make the retriever; raise the errors of ``main``."""
     KnowledgeAugmentedEncoder.load(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
@@ -318,7 +320,7 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with texts and passages that the models can read together."""
+    """Return the settings with texts and passages shortened to what the models can read."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)

@@ -1,4 +1,4 @@
-"""Reading in pretraining: a masked language model predicts what is masked in a text, next to a passage.
+"""Reader of pretraining: predict the masked words of a text, next to a passage.
 
 Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
 V vocabulary.

@@ -1,4 +1,4 @@
-"""Warm-up of REALM's reader: predict masked words with a given passage, before any passage is retrieved.
+"""Warm up REALM's reader: predict masked words next to a passage, without retrieval.
 
     python -m pipelines.realm.reader_warmup --corpus wiki.index --encoder runs/encoder/model --out runs/reader
 
@@ -37,12 +37,12 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 _PASSAGES = 1
-"""Third part of the seed, after seed and step, of the random numbers that choose passages."""
+"""Third part of the seed, after seed and step, for the choice of passages."""
 
 
 @dataclass(frozen=True)
 class GivenPassages:
-    """Passages of a batch, one for each text."""
+    """Passages of a batch, one per text."""
 
     ids: list[list[int]]
     """Wordpieces, title first."""
@@ -51,7 +51,7 @@ class GivenPassages:
 
 
 class PassageChooser:
-    """Chooser of passages for masked texts; those of a step are a pure function of (seed, step)."""
+    """Chooser of passages for masked texts, by (seed, step) alone."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
         self._passages, self._config = passages, config
@@ -74,7 +74,7 @@ class PassageChooser:
         return GivenPassages(ids, torch.tensor(is_own))
 
     def shares_at(self, step: int) -> tuple[float, float]:
-        """Return ``own_share`` and ``keep_share`` at a step: they fall from 1 in the first half of the steps."""
+        """Return ``own_share`` and ``keep_share`` at a step; they fall in the first half of training."""
         remaining = max(0.0, 1 - 2 * step / self._config.steps)
         own, keep = self._config.own_share, self._config.keep_share
         return own + remaining * (1 - own), keep + remaining * (1 - keep)
@@ -89,7 +89,7 @@ class PassageChooser:
 def compute_loss(
     model: KnowledgeAugmentedEncoder, batch: MaskedBatch, passages: GivenPassages, special: tuple[int, int]
 ) -> BatchLoss:
-    """Return the mean negative log-likelihood of the masked tokens, each text read next to its passage.
+    """Return the mean negative log-likelihood of the masked tokens, in nats.
 
     Args:
         model: masked language model.
@@ -108,7 +108,7 @@ def compute_loss(
 
 
 def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of texts with their own passage and with another one, over all processes."""
+    """Return the mean losses with own and with other passages, over all processes."""
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]
@@ -126,7 +126,7 @@ def main(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Path:
-    """Warm a reader up, or continue; return its directory, for ``encoder`` of ``pipelines.realm.pretrain``.
+    """Warm a reader up, or continue; return its directory, for ``--encoder`` of pretraining.
 
     Args:
         config: settings of the run.

@@ -1,4 +1,4 @@
-"""Average the weights of readers that continue from each other.
+"""Average the weights of readers, each of which continued from the one before.
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 

@@ -22,7 +22,7 @@ from ragqa.reading.span import MAX_ANSWER
 from ragqa.settings.groups import FLAT
 
 MAX_HARD_SHARE = 0.8
-"""Largest share of the steps that hard EM takes (Min et al. 2019, released code)."""
+"""Largest share of steps with hard EM (Min et al. 2019, released code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,66 +30,66 @@ class ReaderConfig(TrainingConfig):
     """Settings of a span reader's training. The defaults are estimates, not tuned values."""
 
     encoder: Path
-    """Directory (config, safetensors, tokenizer.json) of an encoder, or of a reader to continue from."""
+    """Directory of an encoder, or of a reader to continue from, with tokenizer.json."""
     train: tuple[Path, ...] = ()
-    """Files of questions: SQuAD's .json, .jsonl with passages (QED's) or with answers only."""
+    """Files of questions: SQuAD's .json, or .jsonl with gold passages or answers only."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     shares: tuple[float, ...] = ()
-    """Share of the questions of each file, ``patterns`` last; by default files are weighed by their size."""
+    """Share of each file among the questions, ``patterns`` last; default: by size."""
     index: Path | None = None
-    """Index directory to find passages in; without it questions need passages, and negatives are random."""
+    """Index directory; without one, questions need gold passages and negatives are random."""
     retriever: str | None = None
-    """Kind of retriever that finds passages; by default all that the index can do."""
+    """Kind of retriever: dense, bm25 or hybrid; default: the index's."""
     depth: int = 50
-    """Passages of a question that are looked at in mining."""
+    """Hits per question to mine passages from."""
     pool: int = 20
-    """Passages kept of those that hold an answer, and of those that hold none; the best ones."""
+    """Largest number of mined passages with an answer, and of those without, per question."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
     """Passages that a question is read in."""
     loss: Literal["marginal", "hard"] = "marginal"
     """Marginal: any gold span counts; hard: the most probable gold span counts."""
     hard_warmup: float = 0.5
-    """Share of the steps over which ``hard`` takes the place of ``marginal``, up to 80 % of the steps."""
+    """Share of the steps in which ``hard`` replaces ``marginal``, up to 80 % of the steps."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss by which the first token learns whether its passage holds an answer."""
+    """Weight of the loss that tells passages with an answer from those without."""
     teacher: Path | None = None
-    """Directory of a larger reader, in torch, with the same wordpieces."""
+    """Directory of a larger reader in torch with the same wordpieces, to learn from."""
     temperature: float = 2.0
     """Temperature at which the spans of reader and teacher are compared."""
     teacher_weight: float = 0.5
-    """Weight of the teacher's spans; the gold spans have the rest."""
+    """Weight of the teacher's distribution against the gold spans."""
     steps: int = 8000
     """Optimizer steps."""
     batch: int = 32
-    """Questions of a step."""
+    """Questions per step."""
     accumulate: int = 1
-    """Parts of a process's share of a batch that are computed one after the other."""
+    """Parts of a batch that a process computes one after the other, to save memory."""
     lr: float = 2e-4
     """Peak learning rate."""
     max_input: int = 384
-    """Wordpieces of question, title and passage that are read together."""
+    """Wordpieces of question, title and passage, read together."""
     max_span: int = MAX_ANSWER
     """Wordpieces of the longest answer."""
     freeze_embeddings: bool = True
     """Keep the encoder's embeddings, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
-    """File of held-out questions, asked over the index during training; its questions are not trained on."""
+    """File of held-out questions, evaluated over the index and left out of training."""
     exclude: tuple[Path, ...] = ()
-    """Files of questions, such as test sets, that are neither trained on nor asked during training."""
+    """Files of questions, such as test sets, to leave out of training and evaluation."""
     read: int = 10
     """Passages read for each question of ``dev``."""
     held_out: float = HELD_OUT_SHARE
-    """Share of SQuAD's articles, by a hash of the title, whose questions are asked during training, not trained on."""
+    """Share of SQuAD's articles held out for evaluation, by a hash of the title."""
     sample: int = 500
-    """Held-out questions of each file that are asked."""
+    """Held-out questions per file to evaluate on."""
     eval_every: int = 500
     """Steps between two evaluations."""
     patience: int | None = None
-    """Evaluations without improvement after which training stops. The best weights are saved in any case, the latest of
-    equal ones."""
+    """Evaluations without improvement after which training stops.
+    In any case the best weights are saved, the latest of equal ones."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""

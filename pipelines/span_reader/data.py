@@ -18,7 +18,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
 POOL_BATCHES = 50
-"""Batches that are drawn together and then cut by length, so that they hold little padding."""
+"""Number of batches sampled together and then cut by length, to hold little padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class BatchShape:
     batch: int
     """Questions of a step, in all processes."""
     parts: int
-    """Parts in which a process computes its share of them."""
+    """Parts in which a process computes its share of a batch."""
     max_tokens: int
     """Wordpieces of question, title and passage."""
     max_span: int
@@ -106,7 +106,10 @@ class ReaderBatches:
     def _choose_windows(
         self, number: int, positives: list[TitledText], negatives: list[TitledText], rng: np.random.Generator
     ) -> list[MarkedWindow]:
-        """Choose a window of each passage, cut as in answering: one with an answer if there is one.
+        """Choose a window of each passage, if possible one with an answer.
+
+        A passage with an answer none of whose spans can be marked is not read: it holds "1950s" where the answer is
+        "1950", or an answer longer than the reader ever gives. It would teach that the passage holds no answer.
 
         A passage with an answer none of whose spans can be marked is not read: it holds "1950s" where the answer is
         "1950", say, or an answer longer than the reader ever gives. It would teach that the passage holds no answer.

@@ -1,4 +1,10 @@
-"""Distant supervision (Mintz et al. 2009): found passages with an answer are right.
+"""Distant supervision (Mintz et al. 2009): retrieved passages with an answer count as right.
+
+The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
+that. A question is read in several of these passages at a time, and a loss that is marginalised over them gives
+unrelated spans little weight.
+
+The passages are saved in a folder, with a file for every few questions, so that a killed run continues mining.
 
 The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
 that. A question is read in several such passages at a time, and a loss that is marginalised over them gives unrelated
@@ -26,7 +32,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
-"""File in the folder with the settings and inputs of the mining."""
+"""File of the folder with the settings and inputs of the mining."""
 
 
 def mine_passages(

@@ -126,7 +126,7 @@ def evaluate(
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
-    """Return the reader at the beginning of training, and its teacher if there is one.
+    """Return the reader to train, and its teacher if the settings name one.
 
     Raises:
         BadInput: the encoder or the teacher is an export, or the teacher reads other or fewer wordpieces.
@@ -158,7 +158,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
 def mine_training_passages(
     sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
 ) -> list[MinedPassages]:
-    """Return the passages that the index finds for all questions, once for each question."""
+    """Mine passages for all questions with the retriever, or read those of an earlier run."""
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
     identity: dict[str, Any] = {

@@ -26,7 +26,7 @@ class ReaderLosses:
     relevance_B: Tensor
     """Cross-entropy of the passages' relevance."""
     kl_B: Tensor
-    """Divergence from the teacher's distribution over spans; 0 without a teacher."""
+    """KL divergence from the teacher's distribution over spans; 0 without a teacher."""
     has_gold_B: Tensor
     """True if some passage holds a gold span."""
 
@@ -47,7 +47,16 @@ def compute_losses(
     *,
     is_hard: bool,
 ) -> ReaderLosses:
-    """Compute the losses of ``size`` questions; hard EM if ``is_hard`` (Min et al. 2019)."""
+    """Compute the losses of the questions of a part of a batch.
+
+    Args:
+        reader: reader in training.
+        teacher: larger reader, or None.
+        batch: windows of the questions.
+        size: number of questions.
+        config: settings of the run.
+        is_hard: count only the most probable gold span (hard EM, Min et al. 2019).
+    """
     shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
         score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, batch, shape)
@@ -72,12 +81,12 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return ``[B, K S]``: the scores of all spans of all passages of a question."""
+    """Return the scores ``[B, K S]`` of all spans of all passages of a question."""
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Tell whether a step counts only the best gold span, in the end four steps of five."""
+    """Tell whether a step uses hard EM; the share of hard steps rises over the run."""
     if config.loss == "marginal":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)

@@ -30,9 +30,9 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit, Question
 
 DEFAULT_SKIP = 1700
-"""Held-out questions of a file that selected the shipped reader's weights (500) and that calibrate it (1,200)."""
+"""Held-out questions that selected the shipped reader's weights (500) or calibrate it (1,200)."""
 _BATCH = 64
-"""Questions read at a time."""
+"""Number of questions read at a time."""
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,8 @@ def test_models_that_do_not_belong_together_are_refused_in_one_line(corpus: Path
     write_passages(tmp_path / "words", size=50)
     given: dict[str, Any] = {"rag": "rag", "passages": "dpr", "corpus": corpus, "out": tmp_path / "out"}
     for changed, kind, line in (
-        ({"rag": "dpr"}, ArtefactError, "dpr is of the type dpr, and what is needed here is of the type rag"),
-        ({"passages": "rag"}, ArtefactError, "rag is of the type rag, and what is needed here is of the type dpr"),
+        ({"rag": "dpr"}, ArtefactError, "dpr is a model of type dpr: one of type rag is needed"),
+        ({"passages": "rag"}, ArtefactError, "rag is a model of type rag: one of type dpr is needed"),
         ({"rag": None, "questions": "dpr"}, ArtefactError, "dpr holds DPRContextEncoder, not a DPRQuestionEncoder"),
         ({"rag": None, "questions": "asks", "passages": "words"}, Mismatch, "asks and .*words differ: they do not"),
         ({"rag": None}, BadInput, "either --rag or --questions is needed"),
