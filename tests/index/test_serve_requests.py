@@ -9,6 +9,7 @@ from index.serve.deploy import ServeConfig, check_same_scoring
 from index.serve.gateway import MAX_QUESTIONS, merge_hits, parse_request
 from ragqa.errors import BadInput, Mismatch
 from ragqa.retrieval.base import Scoring
+from ragqa.retrieval.registry import RetrieverKind
 
 
 def test_equal_scores_keep_the_order_of_the_shards() -> None:
@@ -54,7 +55,7 @@ def test_bad_requests_are_one_clear_line(body: bytes, line: str) -> None:
     [
         ({"shards": ()}, "name at least one index"),
         ({"fusion": "rrf"}, "fusion rrf: shards need weighted"),
-        ({"retriever": "bm52"}, "choose one of hybrid, dense, bm25"),
+        ({"retriever": "bm52"}, "choose one of " + ", ".join(RetrieverKind)),
         ({"timeout": 0.0, "port": 0}, r"port = 0: .*; timeout = 0"),
     ],
 )

@@ -20,6 +20,7 @@ from ragqa.errors import ArtefactError, BadInput, Mismatch
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Alternative, Answer
 
 QUESTION = "Who built Skarvik Lighthouse?"
@@ -356,7 +357,7 @@ def test_dense_search_needs_an_index_with_vectors(folder: Path, tmp_path: Path) 
 
 def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, capsys) -> None:
     status, _, err = run("ask", "x?", "--index", str(index), "--retriever", "magic", capsys=capsys)
-    assert status == 2 and "choose one of hybrid, dense, bm25" in err
+    assert status == 2 and f"choose one of {', '.join(RetrieverKind)}" in err
     arguments = ("index", str(folder), "--out", str(tmp_path / "x"), "--kind", "pq", "--retriever", "none")
     status, _, err = run(*arguments, capsys=capsys)
     assert status == 2 and "retriever 'none'" in err and "kind 'pq'" in err
