@@ -13,15 +13,15 @@ from ragqa.errors import RagqaError, RefreshFailed
 from ragqa.indexing.embed import EmbeddingShard, read_shard_record
 
 ATTEMPTS = 3
-"""Number of failed attempts, none with a finished shard, before a version is abandoned."""
+"""Number of failures that end a version: attempts without a new shard, or actors that died on one shard."""
 _LOAD_RETRIES = 10
-"""Retries of loading the weights into an actor that is being restarted."""
+"""Number of retries to load the weights into an actor that is being restarted."""
 _NICE = 10
-"""Niceness of the actors, so that training gets more of shared cores."""
+"""Niceness of the actor processes, so that training has priority on shared cores."""
 
 
 class RayBuilder:
-    """Builder that lets a coordinator actor distribute shards among encoding actors."""
+    """Builder of index versions on Ray: a coordinator actor gives shards to encoding actors."""
 
     attempts = ATTEMPTS
 
@@ -39,12 +39,12 @@ class RayBuilder:
         return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan)
 
     def start(self, step: int) -> None:
-        """Start building the version of ``step``."""
+        """Start building the index version of training step ``step``."""
         # Checking a future takes microseconds; asking Ray costs a training step milliseconds when cores are busy.
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the times of the version, an error as one line, or None after ``timeout`` seconds."""
+        """Return the build times, an error message in one line, or None after ``timeout`` seconds."""
         if not wait([self._running], timeout).done:
             return None
         try:
@@ -62,14 +62,17 @@ class RayBuilder:
 
 
 class CoordinatorActor:
-    """Actor that builds versions from the shards that encoding actors make."""
+    """Actor that builds index versions from the shards of encoding actors."""
 
     def __init__(self, plan: VersionPlan) -> None:
         os.nice(_NICE)
         self._plan = plan
 
     def build(self, step: int, encoders: list[Any]) -> BuildSeconds | str:
-        """Build a version or return an error as one line: not every exception can be pickled."""
+        """Build the version of ``step``; return its build times, or an error message in one line.
+
+        Errors are returned and not raised, because not every exception can be pickled.
+        """
         try:
             return make_version(self._plan, step, _EncodingPool(encoders))
         except (RagqaError, OSError) as error:
@@ -77,7 +80,7 @@ class CoordinatorActor:
 
 
 class _EncodingPool:
-    """Embedder that distributes shards among actors, again if an actor dies."""
+    """Embedder that distributes shards among actors, and repeats the shard of an actor that died."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray
@@ -106,14 +109,14 @@ class _EncodingPool:
                 queue.appendleft(lost)
 
     def _start_loading(self, actor: Any) -> None:
-        """Start loading the weights; each attempt while the actor is restarted costs a retry."""
+        """Start loading the weights into an actor, with retries while Ray restarts the actor."""
         self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
     def _wait_for_actor(self) -> EmbeddingShard | None:
-        """Wait for an actor; return the shard that was lost if it died.
+        """Wait until an actor finishes its task or dies; return the shard of a dead actor, or None.
 
         Raises:
-            RefreshFailed: an actor returned an error, or actors die repeatedly.
+            RefreshFailed: an actor returned an error, or too many actors died.
         """
         if not self._busy:
             raise RefreshFailed("all encoding actors died while they loaded the weights")
@@ -136,21 +139,31 @@ class _EncodingPool:
 
 
 class EncodingActor:
-    """Actor that embeds shards with the passages open and the newest weights loaded."""
+    """Actor that keeps the passages open and the newest weights loaded, and embeds shards."""
 
     def __init__(self, plan: VersionPlan, device: str) -> None:
         os.nice(_NICE)
         self._plan, self._device, self._fingerprint = plan, device, ""
 
     def load(self, snapshot: str) -> tuple[str, str]:
-        """Load the weights; return their fingerprint, and an error message or an empty string."""
+        """Load the weights; return their fingerprint and an error message, one of them empty."""
         try:
             return self._load(snapshot), ""
         except (RagqaError, OSError) as error:
             return "", describe_error(error)
 
     def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
-        """Write a shard unless a lost actor has written it; return the same as ``load``."""
+        """Embed a shard and write it, unless a lost actor has already written it.
+
+        Args:
+            snapshot: folder of the weights.
+            fingerprint: expected fingerprint of the weights.
+            folder: folder of the shards.
+            shard: rows to embed.
+
+        Returns:
+            The fingerprint of the weights and an error message, one of them empty.
+        """
         try:
             if fingerprint != self._fingerprint and self._load(snapshot) != fingerprint:
                 return "", f"{snapshot} has changed while it was in use"
@@ -165,7 +178,7 @@ class EncodingActor:
     def _load(self, snapshot: str) -> str:
         import torch
 
-        torch.set_num_threads(1)  # so that sums are equal however many actors share the machine
+        torch.set_num_threads(1)  # vectors must not depend on the number of threads, which changes the order of sums
         self._embedder = LocalEmbedder(self._plan.open_passages(), self._device)
         self._fingerprint = self._embedder.load(Path(snapshot))
         return self._fingerprint

@@ -4,10 +4,10 @@ r"""Build an index of passages and their vectors on all machines of a Ray cluste
     python -m index.build --corpus wiki.index --vectors wiki.vectors --out wiki-dense.index --kind hnsw \
         --recall 0.98 --questions dev.jsonl
 
-The vectors of ``index.embed`` become an index that ``ragqa ask`` opens. Passages and the terms of BM25 are linked,
-FAISS's quantiser is trained on a sample, workers add parts of the vectors, and the parts are merged. The search effort
-that reaches the target recall is measured on sample questions, or on queries made from the passages, and is stored
-in the manifest. After a kill, the same command continues from the finished parts.
+The job turns the vectors of ``index.embed`` into an index that ``ragqa ask`` opens. It links the passages and the
+terms of BM25, trains FAISS's quantiser on a sample, lets workers add parts of the vectors, and merges the parts. Then
+it measures the search effort that reaches the target recall, on sample questions or on queries made from the passages,
+and stores the effort in the manifest. After a kill, the same command continues from the finished parts.
 """
 
 import json
@@ -41,7 +41,7 @@ ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
-    """Options of the job."""
+    """Options of ``index.build``."""
 
     corpus: Path
     """Index directory with the passages; its terms also become part of the new index."""
@@ -50,15 +50,15 @@ class BuildConfig:
     out: Path
     """Index directory to create or replace."""
     kind: str = IndexKind.IVF_RABITQ
-    """flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
+    """Index kind: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a search must find."""
     questions: Path | None = None
     """File of questions to measure recall; by default queries are made from the passages."""
     encoder: str | None = None
-    """Another form of the encoder that made the vectors, for questions, as in its export."""
+    """Encoder for questions: the encoder of the vectors in another form, for example its export."""
     part_rows: int = faiss_build.PART_ROWS
-    """Number of vectors per part, which a worker holds in memory."""
+    """Vectors per part; a worker holds one part in memory."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -76,7 +76,7 @@ class BuildConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """Result of a run of the job."""
+    """Result of ``index.build``."""
 
     index: str
     """Index directory."""
@@ -86,14 +86,14 @@ class BuildReport:
     megabytes: float
     """Megabytes of vectors and FAISS files, without passages and terms."""
     seconds: dict[str, float]
-    """Wall time of each stage of this run."""
+    """Wall time of each stage that this run did."""
     search: dict[str, Any] | None
     """Search effort and the recall that it reached; None for exact search."""
 
 
 @dataclass(frozen=True)
 class _Build:
-    """Inputs of a build, and its clock."""
+    """Inputs of a build, and the times of its stages."""
 
     config: BuildConfig
     corpus: Manifest
@@ -109,7 +109,7 @@ class _Build:
 
     @property
     def signature(self) -> str:
-        """Text that changes with the inputs and the options of the index."""
+        """Text that identifies the inputs and options, so that a changed build starts anew."""
         config = self.config
         questions = artefacts.checksum(config.questions) if config.questions else None
         inputs = [self.corpus.fingerprint, self.vectors.fingerprint, config.kind, config.part_rows, config.recall]
@@ -117,12 +117,12 @@ class _Build:
 
 
 def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
-    """Build the index ``config.out``; an existing index is replaced at the end.
+    """Build the index at ``config.out``; it replaces an existing index at the end of the build.
 
     Raises:
         BadInput: ``out`` is not an index, or the disk is full.
         Mismatch: the vectors belong to another corpus, or their encoder has changed.
-        RagqaError: the cluster was lost, or workers die whenever they make some part.
+        RagqaError: the cluster was lost, or workers keep dying on the same part.
         ArtefactError, DamagedArtefact: corpus or vectors are missing or incomplete.
         MissingExtra: FAISS or Ray is not installed.
     """
@@ -174,7 +174,7 @@ def _load_encoder(run: _Build, name: str) -> TextEncoder:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link passages and terms early, since an update may delete them during the build."""
+    """Link the passages and terms first, because an update could delete them during the build."""
     try:
         for name in manifest.files:
             if _is_linked(name) and not (target / name).exists():
@@ -188,12 +188,12 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
 
 
 def _is_linked(name: str) -> bool:
-    """Tell whether a file of the corpus (passages, terms) becomes part of the index."""
+    """Return True for a file of the corpus (passages, terms) that the new index links."""
     return not name.startswith(f"{VECTORS_FOLDER}/")
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
-    """Write missing files of the vector index; return its search effort, None if exact."""
+    """Write missing files of the vector index; return its search effort (None for exact search)."""
     config = run.config
     if not (work / SEARCH).is_file():
         folder = work / "made" / VECTORS_FOLDER
@@ -243,7 +243,7 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 
 
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
-    """Write the manifest; linked files keep their checksums and are not read again."""
+    """Write the manifest; linked files keep the checksums of the corpus and are not read again."""
     config, corpus, vectors = run.config, run.corpus, run.vectors
     known = {name: entry for name, entry in corpus.files.items() if _is_linked(name)}
     settings = {

@@ -42,25 +42,25 @@ from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 
 CLUSTER_ATTEMPTS = 3
-"""Consecutive failures of Ray without a finished shard after which the job stops."""
+"""Number of consecutive Ray failures without a finished shard after which the job stops."""
 IDENTITY = "begun.json"
-"""File that identifies the vectors of a directory, written before the first of them."""
+"""File that identifies the vectors of a directory, written before the first shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedConfig:
-    """Options of the job."""
+    """Options of ``index.embed``."""
 
     corpus: Path
     """Index directory whose passages are embedded; ``ragqa index --retriever bm25`` makes one."""
     out: Path
     """Directory of the vectors; finished shards of an earlier run are reused."""
     encoder: str = DEFAULT_ENCODER
-    """Export, Hugging Face directory or hub name."""
+    """Encoder: an export, a Hugging Face directory or a hub name."""
     gpus: bool = False
-    """One actor per GPU; otherwise one per CPU core, with one thread each."""
+    """Run one actor per GPU, instead of one single-threaded actor per CPU core."""
     precision: str | None = None
-    """float32, bfloat16 or (GPUs only) float16.
+    """Precision: float32, bfloat16 or (GPUs only) float16.
 
     By default float32 on CPUs, bfloat16 on GPUs, int8 for an export.
     """
@@ -70,9 +70,9 @@ class EmbedConfig:
     0 embeds in this process, without Ray.
     """
     shard_rows: int = 8192
-    """Rows of a shard: the work of a core for a minute, lost if its actor dies."""
+    """Rows of a shard, about a minute of work for a core; a dead actor loses its unfinished shard."""
     verify: bool = False
-    """Compare the checksums of all existing shards."""
+    """Verify the checksums of all existing shards."""
     repair: bool = False
     """Embed damaged shards again instead of reporting them."""
     json: bool = False
@@ -97,7 +97,7 @@ class EmbedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedReport:
-    """Result of a run of the job."""
+    """Result of ``index.embed``."""
 
     vectors: str
     """Directory of the vectors."""
@@ -184,9 +184,12 @@ def _lock_directory(out: Path) -> Iterator[None]:
 def _check_identity(
     out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
 ) -> dict[str, Any]:
-    """Write the identity of the vectors into a new ``out``, or check the existing one.
+    """Write the identity of the vectors into a new ``out``, or check the identity that is there.
 
-    A complete set of vectors is accepted whatever device made it, unless the user has chosen a precision.
+    Complete vectors are accepted from any device, unless the user has chosen a precision.
+
+    Returns:
+        Identity of the vectors in ``out``.
     """
     mark = out / IDENTITY
     if not mark.is_file():
@@ -206,7 +209,7 @@ def _check_identity(
 
 
 def _write_identity(out: Path, identity: dict[str, Any]) -> None:
-    if not (out / PARTIAL).is_dir():  # a run killed at this point leaves it
+    if not (out / PARTIAL).is_dir():  # a run that was killed before its first shard leaves this folder
         artefacts.check_replaceable(out, "vectors")
     try:
         with prepare_shard_folder(out):
@@ -228,19 +231,21 @@ def _check_shards(out: Path, shards: list[EmbeddingShard], encoder: str, repair:
     ]
     if bad and not repair:
         names = ", ".join(str(file) for file in sorted(bad)[:5]) + (" …" if len(bad) > 5 else "")
-        are = "shard is not as it was" if len(bad) == 1 else "shards are not as they were"
-        raise DamagedArtefact(f"{len(bad)} {are} written: {names}; embed again with --repair")
+        are = "shard is" if len(bad) == 1 else "shards are"
+        raise DamagedArtefact(f"{len(bad)} {are} damaged: {names}; embed again with --repair")
     for file in bad:
         file.with_suffix(".json").unlink(missing_ok=True)
 
 
-def _write_manifest(out: Path, shards: list[EmbeddingShard], identity: dict[str, Any], name: str) -> artefacts.Manifest:
+def _write_manifest(
+    out: Path, shards: list[EmbeddingShard], identity: dict[str, Any], encoder_name: str
+) -> artefacts.Manifest:
     """Write the manifest from the shards' records, without reading the shards again."""
     records = [record for shard in shards if (record := read_shard_record(out, shard, identity["encoder"]))]
     if len(records) < len(shards):
         raise DamagedArtefact(f"{out} is incomplete after the job: run it again")
     known = {r.vectors_file: {"size": r.bytes, "sha256": r.sha256} for r in records}
-    config = {**identity, "name": name, "devices": sorted({record.device for record in records})}
+    config = {**identity, "name": encoder_name, "devices": sorted({record.device for record in records})}
     parents = {"corpus": identity["corpus"], "encoder": identity["encoder"]}
     return artefacts.write_manifest(out, "vectors", config, parents, known=known)
 
@@ -274,10 +279,10 @@ def _embed_here(task: EmbedTask, missing: list[EmbeddingShard]) -> Iterator[Shar
 
 
 def _embed_on_cluster(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
-    """Yield the records of the shards as they are finished, in any order.
+    """Yield the records of the shards in the order in which actors finish them.
 
-    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost during its start. Then the missing
-    shards are tried again, up to ``CLUSTER_ATTEMPTS`` times without progress.
+    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost during its start. Then this function
+    starts the missing shards again, and gives up after ``CLUSTER_ATTEMPTS`` attempts without progress.
     """
     import ray
 
@@ -317,15 +322,15 @@ def _run_actors(task: EmbedTask, missing: list[EmbeddingShard], workers: int) ->
 
 
 def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
-    """Reuse the vectors of an earlier encoder whose passage tower is the same.
+    """Link the vectors of an earlier encoder if the new encoder has the same passage tower.
 
     Args:
         vectors: result of ``index.embed`` with the earlier encoder.
-        encoder: encoder with the further trained question tower, as torch weights.
-        out: directory for links to the vectors, or copies; ``index.embed`` completes it.
+        encoder: torch weights of the new encoder, of which only the question tower was trained further.
+        out: directory of the links, or copies where links are impossible; ``index.embed`` completes it.
 
     Returns:
-        False if the passage tower has also changed, or the earlier encoder is gone.
+        True if the vectors were linked; False if the passage tower has changed or the earlier encoder is gone.
 
     Raises:
         ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` is missing or incomplete.
@@ -349,7 +354,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
 
 
 def _identify_passage_tower(name: str) -> str | None:
-    """Return a digest of a passage tower with its tokenizer; None if it is gone."""
+    """Return a digest of an encoder's passage tower and tokenizer; None if its folder is gone."""
     if not Path(name).is_dir():
         return None
     try:
@@ -371,7 +376,7 @@ def main() -> None:
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
     speed = f"{report.passages_per_s:,.0f} passages/s, {report.workers} workers"
     run = f"{report.embedded:,} of them now ({speed}, {report.precision} on {report.device})"
-    done = run if report.embedded else "all there already"
+    done = run if report.embedded else "all embedded by an earlier run"
     print(f"vectors {report.fingerprint} in {report.vectors}: {passages}, {done}")
 
 

@@ -1,4 +1,4 @@
-"""Actors of ``index.embed``, which embed shards."""
+"""Ray actors that embed shards for ``index.embed``."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
-"""Number of actors that die on one shard before the job stops: the shard is the cause."""
+"""Number of actors that died on one shard after which the job stops: the shard is the cause."""
 
 
 @dataclass(frozen=True)
 class EmbedTask:
-    """Inputs of an actor."""
+    """Inputs of an embedding actor."""
 
     corpus: Path
     out: Path
@@ -34,14 +34,21 @@ class EmbedTask:
 class ShardEmbedder:
     """Actor that opens corpus and encoder once and embeds shards.
 
-    Errors in files are returned as one line, since Ray would turn an exception into a traceback.
+    Errors in files are returned as a message in one line, since Ray would turn an exception into a traceback.
     """
 
     def __init__(self, task: EmbedTask) -> None:
         self._task = task
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        """Embed the shards of a batch; return for each its record as JSON, or an error."""
+        """Embed the shards of a batch.
+
+        Args:
+            batch: columns ``first`` and ``last`` (exclusive), the rows of each shard.
+
+        Returns:
+            Columns ``record`` (JSON) and ``error`` (message), one of them empty for each shard.
+        """
         shards = [EmbeddingShard(int(a), int(b)) for a, b in zip(batch["first"], batch["last"], strict=True)]
         rows = [self._embed(shard) for shard in shards]
         return {"record": [record for record, _ in rows], "error": [error for _, error in rows]}
@@ -59,7 +66,7 @@ class ShardEmbedder:
 
     @cached_property
     def _resources(self) -> tuple[PassageStore, TextEncoder]:
-        # One thread, so that sums are equal however many actors share the machine.
+        # One thread on CPUs: the number of threads changes the order of sums, and vectors must not depend on it.
         task, threads = self._task, 1 if self._task.device == "cpu" else None
         store = PassageStore.open(task.corpus / "passages")
         return store, load_encoder(task.encoder, device=task.device, precision=task.precision, threads=threads)
@@ -91,7 +98,7 @@ def get_device_name(device: str) -> str:
 
 @contextmanager
 def report_disk_errors(out: Path) -> Iterator[None]:
-    """Turn an error of the operating system into one line that names ``out``."""
+    """Turn an OSError of the block into a BadInput that names ``out``."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,11 @@
-"""Parts of a FAISS index, which workers of a Ray cluster make and record.
+"""Parts of a FAISS index, built by workers of a Ray cluster.
 
-    trained.json       record of the index without vectors
-    0000000000.json    record of the codes of the rows from this one on
+    trained.json       record of the trained index without vectors
+    0000000000.json    record of the part whose first row is 0
 
-A record is written after its file, and no two files share a name. So a part exists if its record does, and a worker
-that outlives the job does no harm. Parts that have changed, or are of other vectors, are made again.
+A record names a data file and its checksum. It is written after the data file, and no two data files share a name. So
+a part is complete if its record exists, and a worker that outlives the job does no harm. Parts that have changed, or
+that belong to other vectors, are built again.
 """
 
 import json
@@ -25,7 +26,7 @@ from ragqa.retrieval.vectors import faiss_build
 TRAINED = "trained"
 
 Rows = tuple[int, int]
-"""First and last row (exclusive) of a part."""
+"""First row of a part, and last row (exclusive)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class PartsPlan:
     """Vectors to divide into parts, and the folder of the parts."""
 
     vectors: Path
-    """Directory of their shards, as an absolute path."""
+    """Directory of the shards of vectors, as an absolute path."""
     fingerprint: str
     """Fingerprint of the vectors."""
     rows: int
@@ -44,10 +45,10 @@ class PartsPlan:
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Record of a complete file."""
+    """Record of a complete data file."""
 
     source: str
-    """Description of its inputs."""
+    """Text that identifies the inputs of the file."""
     file: str
     """Name of the file."""
     bytes: int
@@ -55,7 +56,7 @@ class PartRecord:
 
 
 def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
-    """Call ``write`` to make a file in ``folder``, and record it under ``name``."""
+    """Call ``write`` to write a data file into ``folder``, and record the file under ``name``."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
     record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
@@ -66,7 +67,7 @@ def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], No
 
 
 def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
-    """Return the record of an unchanged part made from ``source``, or None."""
+    """Return the record ``name`` if its data file is unchanged and made from ``source``, or None."""
     with suppress(OSError, ValueError, TypeError):
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
@@ -76,7 +77,7 @@ def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Train the index without vectors, unless it exists."""
+    """Train an index without vectors, unless the folder has one; return its record."""
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
     if record := _find_part(plan.folder, TRAINED, source):
@@ -86,15 +87,20 @@ def train(plan: PartsPlan) -> PartRecord:
 
 
 def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
-    """Make all missing parts and return the files of all parts in order.
+    """Build all missing parts and return the files of all parts, in the order of their rows.
+
+    Args:
+        plan: vectors and folder of the parts.
+        trained: record that ``train`` returned.
+        progress: display of the number of added passages.
 
     Raises:
         BadInput: a worker cannot write a part or read the vectors.
         MissingExtra: Ray is not installed.
-        RagqaError: the cluster was lost, or workers die whenever they make some part.
+        RagqaError: the cluster was lost, or workers keep dying on the same part.
     """
     ranges = faiss_build.split_parts(plan.rows, plan.kind, plan.part_rows)
-    existing = {rows: _find_part(plan.folder, _name(rows), _source(trained, rows)) for rows in ranges}
+    existing = {rows: _find_part(plan.folder, _format_name(rows), _format_source(trained, rows)) for rows in ranges}
     records = {rows: record for rows, record in existing.items() if record}
     _remove_other_files(plan.folder, [trained, *records.values()])
     missing = [rows for rows in ranges if rows not in records]
@@ -108,7 +114,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
 
 
 def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
-    """Delete unfinished, changed and foreign files."""
+    """Delete all files of ``folder`` except those of ``records``: unfinished, changed and foreign ones."""
     keep = {record.file for record in records}
     keep |= {f"{file.partition('.')[0]}.json" for file in keep}
     for file in folder.iterdir():
@@ -117,7 +123,7 @@ def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
 
 
 def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> Iterator[tuple[Rows, PartRecord]]:
-    """Yield missing parts as workers finish them; if one fails, stop the others."""
+    """Yield each missing part when a worker has finished it; stop all workers if one fails."""
     connect("building on a cluster")
     import ray
 
@@ -134,8 +140,8 @@ def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> I
     except ray.exceptions.RayTaskError:
         raise  # a bug, whose traceback is needed
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-        where = f"adding passages {rows[0]} to {rows[1] - 1}, the last of them: {summarize_error(error)}"
-        raise RagqaError(f"4 workers died {where}; finished parts stay") from error
+        where = f"adding passages {rows[0]} to {rows[1] - 1}; finished parts stay"
+        raise RagqaError(f"4 workers died {where}; last error: {summarize_error(error)}") from error
     except ray.exceptions.RayError as error:
         raise RagqaError(f"the Ray cluster was lost: {summarize_error(error)}") from error
     finally:
@@ -144,24 +150,25 @@ def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> I
 
 
 def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> PartRecord | str:
-    """Make one part, or return an error as one line: Ray would raise a traceback."""
+    """Build a part and return its record, or an error message, since Ray would raise a traceback."""
     import faiss
 
     first, last = rows
+    # Workers share the machine, one core each; a part of all rows has the machine for itself.
     faiss.omp_set_num_threads(1 if rows != (0, plan.rows) else os.cpu_count() or 1)
 
     def write(file: Path) -> None:
         faiss_build.add_part(plan.folder / trained.file, open_shards(plan.vectors, plan.rows), first, last, file)
 
     try:
-        return _write_part(plan.folder, _name(rows), _source(trained, rows), write)
+        return _write_part(plan.folder, _format_name(rows), _format_source(trained, rows), write)
     except (RagqaError, OSError) as error:
         return str(error)
 
 
-def _name(rows: Rows) -> str:
+def _format_name(rows: Rows) -> str:
     return f"{rows[0]:010d}"
 
 
-def _source(trained: PartRecord, rows: Rows) -> str:
+def _format_source(trained: PartRecord, rows: Rows) -> str:
     return f"{trained.source} {trained.sha256} {rows[0]} {rows[1]}"

@@ -13,14 +13,15 @@ from ragqa.errors import BadInput, MissingExtra, summarize_error
 def connect(purpose: str) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
-    Without an address Ray itself would join any cluster that happens to run here. It logs only to its files.
+    If ``RAY_ADDRESS`` is not set, Ray itself would join any cluster that runs on this machine. Ray's log messages
+    go only to its log files.
 
     Args:
-        purpose: task that needs Ray, for the error message.
+        purpose: task that needs Ray, named in the error message.
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput: there is no cluster at that address.
+        BadInput: no cluster answers at ``RAY_ADDRESS``, or none can be started here.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     try:
@@ -36,6 +37,7 @@ def connect(purpose: str) -> None:
         except (ConnectionError, RuntimeError) as error:
             address = os.environ.get("RAY_ADDRESS", "this machine")
             raise BadInput(f"no Ray cluster at {address}: {summarize_error(error)}") from error
+    # Ray Data has its own handlers for the terminal, which ignore the level of the logger "ray".
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.CRITICAL)
@@ -44,17 +46,17 @@ def connect(purpose: str) -> None:
 
 @contextmanager
 def silence_ray() -> Iterator[None]:
-    """Suppress Ray's terminal output in the block, and leave its cluster at the end.
+    """Suppress Ray's terminal output in the block, and disconnect from Ray at the end of the block.
 
-    Ray's C++ side writes to standard error, and its Python side reports lost actors on standard output; both are also
-    in its log files. Output of the block's own Python code to ``sys.stderr`` still appears.
+    Ray's C++ code writes to standard error, and its Python code reports lost actors on standard output. Ray's log files
+    contain both. The block itself can still write to ``sys.stderr``.
     """
     was_connected = _is_connected()
     out, error, terminal_fd = sys.stdout, sys.stderr, os.dup(2)
     error.flush()
     with open(os.devnull, "w") as devnull, os.fdopen(terminal_fd, "w", buffering=1) as terminal:
         sys.stdout, sys.stderr = devnull, terminal
-        os.dup2(devnull.fileno(), 2)
+        os.dup2(devnull.fileno(), 2)  # C++ code writes to the file descriptor and ignores sys.stderr
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Dense index that is refreshed from the weights in training (REALM, section 3.3).
+"""Dense index that is refreshed with the current weights during training (REALM, section 3.3).
 
     settings = RefreshSettings(max_staleness=1000)
     refresher = open_ray_refresher(corpus, work, settings, workers=8, gpus=True)
@@ -8,8 +8,8 @@
         index = refresher.poll(step)            # the newest finished index, swapped in between two steps
         …                                       # the index only proposes; gradients come from the live tower's scores
 
-``open_blocking_refresher`` does the same without Ray, and training waits for it. ``index/versions.py`` describes the
-files in ``work``, and ``index/refresher.py`` the figures.
+``open_blocking_refresher`` builds the index without Ray, while training waits. ``index/versions.py`` describes the
+files in ``work``, and ``index/refresher.py`` the logged figures.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,8 @@ def open_blocking_refresher(
         work: directory of the versions.
         settings: settings of the index.
         device: device on which passages are encoded.
-        version: version to continue with, as named by a checkpoint; by default the newest.
-        step: training step of that checkpoint, by default ``version``; versions of later steps are deleted.
+        version: version to continue with, which a checkpoint names; by default the newest.
+        step: training step of the checkpoint, by default ``version``; versions of later steps are deleted.
 
     Raises:
         BadInput: an argument is out of range, another process trains with ``work``, or ``version`` does not exist.
@@ -70,17 +70,18 @@ def open_ray_refresher(
     The actors run until ``close``. An actor that dies is restarted, on another machine if its own is gone.
 
     Args:
-        corpus: index directory whose passages are embedded. All machines must see it, ``work`` and the questions.
+        corpus: index directory whose passages are embedded. All machines must see ``corpus``, ``work`` and the file
+            of questions.
         work: directory of the versions.
         settings: settings of the index.
         workers: number of encoding actors.
-        gpus: one GPU per actor; otherwise one CPU thread per actor.
-        version: see ``open_blocking_refresher``.
-        step: see ``open_blocking_refresher``.
+        gpus: give each actor a GPU; otherwise each has one CPU thread.
+        version: version to continue with; by default the newest.
+        step: training step of the checkpoint that names ``version``, by default ``version``.
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput, Mismatch, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.
+        BadInput, Mismatch, ArtefactError, DamagedArtefact: as for ``open_blocking_refresher``.
     """
     if workers < 1:
         raise BadInput(f"workers = {workers}: at least one is needed")
@@ -89,17 +90,22 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function that opens the version of a step, which another process has built.
+    """Return a function that opens the index of a training step, built by another process.
+
+    Args:
+        corpus: index directory whose passages were embedded.
+        work: directory of the versions.
+        settings: settings of the index.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact: as ``open_blocking_refresher``.
+        BadInput, ArtefactError, DamagedArtefact: as for ``open_blocking_refresher``.
     """
     versions = Versions(plan_versions(corpus, work, settings))
     return versions.open
 
 
 class _BlockingBuilder:
-    """Builder that makes a version inside ``start``."""
+    """Builder that builds a version inside ``start``, in this process."""
 
     attempts = 1
 

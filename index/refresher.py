@@ -1,4 +1,4 @@
-"""A refreshed index in the training process: the version in use, the next one, their cost."""
+"""Refreshed index in the training process: it swaps in new versions and measures their cost."""
 
 import logging
 import statistics
@@ -16,51 +16,51 @@ from ragqa.errors import BadInput, RefreshFailed, StaleIndex
 from ragqa.retrieval.vectors.mips import Mips
 
 _WARN_EVERY = 60.0
-"""Seconds after which waiting training logs a warning again."""
-_STEPS = 1000
-"""Maximum number of remembered step times without a running refresh."""
+"""Seconds between two warnings while training waits for an index."""
+_TIMED_STEPS = 1000
+"""Number of the last steps without a running refresh that count in their median time."""
 logger = logging.getLogger("ragqa.refresh")
 
 
 class VersionBuilder(Protocol):
-    """Builder of one version after the other, in this process or elsewhere."""
+    """Builder that builds one index version at a time, in this process or elsewhere."""
 
     attempts: int
-    """Attempts at a version before it is abandoned."""
+    """Number of attempts without a new shard after which a version is abandoned."""
 
     def start(self, step: int) -> None:
-        """Start building the version of ``step`` from its snapshot."""
+        """Start building the version of training step ``step`` from its snapshot."""
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the times of the version, an error as one line, or None after ``timeout`` seconds."""
+        """Return the build times, an error message in one line, or None after ``timeout`` seconds."""
 
     def close(self) -> None:
-        """Stop all processes."""
+        """Stop all processes of the builder."""
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Record of the switch to a new index."""
+    """Record of a swap: training switches to a new index."""
 
     step: int
     """Training step of the swap."""
     version: int
-    """Step of the index's weights."""
+    """Training step of the weights of the new index."""
     staleness_before: int | None
     """Staleness in steps of the previous index at the swap; None for the first index."""
     staleness: int
     """Staleness in steps of the new index at the swap."""
     embedding: float
-    """Seconds for the vectors."""
+    """Seconds to embed the passages."""
     building: float
-    """Seconds from the vectors to the finished index."""
+    """Seconds to build the index from the vectors."""
     stood: float
-    """Seconds of pauses in training since the last swap, for snapshots, waiting and this swap."""
+    """Seconds that training paused since the last swap, for snapshots, waiting and this swap."""
     slowdown: float | None
-    """Median step time during a refresh over the median without, since the last swap."""
+    """Median step time during a refresh, divided by the median without a refresh; None if unknown."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a row for ``metrics.jsonl``."""
+        """Return the fields as a row of ``metrics.jsonl``."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -78,15 +78,15 @@ class StepTimer:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._paused = clock, 0.0
-        self._times: dict[bool, deque[float]] = {False: deque(maxlen=_STEPS), True: deque()}
+        self._times: dict[bool, deque[float]] = {False: deque(maxlen=_TIMED_STEPS), True: deque()}
         """Seconds of each step without and with a running refresh."""
         self._step_start = self._pause_start = 0.0
         self._is_refreshing: bool | None = None
-        """Start of the step; None between steps, and if a refresh begins or ends within the step."""
+        """True if a refresh ran when the step began; None between steps and in steps that are not timed."""
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Count the time of the block as a pause and not as part of a step."""
+        """Count the time of the block as a pause, and not as part of a step."""
         self._pause_start = self._clock()
         try:
             yield
@@ -96,7 +96,7 @@ class StepTimer:
             self._step_start += paused
 
     def start_step(self, is_refreshing: bool) -> None:
-        """Start a step, with or without a running refresh."""
+        """Start timing a step, with or without a running refresh."""
         self._step_start, self._is_refreshing = self._clock(), is_refreshing
 
     def mark_change(self) -> None:
@@ -104,13 +104,17 @@ class StepTimer:
         self._is_refreshing = None
 
     def end_step(self, is_refreshing: bool) -> None:
-        """End a step; called within the ``pause`` after it."""
+        """Record the time of the step that ended; call it inside the ``pause`` after the step."""
         if self._is_refreshing == is_refreshing:
             self._times[is_refreshing].append(self._pause_start - self._step_start)
         self._is_refreshing = None
 
     def take_totals(self) -> tuple[float, float | None]:
-        """Return seconds of pauses and the slowdown since the last call, within a ``pause``."""
+        """Return the seconds of pauses and the slowdown since the last call.
+
+        Call it inside a ``pause``. The slowdown is the median time of steps during a refresh divided by the median of
+        steps without one, or None if no step of one kind was timed.
+        """
         current = self._clock() - self._pause_start
         total, self._paused = self._paused + current, -current  # pause() will add the whole block
         without, during = map(list, self._times.values())
@@ -121,8 +125,8 @@ class StepTimer:
 class IndexRefresher:
     """Index of the passages that follows the weights in training.
 
-    It manages the index in use, the version being built and the snapshot waiting to be built. Only one process at a
-    time can train with a directory. ``index.refresh`` has the functions that open a refresher.
+    The refresher manages the index in use, the version being built, and the snapshot waiting to be built. Only one
+    process at a time can train with a directory. ``index.refresh`` has the functions that open a refresher.
     """
 
     def __init__(
@@ -140,8 +144,8 @@ class IndexRefresher:
             versions: the versions on disk.
             open_builder: function that opens the builder; called after locking.
             version: version to continue with instead of the newest.
-            step: training step at which ``version`` was in use, see ``Versions.resume``.
-            clock: returns seconds.
+            step: training step of the checkpoint that names ``version``, by default ``version``.
+            clock: function that returns the time in seconds.
 
         Raises:
             BadInput: another process trains with the directory, or ``version`` does not exist.
@@ -170,13 +174,17 @@ class IndexRefresher:
             self._resources = resources.pop_all()
 
     def close(self) -> None:
-        """Stop building and unlock the directory; the next refresher continues."""
+        """Stop building and unlock the directory, which the next refresher continues with."""
         self._resources.close()
 
     def refresh(self, model: SavableModel, step: int) -> None:
-        """Take a snapshot of the weights of ``step`` and request an index made from it.
+        """Write a snapshot of the weights of ``step`` and request an index made from the snapshot.
 
-        The version being built is finished first; of the waiting snapshots only the latest is built.
+        The version being built is finished first. A newer snapshot replaces one that is still waiting.
+
+        Args:
+            model: passage tower in training.
+            step: training step of its weights.
 
         Raises:
             RefreshFailed: the weights cannot be written; the previous index stays.
@@ -196,11 +204,14 @@ class IndexRefresher:
     def poll(self, step: int) -> Mips:
         """Return the newest finished index; call it between two steps.
 
-        It waits if no index is within the maximum staleness.
+        The call waits while the newest index is older than the maximum staleness.
+
+        Args:
+            step: number of the training step that begins.
 
         Raises:
             StaleIndex: the index is too old, and none is being built.
-            RefreshFailed: a version was abandoned. It is raised once, and the previous index stays.
+            RefreshFailed: a version was abandoned. The error is raised once, and the previous index stays.
             ArtefactError: the new version is damaged and was deleted; the previous index stays.
         """
         with self._timer.pause():
@@ -217,7 +228,7 @@ class IndexRefresher:
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Keep the last two versions on disk, and these, which checkpoints name."""
+        """Keep ``versions`` on disk, which checkpoints name, and the last two versions."""
         self._checkpointed = list(versions)
         self._prune()
 
@@ -247,7 +258,7 @@ class IndexRefresher:
             self._start(step)
 
     def _retry(self, step: int, reason: str) -> None:
-        """Start a failed version again, or abandon it if no attempt finishes a shard."""
+        """Start a failed version again, or abandon it after too many attempts without a new shard."""
         whole_shards = self._versions.count_whole_shards(step)
         self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
         self._whole_shards = whole_shards
@@ -272,7 +283,7 @@ class IndexRefresher:
             self._collect(_WARN_EVERY)
 
     def _describe_staleness(self, step: int) -> str:
-        """Return the reason why the newest index is too stale at ``step``; empty if it is not."""
+        """Return the reason why the newest index is too stale at ``step``, or an empty string."""
         newest = self._ready[0] if self._ready else self.version
         if newest is None:
             return "there is no index yet"

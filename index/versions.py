@@ -2,10 +2,10 @@
 
     work/snapshot-00000500/           encoder with the weights of step 500
     work/.index-00000500.making/      index being built: shards/ of vectors, and made/
-    work/index-00000500/              the files of ragqa.retrieval.vectors.mips.build, manifest.json
+    work/index-00000500/              manifest.json, and the files of ragqa.retrieval.vectors.mips.build
 
-A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions stay with their
-snapshots. Deleting a version that is still searched does no harm on Linux, where deleted files stay mapped.
+A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions and their
+snapshots stay on disk. A version that is still in use can be deleted on Linux, where deleted files stay mapped.
 """
 
 import logging
@@ -26,11 +26,11 @@ from ragqa.retrieval.vectors.mips import Mips
 from ragqa.retrieval.vectors.store import open_built_vectors
 
 KEEP = 2
-"""Number of versions to keep on disk."""
+"""Number of the newest versions that stay on disk."""
 _NAME = re.compile(r"\.?(snapshot|index)-(\d{8,})(\.making|\.writing)?")
 RESUME_HINT = "resume with the version of a checkpoint, or start in an empty directory"
 _PROBES = 64
-"""Number of vectors checked before an index is used."""
+"""Number of vectors that are checked for zeros before an index is used."""
 logger = logging.getLogger("ragqa.refresh")
 
 
@@ -38,11 +38,11 @@ class SavableModel(Protocol):
     """Model that can save its weights, for example a passage tower in training."""
 
     def save(self, folder: Path, /) -> None:
-        """Write into an empty ``folder``; a tower writes the format of ``load_encoder``."""
+        """Write the weights into an empty ``folder``, from which ``load_encoder`` reads them."""
 
 
 class Versions:
-    """Versions of a run, which only the training process writes and deletes."""
+    """Index versions and snapshots of a run, managed by the training process."""
 
     def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
@@ -50,16 +50,20 @@ class Versions:
         self._rows, self._deleted = len(store), store.deleted
 
     def list_steps(self, kind: str) -> list[int]:
-        """Return the steps of all complete folders of a kind, ``snapshot`` or ``index``, in order."""
-        return sorted(step for _, step, path in self._folders() if path.name == f"{kind}-{step:08d}")
+        """Return the sorted steps of all complete folders of a kind (``snapshot`` or ``index``)."""
+        return sorted(step for _, step, path in self._list_folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
         """Return the version to continue with, and the steps that still have to be built.
 
         Args:
-            version: version named by a checkpoint; None continues with the newest.
-            step: training step of that checkpoint, by default ``version``. Everything later is deleted, because
+            version: version that a checkpoint names; None continues with the newest.
+            step: training step of the checkpoint, by default ``version``. Versions of later steps are deleted, because
                 training will repeat these steps.
+
+        Raises:
+            BadInput: there is no such version.
+            Mismatch: the directory holds indexes of other passages.
         """
         for path in self.plan.work.glob(".snapshot-*.writing"):
             shutil.rmtree(path, ignore_errors=True)
@@ -82,7 +86,7 @@ class Versions:
             problem = f"version {version} is not in {self.plan.work} (it has {present})"
             raise BadInput(f"{problem}: start in an empty directory")
         self._check(artefacts.read_manifest(self.plan.index(version), artefacts.VECTORS_ARTEFACT), version)
-        for _, other, path in self._folders():
+        for _, other, path in self._list_folders():
             if other > step:
                 shutil.rmtree(path)
 
@@ -99,7 +103,7 @@ class Versions:
         return None
 
     def write_snapshot(self, model: SavableModel, step: int) -> None:
-        """Write ``work/snapshot-STEP`` atomically, unless it exists with the same weights.
+        """Write the snapshot of ``step`` atomically, unless it exists with the same weights.
 
         Raises:
             RefreshFailed: the snapshot cannot be written.
@@ -113,7 +117,7 @@ class Versions:
             _save_model(model, temporary)
             if not target.exists():
                 temporary.rename(target)
-            elif _checksums(temporary) != _checksums(target):
+            elif _compute_checksums(temporary) != _compute_checksums(target):
                 raise BadInput(f"{target} holds other weights of step {step}: start in an empty directory")
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -121,8 +125,8 @@ class Versions:
     def open(self, step: int) -> Mips:
         """Check the index of ``step`` and map it into memory.
 
-        Only sizes are compared, since training would wait for checksums, which were compared after the build. An
-        incomplete version is deleted, so that the next refresh of this step builds it again.
+        The check compares file sizes only: checksums were verified after the build, and training would wait for them.
+        An incomplete version is deleted, so that the next refresh of this step builds it again.
 
         Raises:
             ArtefactError: the version is incomplete.
@@ -171,11 +175,11 @@ class Versions:
     def prune(self, needed: list[int]) -> None:
         """Delete all versions except the last two and the ``needed`` ones, finished or not."""
         keep = {*self.list_steps("index")[-KEEP:], *needed}
-        for _, step, path in self._folders():
+        for _, step, path in self._list_folders():
             if step not in keep:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _folders(self) -> Iterator[tuple[str, int, Path]]:
+    def _list_folders(self) -> Iterator[tuple[str, int, Path]]:
         """Yield kind, step and path of every folder of a version, finished or not."""
         for path in sorted(self.plan.work.iterdir()):
             if path.is_dir() and (match := _NAME.fullmatch(path.name)):
@@ -191,7 +195,7 @@ def _save_model(model: SavableModel, folder: Path) -> None:
         raise RefreshFailed(f"cannot write the weights to {folder}: {error}") from error
 
 
-def _checksums(folder: Path) -> dict[str, str]:
-    """Return checksums of all but configurations, which name transformers' version."""
+def _compute_checksums(folder: Path) -> dict[str, str]:
+    """Return the checksum of every file except ``config.json``, which names the transformers version."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

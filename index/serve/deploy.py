@@ -34,35 +34,35 @@ from ragqa.settings.command_line import parse_config, report_errors
 APP = "ragqa"
 """Name of the Ray Serve application for HTTP, and prefix of the shards' applications."""
 _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
-"""Shortest health check of Ray Serve, to restart lost shards soon, and a quick shutdown."""
+"""Ray Serve options: frequent health checks, to restart lost shards soon, and a quick shutdown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """Options of the server."""
+    """Options of ``index.serve``."""
 
     shards: tuple[Path, ...]
     """Index directories, as paths on the machines that serve them."""
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 listens on all, without a password."""
+    """Address to listen on; 0.0.0.0 listens on all addresses. The server asks for no password."""
     port: int = 8077
     """TCP port."""
     retriever: str | None = None
-    """Retriever kind, as of ragqa index; by default everything that the indexes support."""
+    """Retriever kind, as for ragqa index; by default everything that the indexes support."""
     fusion: str = DEFAULT_FUSION
-    """Fusion of hybrid. Shards cannot use rrf, since their ranks do not compare."""
+    """Fusion of the hybrid retriever. rrf cannot be used, since ranks of different shards do not compare."""
     encoder: str | None = None
-    """Another form of the encoder that made the indexes: its export or its torch weights."""
+    """Encoder for questions: the encoder of the indexes in another form (export or torch weights)."""
     device: str = "cpu"
     """Device on which the indexes are searched."""
     timeout: float = 2.0
-    """Seconds after which a shard counts as missing, for up to 16 questions."""
+    """Seconds per 16 questions after which a shard counts as missing."""
     max_k: int = 1000
     """Maximum number of passages in a request."""
     replicas: int = 1
     """Replicas of each shard."""
     cpus: float = 0
-    """Cores reserved for a replica, and its threads; with 0 all replicas share all cores."""
+    """Cores reserved for a replica, and number of its threads; with 0 all replicas share all cores."""
     gpus: float = 0
     """GPUs reserved for a replica."""
     resource: str | None = None
@@ -102,17 +102,18 @@ class ServeConfig:
 def serve_collection(config: ServeConfig) -> Iterator[str]:
     """Serve the collection while the block runs, and yield its URL.
 
-    It uses an initialised Ray, the cluster of $RAY_ADDRESS, or else a new one on this machine.
+    The shards run on the Ray cluster that this process uses, the cluster of $RAY_ADDRESS, or else a new one on this
+    machine.
 
     Raises:
         BadInput: the port or Ray Serve is in use.
         ArtefactError: a shard cannot be opened.
-        Mismatch: scores of the shards do not compare.
+        Mismatch: the scores of the shards are not comparable.
         MissingExtra: Ray Serve is not installed.
     """
     if len(set(config.names)) < len(config.names):
         raise BadInput("a shard is named twice: its passages would be found twice")
-    if not (config.resource or "RAY_ADDRESS" in os.environ):  # otherwise they may lie on other machines
+    if not (config.resource or "RAY_ADDRESS" in os.environ):  # otherwise shards may lie on other machines
         for path in config.shards:
             artefacts.read_manifest(path, "index")
     serve = _start_serve(config)

@@ -1,7 +1,7 @@
 """HTTP gateway that sends questions to all shards and merges their best passages.
 
-Answers name each shard that failed or was too slow. The gateway polls it in the background, and no question
-waits for it until it is back. So a lost shard costs a single timeout, and not one per question.
+Answers name each shard that failed or was too slow. The gateway polls a lost shard in the background, and no question
+waits for the shard until it is back. So a lost shard costs one timeout, and not one per question.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ MAX_QUESTIONS = 1024
 MAX_BYTES = 16 << 20
 """Maximum size of a request in bytes."""
 QUESTIONS_PER_TIMEOUT = 16
-"""Number of questions per timeout; larger requests may take proportionally longer."""
+"""Number of questions to which the timeout applies; larger requests get proportionally more time."""
 _RESTART_TIMEOUT = 10.0
 """Timeout in seconds for polls of a lost shard, whose replica may just be starting."""
 _PAUSES = 0.1, 5.0
@@ -39,7 +39,7 @@ _EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
 
 @dataclass(frozen=True)
 class Member:
-    """A shard of the collection at its start."""
+    """Shard of the collection, in its state at the start of the server."""
 
     name: str
     app: str
@@ -49,33 +49,33 @@ class Member:
 
 
 class _ShardClient:
-    """Connection to a shard: its last state, and the reason if it is lost."""
+    """Connection to a shard, with its last known state."""
 
     def __init__(self, member: Member) -> None:
         from ray import serve
 
         self.name, self.known = member.name, member.state
         self.lost: str | None = None
-        """Reason in one line; None if the shard answers."""
+        """Reason why the shard is lost, in one line; None if the shard answers."""
         self._handle = serve.get_deployment_handle(ShardReplica.__name__, app_name=member.app)
         self._attempts = 2 if member.replicas > 1 else 1  # another replica may live where one has died
         self._recovery: asyncio.Task[None] | None = None
 
     async def search(self, questions: list[str], k: int, timeout: float) -> ShardHits | None:
-        """Return the shard's hits; None if it is lost."""
+        """Return the shard's hits for each question; None if the shard is lost."""
         answer: ShardHits | None = await self._ask(timeout, "search", questions, k)
         if answer is not None:
             self.known = replace(self.known, rows=answer.rows)
         return answer
 
     async def state(self, timeout: float) -> ShardState | None:
-        """Return the shard's current state; None if it is lost."""
+        """Return the shard's current state; None if the shard is lost."""
         answer: ShardState | None = await self._ask(timeout, "state")
         self.known = answer or self.known
         return answer
 
     async def _ask(self, timeout: float, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of the shard; None if it is lost."""
+        """Call a method of the shard and return its result; None if the shard is lost."""
         if self.lost is not None:
             return None
         answer = await self._call(timeout, method, *arguments)
@@ -95,7 +95,7 @@ class _ShardClient:
         self.known, self.lost = answer, None
 
     async def _call(self, timeout: float, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of the shard, or a ShardFailure."""
+        """Call a method of the shard and return its result, or a ShardFailure."""
         from ray.exceptions import RayActorError
 
         for _ in range(self._attempts):
@@ -121,11 +121,11 @@ class Gateway:
     """Ray Serve replica that answers HTTP requests."""
 
     def __init__(self, members: list[Member], timeout: float, max_k: int) -> None:
-        """Search the shards ``members`` in this order.
+        """Connect to the shards.
 
         Args:
-            members: the shards.
-            timeout: seconds after which a shard counts as missing.
+            members: the shards; ids of passages count through the shards in this order.
+            timeout: seconds per ``QUESTIONS_PER_TIMEOUT`` questions after which a shard counts as missing.
             max_k: maximum k of a request.
         """
         self._shards = [_ShardClient(member) for member in members]
@@ -133,6 +133,9 @@ class Gateway:
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
         """Return the best ``k`` hits for each question, and the names of missing shards.
+
+        Returns:
+            ``missing``: names of the missing shards; ``found``: the hits of each question as JSON rows, best first.
 
         Raises:
             RemoteError: all shards are missing.
@@ -150,7 +153,7 @@ class Gateway:
         }
 
     async def collection(self) -> ServedCollection:
-        """Describe the collection.
+        """Return a description of the collection and the current state of its shards.
 
         Raises:
             RemoteError: all shards are missing.
@@ -231,14 +234,14 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
     if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
         raise BadInput(f"questions must be a list of texts: send {_EXAMPLE}")
     if len(questions) > MAX_QUESTIONS:
-        raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} may be asked at once")
+        raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} can be asked at once")
     if type(k) is not int or not 1 <= k <= max_k:
         raise BadInput(f"k must be a whole number from 1 to {max_k}")
     return [clean_question(question) for question in questions], k
 
 
 def _join_digests(states: Sequence[ShardState | None], name: str) -> str | None:
-    """Return one digest of the shards' digests ``name``; None if a shard is missing."""
+    """Return a digest of the field ``name`` of all shards; None if a shard is missing."""
     if None in states:
         return None
     return hashlib.sha256(json.dumps([getattr(state, name) for state in states]).encode()).hexdigest()[:16]

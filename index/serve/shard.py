@@ -21,7 +21,7 @@ class ShardHits:
     rows: int
     """Number of rows of the searched version, deleted passages included."""
     hits: list[list[dict[str, Any]]]
-    """Hits of each question, best first, as JSON; ids count from the shard's first row."""
+    """Hits of each question as JSON rows, best first; ids count from the shard's first row."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class ShardFailure:
 
 
 class ShardReplica:
-    """Ray Serve replica that searches an index, and its update from the next search on.
+    """Ray Serve replica that searches an index; after an update, the next search uses the new files.
 
-    A damaged directory is returned as a ``ShardFailure`` and not raised, since a restart would not help.
+    Errors in the directory are returned as a ``ShardFailure``. If they were raised, Ray Serve would restart the
+    replica, which does not help.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:

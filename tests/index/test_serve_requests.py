@@ -40,7 +40,7 @@ def test_a_request_is_parsed_with_its_defaults() -> None:
         (b'{"questions": ["a"], "k": 51}', "k must be a whole number from 1 to 50"),
         (b'{"questions": ["a"], "k": true}', "k must be a whole number from 1 to 50"),
         (b'{"questions": ["a"], "k": 1.5}', "k must be a whole number from 1 to 50"),
-        (json.dumps({"questions": ["a"] * (MAX_QUESTIONS + 1)}).encode(), f"at most {MAX_QUESTIONS} may be asked"),
+        (json.dumps({"questions": ["a"] * (MAX_QUESTIONS + 1)}).encode(), f"at most {MAX_QUESTIONS} can be asked"),
         (b" " * (1 << 25), "at most 16777216 are read"),
     ],
 )
