@@ -1,4 +1,4 @@
-"""Replacement of whole directories in one step, and checks before it."""
+"""Replace whole directories in one step; check beforehand that no other files get lost."""
 
 import glob
 import os
@@ -14,7 +14,11 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 @contextmanager
 def replace_directory(target: Path) -> Iterator[Path]:
-    """Yield a new folder, which replaces ``target`` if the block ends without an error."""
+    """Yield a new folder, which replaces ``target`` if the block ends without an error.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
     target = target.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with report_write_errors(target):
@@ -23,7 +27,7 @@ def replace_directory(target: Path) -> Iterator[Path]:
     try:
         with report_write_errors(target):
             yield temporary
-            for weights in temporary.rglob("*.safetensors"):  # safetensors lets only the owner read what it writes
+            for weights in temporary.rglob("*.safetensors"):  # only the owner can read what safetensors writes
                 weights.chmod(temporary.stat().st_mode & 0o666)
             swap_into_place(temporary, target)
     finally:
@@ -31,7 +35,7 @@ def replace_directory(target: Path) -> Iterator[Path]:
 
 
 def swap_into_place(temporary: Path, target: Path) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step, then delete the replaced one."""
+    """Move the directory ``temporary`` to ``target`` in one step; delete the old ``target``."""
     if not target.exists():
         temporary.rename(target)
         return
@@ -49,7 +53,10 @@ def swap_into_place(temporary: Path, target: Path) -> None:
 
 
 def restore_interrupted_swap(target: Path) -> None:
-    """Finish or undo the swap of a killed process; the caller holds a lock on ``target``."""
+    """Finish or undo ``swap_into_place`` of a killed process.
+
+    The caller holds a lock on ``target``.
+    """
     for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -58,10 +65,10 @@ def restore_interrupted_swap(target: Path) -> None:
 
 
 def exchange_directories(first: Path, second: Path) -> bool:
-    """Swap two directories in one system call (Linux); return False where that is not possible."""
+    """Swap two directories in one system call; return False if the system cannot do it."""
     import ctypes
 
-    at_cwd, exchange = -100, 2
+    at_cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE in the header files of Linux
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError):
@@ -70,7 +77,10 @@ def exchange_directories(first: Path, second: Path) -> bool:
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` is free, empty, or an artefact, even damaged, of a kind."""
+    """Raise BadInput unless ``target`` is missing, empty, or an artefact of one of ``kinds``.
+
+    A damaged artefact passes the check, so that it can be built again.
+    """
     with report_write_errors(target):
         if not target.exists() or (target.is_dir() and not any(target.iterdir())):
             return
@@ -86,16 +96,21 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 
 def check_no_other_files(folder: Path, known: Collection[str]) -> None:
-    """Raise BadInput if ``folder`` holds files not in ``known``, which would be deleted."""
+    """Raise BadInput if replacing ``folder`` would delete files that are not in ``known``.
+
+    Args:
+        folder: directory to replace; it need not exist.
+        known: names of files that can be deleted.
+    """
     with report_write_errors(folder):
         names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
     if others := [name for name in names if name not in known and not name.startswith(".")]:
-        raise BadInput(f"{folder} holds {others[0]}, too, which would be deleted: move it, or choose another place")
+        raise BadInput(f"{folder} also holds {others[0]}, which would be deleted: move it, or choose another place")
 
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Turn a failure to write ``path`` (full disk, no permission) into BadInput with one line."""
+    """Convert a failure to write ``path`` (full disk, no permission) to a BadInput of one line."""
     try:
         yield
     except OSError as error:
@@ -104,14 +119,17 @@ def report_write_errors(path: Path) -> Iterator[None]:
             raise BadInput(f"cannot use {error.filename}: {reason}; {path} was not changed") from error
         raise BadInput(f"cannot write {path}: {reason}; nothing was changed") from error
     except Exception as error:
-        # safetensors wraps the system's errors in a class of its own, which exists only where it was imported.
+        # safetensors wraps OSError in its own class. sys.modules gives the class without importing safetensors.
         if not isinstance(error, getattr(sys.modules.get("safetensors"), "SafetensorError", ())):
             raise
         raise BadInput(f"cannot write {path}: {error}; nothing was changed") from error
 
 
 def _is_elsewhere(name: object, path: Path) -> bool:
-    """Tell whether a file is neither ``path``, nor inside or above it, nor its temporary form."""
+    """Return True if ``name`` is a file outside ``path``, and not one of its parent folders.
+
+    The temporary folder that becomes ``path`` counts as ``path``.
+    """
     if not isinstance(name, str) or Path(name) in path.parents:
         return False
     return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and hard links."""
+"""Write files and folders so that they appear whole or not at all; make hard links."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def create_directory(target: Path) -> Iterator[Path]:
 
 
 def write_text_whole(file: Path, text: str) -> None:
-    """Write a text file in one step."""
+    """Write a text file in UTF-8, so that it appears whole or not at all."""
     with replace_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

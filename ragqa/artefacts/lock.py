@@ -1,4 +1,4 @@
-"""Locks between processes, released by the kernel when their holder ends or is killed."""
+"""Locks between processes; the kernel releases a lock when its holder ends or is killed."""
 
 import fcntl
 import os
@@ -28,12 +28,13 @@ def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
                 raise BadInput(f"another process is at work and holds {file}: wait for it") from error
-            # The previous holder may have deleted this very file before it was locked here: then it guards nothing.
+            # The previous holder may have deleted the file between open and flock. A lock on a deleted file guards
+            # nothing, so try again.
             if not (file.exists() and os.path.samestat(os.fstat(lock.fileno()), file.stat())):
                 continue
             try:
                 yield
             finally:
-                with suppress(OSError):  # a file that stays behind blocks nobody: only the lock on it would
+                with suppress(OSError):  # a leftover file blocks nobody: only a lock on it does
                     file.unlink()
             return

@@ -1,7 +1,7 @@
 """Manifests, and the checks of artefacts against them.
 
-A directory is an artefact (index, pipeline, encoder, reader …) if its ``manifest.json`` names every other file with its
-size and checksum, and itself by its fingerprint.
+A directory is an artefact (index, pipeline, encoder, reader …) if its ``manifest.json`` lists all other files, with
+their sizes and checksums, and its own fingerprint.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ from ragqa.artefacts.paths import get_cache_dir
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 
 FORMAT = 1
-"""Version of the layout; a newer one is refused."""
+"""Version of the layout of artefacts; ragqa refuses to open newer versions."""
 MANIFEST = "manifest.json"
 CALIBRATION = "calibration.json"
-"""File next to a reader's weights from which its confidence is computed."""
+"""File next to a reader's weights with the calibration of its confidence."""
 VECTORS_ARTEFACT = "dense"
 """Kind of artefact that holds only passage vectors, made by a refresh during training."""
 TYPICAL_FILES = {
@@ -34,7 +34,7 @@ TYPICAL_FILES = {
     "vectors": ("begun.json",),
     VECTORS_ARTEFACT: ("vectors.npy", "codes.npy"),
 }
-"""Files by which an artefact of each kind is recognised even if its manifest is damaged."""
+"""Files that identify each kind of artefact even if the manifest is damaged."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Manifest:
     kind: str
     config: dict[str, Any]
     parents: dict[str, str] = field(default_factory=dict)
-    """Fingerprints of the artefacts that it was made from, by role (``encoder``, ``corpus`` …)."""
+    """Fingerprints of the artefacts from which this artefact was made, by role (``encoder``, ``corpus`` …)."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Relative path to ``size`` (bytes) and ``sha256``."""
     created_by: str = f"ragqa {__version__}"
@@ -52,17 +52,17 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the manifest, and so of all files: 16 hexadecimal digits."""
+        """Digest of the manifest, including the checksums of all files: 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(vars(self), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def origin(self) -> str:
-        """Fingerprint of the first version, which updates do not change."""
+        """Fingerprint of the artefact before its first update; updates do not change it."""
         return self.parents.get("origin", self.fingerprint)
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -75,14 +75,14 @@ def write_manifest(
     *,
     known: Mapping[str, dict[str, Any]] | None = None,
 ) -> Manifest:
-    """Write the manifest of the files in ``folder``, which makes it an artefact.
+    """Make ``folder`` an artefact: write and return the manifest of its files.
 
     Args:
         folder: the directory; its ``*.lock`` files are left out.
         kind: kind of artefact, for example ``index``.
-        config: settings that it was made with.
-        parents: fingerprints of the artefacts that it was made from, by role.
-        known: entries of files that need not be read, by relative path.
+        config: settings with which the artefact was made.
+        parents: fingerprints of the artefacts from which it was made, by role.
+        known: known entries of ``Manifest.files``, by relative path; these files are not read.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -119,7 +119,13 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
 
 def peek_manifest(path: Path) -> Manifest:
-    """Return the manifest at ``path`` without a check of the files; see ``read_manifest``."""
+    """Return the manifest of the artefact at ``path`` without checking its files.
+
+    Raises:
+        ArtefactError: ``path`` is not an artefact or cannot be read.
+        Mismatch: a newer version of ragqa wrote it.
+        DamagedArtefact: the manifest is damaged.
+    """
     file = path / MANIFEST
     try:
         if not path.exists():
@@ -147,21 +153,21 @@ def peek_manifest(path: Path) -> Manifest:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Tell whether ragqa made ``folder``, so that it is not indexed as a document."""
+    """Return True if ``folder`` is an artefact, which ragqa never indexes as documents."""
     try:
         return (folder / MANIFEST).is_file() and has_typical_file(folder, *TYPICAL_FILES)
-    except OSError:  # a folder that may not be entered
+    except OSError:  # no permission to enter the folder
         return False
 
 
 def has_typical_file(folder: Path, *kinds: str) -> bool:
-    """Tell whether ``folder`` holds a typical file of an artefact of one of ``kinds``."""
+    """Return True if ``folder`` holds a typical file of an artefact of one of ``kinds``."""
     return any((folder / name).exists() for kind in kinds for name in TYPICAL_FILES[kind])
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path``, which was just written, is whole."""
-    _write_stamp(path, _file_states(path, peek_manifest(path)))
+    """Record that the artefact at ``path`` is whole, so that its files are not read again."""
+    _write_stamp(path, _read_file_states(path, peek_manifest(path)))
 
 
 @contextmanager
@@ -171,20 +177,20 @@ def keep_checked(path: Path, manifest: Manifest) -> Iterator[None]:
     A link changes a file's times, so that the next reader would check all files again. The artefact is marked as
     checked at the end of the block if its files are still the same.
     """
-    before = _link_independent_states(path, manifest)
+    before = _read_link_independent_states(path, manifest)
     try:
         yield
     finally:
         with suppress(ArtefactError):
             is_same = peek_manifest(path).fingerprint == manifest.fingerprint
-            if is_same and _link_independent_states(path, manifest) == before:
+            if is_same and _read_link_independent_states(path, manifest) == before:
                 mark_checked(path)
 
 
 def _check_files(path: Path, manifest: Manifest) -> None:
-    states = _file_states(path, manifest)
+    states = _read_file_states(path, manifest)
     with suppress(OSError, UnicodeDecodeError):
-        if _stamp_file(path).read_text() == states:
+        if _get_stamp_file(path).read_text() == states:
             return
     for name, expected in manifest.files.items():
         try:
@@ -192,39 +198,43 @@ def _check_files(path: Path, manifest: Manifest) -> None:
         except OSError as error:
             raise ArtefactError(f"{path / name} cannot be read: {error.strerror}") from error
         if actual != expected["sha256"]:
-            raise DamagedArtefact(f"{path / name} is damaged: its checksum is not the manifest's; {_remedy(manifest)}")
+            raise DamagedArtefact(
+                f"{path / name} is damaged: its checksum is not the manifest's; {_get_remedy(manifest.kind)}"
+            )
     _write_stamp(path, states)
 
 
-def _stamp_file(path: Path) -> Path:
+def _get_stamp_file(path: Path) -> Path:
+    """Return the cache file that records the last full check of the artefact at ``path``."""
     return get_cache_dir() / "checked" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:24]
 
 
 def _write_stamp(path: Path, states: str) -> None:
-    stamp = _stamp_file(path)
-    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+    stamp = _get_stamp_file(path)
+    with suppress(OSError):  # without the cache, the next check only takes longer
         stamp.parent.mkdir(parents=True, exist_ok=True)
         write_text_whole(stamp, states)
 
 
-def _file_states(path: Path, manifest: Manifest) -> str:
+def _read_file_states(path: Path, manifest: Manifest) -> str:
     """Return size, times and inode of every file; raise DamagedArtefact if a size differs."""
-    states = {MANIFEST: _file_state(path / MANIFEST)}
+    states = {MANIFEST: _read_file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():
-        states[name] = _file_state(path / name)
+        states[name] = _read_file_state(path / name)
         if states[name][0] != expected["size"]:
             sizes = f"{states[name][0]} bytes instead of {expected['size']}"
-            raise DamagedArtefact(f"{path / name} is damaged: {sizes}; {_remedy(manifest)}")
+            raise DamagedArtefact(f"{path / name} is damaged: {sizes}; {_get_remedy(manifest.kind)}")
     return json.dumps(states, sort_keys=True)
 
 
-def _link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return size, modification time and inode of every file, which links do not change."""
-    states = {name: _file_state(path / name) for name in manifest.files}
+def _read_link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
+    """Return size, modification time and inode of every file; hard links do not change them."""
+    states = {name: _read_file_state(path / name) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 
 
-def _file_state(file: Path) -> list[int]:
+def _read_file_state(file: Path) -> list[int]:
+    """Return size (bytes), modification time, change time (nanoseconds) and inode of a file."""
     try:
         stat = file.stat()
     except FileNotFoundError as error:
@@ -234,5 +244,5 @@ def _file_state(file: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _remedy(manifest: Manifest) -> str:
-    return "embed it again with --repair" if manifest.kind == "vectors" else "make it again"
+def _get_remedy(kind: str) -> str:
+    return "embed it again with --repair" if kind == "vectors" else "make it again"

@@ -11,12 +11,15 @@ _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
 def get_cache_dir() -> Path:
-    """Return ``$XDG_CACHE_HOME/ragqa``, by default ``~/.cache/ragqa``; it may not exist yet."""
+    """Return the cache directory, ``$XDG_CACHE_HOME/ragqa`` or ``~/.cache/ragqa``.
+
+    The directory need not exist.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragqa"
 
 
 def get_weights_dir() -> Path:
-    """Return the directory of the encoder and the reader that are shipped with the package."""
+    """Return the directory of the encoder and the reader that ragqa ships."""
     return Path(__file__).parents[1] / "weights"
 
 
@@ -26,22 +29,26 @@ def get_demo_dir() -> Path:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return ``path`` absolute and without ``..``: the same name from every directory."""
+    """Return an absolute path without ``..``, which stays valid in every working directory."""
     absolute = Path(path).absolute()
     if ".." not in absolute.parts:
         return absolute
-    # Resolve links up to the last "..", which a link changes the meaning of, and keep them after it.
+    # A symbolic link changes the folder that a later ".." means, so links are resolved up to the last "..". Links after
+    # it stay as they are.
     after_up = len(absolute.parts) - absolute.parts[::-1].index("..")
     return Path(*absolute.parts[:after_up]).resolve().joinpath(*absolute.parts[after_up:])
 
 
 def check_model(name: str | Path) -> None:
-    """Raise ArtefactError unless ``name`` is a directory or, as text, a possible hub name."""
+    """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name."""
     if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB_NAME.fullmatch(name)):
         raise ArtefactError(f"{name}: no such directory")
 
 
 def parse_url(path: object) -> str | None:
-    """Return the URL in ``path``, mended if ``Path`` took a slash from it, or None."""
+    """Return ``path`` as a URL, or None if it is not a URL.
+
+    ``Path`` turns ``http://`` into ``http:/``; the slash is put back.
+    """
     match = _URL.fullmatch(str(path))
     return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None

@@ -1,9 +1,9 @@
-"""Resumable builds: after a kill the next run continues in a workspace near the target.
+"""Resumable builds: after a kill, the next run continues in a workspace next to the target.
 
-.NAME.building/begun     signature of the input; work starts again if the input differs
+.NAME.building/begun     signature of the input; the build starts again if the input differs
 .NAME.building/made/     the directory that becomes NAME at the end, in one step
-.NAME.building/sealed    identity of the finished made/; after made/ and the old NAME were swapped, it tells a
-later run which of the two is new
+.NAME.building/sealed    identity of the finished made/; the swap of made/ and the old NAME can be interrupted, and
+the identity tells the next run which of the two is new
 """
 
 import shutil
@@ -22,13 +22,17 @@ SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
 
 @contextmanager
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
-    """Yield the locked folder in which ``target`` is built, emptied if its signature differs.
+    """Lock and yield the workspace in which ``target`` is built.
 
-    The block fills ``made/`` and writes its manifest, unless ``is_complete``, and calls ``move_into_place``.
-    Afterwards ``target`` is marked as checked, and the workspace is deleted.
+    The block fills ``made/`` and writes its manifest, unless ``is_complete`` says that an earlier run did so. Then it
+    calls ``move_into_place``. Afterwards ``target`` is marked as checked, and the workspace is deleted.
+
+    Args:
+        target: directory of the artefact.
+        signature: description of the input; the files of an interrupted build with another signature are deleted.
 
     Raises:
-        BadInput: another process works there, or a file cannot be written.
+        BadInput: another process is building ``target``, or a file cannot be written.
     """
     work = target.with_name(f".{target.name}.building")
     with atomic.report_write_errors(target):
@@ -41,11 +45,11 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
                 write_text_whole(work / SIGNATURE_FILE, signature)
             yield work
             shutil.rmtree(work, ignore_errors=True)
-            mark_checked(target)  # only now: deleting the last hard link to a file changes the file's times
+            mark_checked(target)  # must come last: deleting a hard link to a file changes the file's times
 
 
 def is_complete(work: Path) -> bool:
-    """Tell whether ``made/`` is whole or already in its place."""
+    """Return True if the artefact in ``made/`` is finished or already moved into place."""
     return (work / IDENTITY_FILE).is_file()
 
 
@@ -67,9 +71,9 @@ def _can_resume(work: Path, target: Path, signature: str) -> bool:
 
 
 def _identify(folder: Path) -> str:
-    """Return an identity that survives moves; an empty text if this is not an artefact.
+    """Return an identity that an artefact keeps when it moves; an empty text for other folders.
 
-    The fingerprint alone is not enough: an index that is built again after damage has the same one.
+    The identity includes the inode, because an index that is rebuilt after damage has the same fingerprint.
     """
     try:
         return f"{folder.stat().st_ino} {peek_manifest(folder).fingerprint}"

@@ -235,9 +235,9 @@ def test_other_files_are_never_overwritten(small: Path, small_reader: Path, expo
         (tmp_path / name / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="holds something other than a reader"):
         restore_weights(exported / "reader", small, tmp_path / "encoder")
-    with pytest.raises(BadInput, match=r"reader holds notes\.txt, too, which would be deleted"):
+    with pytest.raises(BadInput, match=r"reader also holds notes\.txt, which would be deleted"):
         restore_weights(exported / "reader", small, tmp_path / "reader")
-    with pytest.raises(BadInput, match=r"exported holds notes\.txt, too"):
+    with pytest.raises(BadInput, match=r"exported also holds notes\.txt"):
         export(small_reader, tmp_path / "exported")
     assert all((tmp_path / name / "notes.txt").read_text() == "mine" for name in ("reader", "exported"))
 
