@@ -1,4 +1,4 @@
-"""Splitting of texts into blocks, which become passages: by words, sentences or wordpieces."""
+"""Split texts into blocks, which become passages, by words, sentences or wordpieces."""
 
 import re
 import sys
@@ -18,19 +18,19 @@ Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Default size of a block, in words or wordpieces, for each kind of splitter."""
 MAX_SIZE = 1_000_000
-"""Largest size of a block."""
+"""Maximum size of a block, in words or wordpieces."""
 
 _WORD = re.compile(r"\S+")
 _WORDS_PER_CALL = 1000
-"""Words passed to a tokenizer at a time, so that a long text needs little memory."""
+"""Number of words that a tokenizer gets at a time, so that a long text needs little memory."""
 
 
 def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter by its name.
+    """Return a splitter of this kind.
 
     Args:
-        kind: one of DEFAULT_SIZES.
-        size: largest block in words, or wordpieces for that kind.
+        kind: a key of ``DEFAULT_SIZES``.
+        size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words.
         tokenizer: tokenizer of the encoder; needed for wordpieces.
 
     Raises:
@@ -61,7 +61,7 @@ def make_word_splitter(size: int = 100) -> Splitter:
 def make_sentence_splitter(size: int = 100) -> Splitter:
     """Return a splitter into blocks of as many sentences as fit into ``size`` words.
 
-    A longer sentence is cut. The rules of ``find_sentences`` decide where sentences end.
+    A sentence of more than ``size`` words is cut. ``find_sentences`` decides where sentences end.
     """
     return lambda text, first: _join_units(_iter_sentences(text, first, size), size)
 
@@ -69,13 +69,14 @@ def make_sentence_splitter(size: int = 100) -> Splitter:
 def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> Splitter:
     """Return a splitter into blocks of as many words as fit into ``size`` wordpieces.
 
-    A longer word is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM), section 4.1.
+    A word of more than ``size`` wordpieces is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM),
+    section 4.1.
     """
     return lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size)
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Join units (start, end, length) to blocks, each as long as possible up to ``size``."""
+    """Join units (start, end, length) to blocks that are as long as ``size`` allows."""
     start, end, count = -1, -1, 0
     for left, right, length in units:
         if start >= 0 and count + length > size:
@@ -89,13 +90,13 @@ def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tu
 
 def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) -> Iterator[tuple[int, int]]:
     """Yield start and end of each run of ``size`` words in ``text[first:last]``."""
-    # Possessive quantifiers: without backtracking every text takes linear time.
+    # Possessive quantifiers do not backtrack, so every text takes linear time.
     pattern = re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
     return (match.span() for match in pattern.finditer(text, first, last))
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence; cut those longer than ``size``."""
+    """Yield start, end and number of words of each sentence; cut longer ones at ``size``."""
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):
@@ -103,7 +104,7 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of wordpieces of each word; cut those longer than ``size``."""
+    """Yield start, end and number of wordpieces of each word; cut longer ones at ``size``."""
     for left, right in _match_words(_WORDS_PER_CALL, text, first):
         offsets = tokenizer.tokenize(text[left:right]).offsets
         piece = 0
@@ -112,7 +113,7 @@ def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") ->
             first_piece = piece
             while piece < len(offsets) and left + offsets[piece][1] <= end:
                 piece += 1
-            # Pieces may share a character, so that several cuts may fall on one place.
+            # Wordpieces can share a character, so several cuts can fall on the same place.
             cuts = {left + offsets[number][0] for number in range(first_piece + size, piece, size)}
             edges = [start, *sorted(cut for cut in cuts if start < cut < end), end]
             for part, span in enumerate(pairwise(edges)):
@@ -122,10 +123,10 @@ def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") ->
 _OPENING = "\"'“‘«([¿¡"
 _CLOSING = "\"'”’»)]"
 _STOPS = (".", "!", "?", "…")
-# White space that may end a sentence. No alternative reads a character twice, so that every text takes linear time.
+# White space that can end a sentence. No alternative reads a character twice, so every text takes linear time.
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
 _CONTEXT = 40
-"""Characters before a gap that decide about it."""
+"""Number of characters before white space that decide whether it ends a sentence."""
 # Abbreviations that never end a sentence, and abbreviations that do not end one before a number.
 _BEFORE_ANY = re.compile(
     r"""(?: (?: [^\W\d_]\. )+ [^\W\d_] | mr | mrs | ms | mme | mlle | messrs | dr | drs | prof | st | sts | ste |
@@ -142,7 +143,7 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence from character ``first``.
+    """Yield start, end and number of words of each sentence, from character ``first`` on.
 
     White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not
     in lower case follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.

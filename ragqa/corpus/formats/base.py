@@ -16,7 +16,7 @@ from pathlib import PurePath
 from ragqa.errors import BadInput, BadLine, MissingExtra
 
 MAX_NOTES = 20
-"""Problems that a report describes in words; further ones are only counted."""
+"""Maximum number of problems that a report describes; further problems are only counted."""
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
 """Errors raised while reading a file that is damaged, cut short or gone."""
 _CHUNK = 1 << 20
@@ -32,29 +32,29 @@ class Document:
     """Text with a title: a whole file, or a record of a larger one."""
 
     id: str
-    """Id of the record, or ``path`` where the whole file is the document."""
+    """Id of the record, or ``path`` if the whole file is the document."""
     title: str
     text: str
     path: str
     """Path of the file, or archive/member, relative to the working directory."""
     body: int = 0
-    """First character of the body in ``text``; a title line before it is not indexed."""
+    """Offset of the body in ``text``, in characters; the title line before it is not indexed."""
 
 
 NumberedDocument = tuple[int, Document]
-"""Document and the line it starts on; 0 where the whole file is the document."""
+"""Number of a document's first line, from 1 (0 if the document is the whole file), and the document."""
 
 
 @dataclass
 class CorpusReport:
-    """Counts of documents and files read and left out, updated while documents are read."""
+    """Counts of documents and files that were read or left out; they grow during reading."""
 
     documents: int = 0
     """Documents read."""
     duplicates: int = 0
-    """Documents left out because an earlier one has the same title and text."""
+    """Documents left out because an earlier document has the same title and text."""
     empty: int = 0
-    """Documents left out because their body is nothing but white space."""
+    """Documents left out because their body has only white space."""
     undecodable: int = 0
     """Files or records in which undecodable bytes were replaced by U+FFFD."""
     binary: int = 0
@@ -64,7 +64,7 @@ class CorpusReport:
     disambiguations: int = 0
     """Wiki pages left out because they only list the meanings of their title."""
     other_pages: int = 0
-    """Wiki pages left out because they are no articles: talk pages, templates and others."""
+    """Wiki pages left out because they are not articles: talk pages, templates and others."""
     bad: int = 0
     """Malformed files and records left out because of ``skip_bad``."""
     bytes_read: int = 0
@@ -73,29 +73,35 @@ class CorpusReport:
     """The first problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Return lines with the numbers of documents left out or repaired, and the first problems."""
+        """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
 
     def note(self, where: str, problem: str) -> None:
-        """Describe a problem, unless there are ``MAX_NOTES`` already."""
+        """Add the description of a problem to ``notes``, unless ``notes`` is full."""
         if len(self.notes) < MAX_NOTES:
             self.notes.append(f"{where}: {problem}")
 
 
 @dataclass(frozen=True)
 class ProblemHandler:
-    """Policy for bad input: raise an error, or count it in the report and go on."""
+    """Policy for bad input: raise an error, or count the problem in the report and go on."""
 
     report: CorpusReport
     skip_bad: bool
 
     def reject(self, path: str, problem: str, line: int = 0) -> None:
-        """Report a malformed file or record.
+        """Raise an error for a malformed file or record, or count it if bad input is skipped.
+
+        Args:
+            path: path of the file.
+            problem: reason why the input is malformed.
+            line: number of the record's first line; 0 for the whole file.
 
         Raises:
-            BadLine, BadInput: bad input is not skipped; BadLine if the line is known.
+            BadLine: a record is malformed, and bad input is not skipped.
+            BadInput: a whole file is malformed, and bad input is not skipped.
         """
         where = _format_place(path, line)
         if not self.skip_bad:
@@ -114,7 +120,7 @@ class InputFile:
     """Opened file or member of an archive, with its names and the handler of its problems."""
 
     path: str
-    """Path in reports and in its documents."""
+    """Path that reports and documents show."""
     name: str
     """File name without a compression suffix, from which format and title are derived."""
     stream: BufferedReader
@@ -125,7 +131,7 @@ class InputFile:
         return PurePath(self.name).stem.replace("-", " ").replace("_", " ").strip()
 
     def read_text(self) -> str:
-        """Return the decoded content, and note if bytes had to be replaced."""
+        """Return the decoded content; undecodable bytes are replaced and noted in the report."""
         encoding = self._skip_byte_order_mark()
         text, is_replaced = _decode(self.stream.read(), encoding)
         if is_replaced:
@@ -143,18 +149,22 @@ class InputFile:
                 yield number, text, "\ufffd" in text
 
     def reject(self, problem: str, line: int = 0) -> None:
-        """Report that the file, or its record at ``line``, is malformed, as ``problems.reject``."""
+        """Reject the file, or its record at ``line``; see ``ProblemHandler.reject``."""
         self.problems.reject(self.path, problem, line)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Report a missing extra of the package; raise MissingExtra unless bad input is skipped."""
+        """Reject the file because ragqa's ``extra``, which its format needs, is not installed.
+
+        Raises:
+            MissingExtra: bad input is not skipped.
+        """
         missing = MissingExtra(f"reading {self.path}", extra)
         if not self.problems.skip_bad:
             raise missing from error
         self.reject(str(missing))
 
     def note_undecodable(self, line: int = 0) -> None:
-        """Report that undecodable bytes of the file or its record at ``line`` were replaced."""
+        """Note in the report that undecodable bytes of the file, or of a record, were replaced."""
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 
@@ -165,7 +175,7 @@ class InputFile:
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return a text's encoding by its first bytes, and the length of its byte order mark."""
+    """Return the encoding that a text's first bytes show, and the bytes of its byte order mark."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)
@@ -173,7 +183,7 @@ def detect_encoding(head: bytes) -> tuple[str, int]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of one of ``READ_ERRORS`` for a one-line report."""
+    """Return a one-line message for one of ``READ_ERRORS``."""
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
 
@@ -183,7 +193,7 @@ def _format_place(path: str, line: int) -> str:
 
 
 def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
-    """Yield the lines of a text in which a line end is more than one byte."""
+    """Yield the lines of a UTF-16 text, in which a line end has two bytes."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest = ""
     while data := stream.read(_CHUNK):

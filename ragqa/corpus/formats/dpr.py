@@ -17,7 +17,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     Raises:
         BadLine: the header is missing or a row is malformed, and bad input is not skipped.
     """
-    csv.field_size_limit(_MAX_FIELD)  # the default is 128 KiB; the limit holds for the whole process
+    # The default limit of 128 KiB is too small for some passages. The limit holds for the whole process.
+    csv.field_size_limit(_MAX_FIELD)
     # Without strict, a stray quote would swallow the passages after it.
     rows = csv.reader(_iter_lines(file), delimiter="\t", strict=True)
     has_header = False

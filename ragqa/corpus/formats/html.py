@@ -1,7 +1,7 @@
 """HTML: the visible text of a page, without scripts, styles and navigation.
 
-Two libraries were tried instead: inscriptis adds characters of its own for lists and tables, and selectolax only
-parses, so that the rules below would stay.
+Two libraries were tried instead. inscriptis adds its own characters for lists and tables. selectolax only parses, so
+the rules below would still be needed.
 """
 
 import re
@@ -31,7 +31,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     try:
         page.feed(file.read_text())
         page.close()
-    except AssertionError as error:  # html.parser raises it on unknown declarations
+    except AssertionError as error:  # html.parser raises AssertionError on unknown declarations
         file.reject(f"not HTML that can be read: {error}")
         return
     yield 0, Document(file.path, page.get_title() or file.make_title(), page.get_text(), file.path)
@@ -62,7 +62,7 @@ class _HtmlPage(HTMLParser):
             self._titles.append("")
         elif _PARAGRAPH_TAGS.fullmatch(tag):
             self._end_block("\n\n")
-            self._in_title = False  # some pages do not close it
+            self._in_title = False  # some pages do not close their title
         elif tag in _LINE_TAGS:
             self._end_block("\n")
         elif tag in _CELL_TAGS and not self._ends_in_space():

@@ -39,7 +39,7 @@ def _parse_line(line: str, path: str) -> Document:
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id``; many exports have whole numbers there."""
+    """Return the field ``id`` as text; many exports have whole numbers as ids."""
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

@@ -37,7 +37,7 @@ def _extract_text(data: bytes) -> tuple[str, str]:
     # pypdf logs every small departure from the standard, hundreds of lines for some files.
     logging.getLogger("pypdf").setLevel(logging.ERROR)
     reader = PdfReader(BytesIO(data))
-    # Many files are encrypted with an empty password: anybody may read them.
+    # Many files are encrypted with an empty password, so anybody can read them.
     if reader.is_encrypted and not reader.decrypt(""):
         raise PdfReadError("it is encrypted")
     title = str(reader.metadata.title or "") if reader.metadata else ""

@@ -1,4 +1,4 @@
-"""Plain text and Markdown: a file is a document, and its first heading the title."""
+"""Plain text and Markdown: each file is one document."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Table of the document formats, and the choice of the format of an input.
 
 To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``. The suffix of the file name
-decides; where it tells nothing, the first bytes of the content do.
+decides about the format; if the suffix is unknown, the first bytes of the content decide.
 """
 
 import bz2
@@ -24,7 +24,7 @@ BUFFER_BYTES = 1 << 18
 _HEAD_BYTES = 8192
 _TAR_BLOCK_BYTES = 512
 _PLAIN_TEXT = (".txt", ".md", ".markdown")
-_MAY_BE_MARKED = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
+_OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,26 @@ class Format:
 
     read: Callable[[InputFile], Iterator[NumberedDocument]]
     suffixes: tuple[str, ...] = ()
-    """Suffixes of the file name that stand for this format."""
+    """Suffixes of file names of this format."""
     is_binary: bool = False
     signature: re.Pattern[bytes] | None = None
-    """First bytes of a file of this format; they decide if the suffix is unknown."""
+    """Pattern of the first bytes of a file of this format; it decides if the suffix is unknown."""
     overrides: tuple[str, ...] = ()
     """Suffixes of other formats for which the signature also decides."""
-    needs_no_suffix: bool = False
-    """True for a weak signature, which decides only where the file name has no suffix at all."""
+    is_weak: bool = False
+    """True if the signature decides only about files whose names have no suffix."""
 
     def matches(self, suffix: str, is_known_suffix: bool, head: bytes) -> bool:
-        """Tell whether a file with this suffix is of this format by its first bytes."""
+        """Return True if the signature decides that a file has this format.
+
+        Args:
+            suffix: suffix of the file name, in lower case; empty if there is none.
+            is_known_suffix: True if a format has this suffix.
+            head: first bytes of the file.
+        """
         if self.signature is None or not self.signature.match(head):
             return False
-        is_undecided = not suffix if self.needs_no_suffix else not is_known_suffix
+        is_undecided = not suffix if self.is_weak else not is_known_suffix
         return is_undecided or suffix in self.overrides
 
 
@@ -56,13 +62,13 @@ FORMATS = (
     Format(tables.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),
     Format(dpr.read, (".tsv",)),
-    Format(wikiextractor.read, signature=re.compile(_MAY_BE_MARKED + b'<doc id="'), overrides=_PLAIN_TEXT),
-    # Under any suffix: parts of a dump are called .xml-p1p41242.
-    Format(dump.read, signature=re.compile(_MAY_BE_MARKED + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
-    Format(jsonl.read, (".jsonl",), signature=re.compile(_MAY_BE_MARKED + rb'\{"'), needs_no_suffix=True),
-    Format(plain.read, _PLAIN_TEXT, signature=re.compile(b""), needs_no_suffix=True),
+    Format(wikiextractor.read, signature=re.compile(_OPTIONAL_MARK + b'<doc id="'), overrides=_PLAIN_TEXT),
+    # No suffix: the parts of a dump have names that end in .xml-p1p41242 and the like.
+    Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
+    Format(jsonl.read, (".jsonl",), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
+    Format(plain.read, _PLAIN_TEXT, signature=re.compile(b""), is_weak=True),
 )
-"""All formats; where several signatures match, the first decides."""
+"""All formats; if several signatures match, the first decides."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
 _DECOMPRESSORS: dict[str, Callable[[BufferedReader], object]] = {
     ".xz": lzma.open,
@@ -74,10 +80,11 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], object]] = {
 def read_input(file: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of a file or of an archive's members, each with file and first line.
 
-    A file of no known format is noted in the report.
+    A file of an unknown format is noted in the report.
 
     Raises:
-        tarfile.TarError: an archive is damaged or cut short. Errors of the decompression are passed on, too.
+        tarfile.TarError: an archive is damaged or cut short.
+        OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
@@ -128,7 +135,7 @@ def _get_suffix(file: InputFile) -> str:
 
 
 def _iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive as it streams by; read each before the next."""
+    """Yield the visible files of a tar archive; the caller reads each before the next."""
     with tarfile.open(fileobj=file.stream, mode="r|") as tar:
         for member in tar:
             stream = tar.extractfile(member) if member.isreg() else None
@@ -141,8 +148,8 @@ def _iter_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Check that only zeros follow the last member."""
-    # tarfile takes a damaged header for the end of the archive.
+    """Raise ReadError if anything but zeros follows the last member."""
+    # tarfile mistakes a damaged header for the end of the archive.
     while tail := archive.read(BUFFER_BYTES):
         if tail.count(0) != len(tail):
             raise tarfile.ReadError("damaged after its last readable member")

@@ -12,30 +12,34 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, des
 Table = tuple[pa.Schema, Iterable[Any]]
 """Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
 BATCH_ROWS = 256
-"""Rows of a batch."""
+"""Number of rows in a batch."""
 _COLUMNS = ("id", "title", "text")
 _MAX_NAMES = 20
-"""Names of columns that an error lists."""
+"""Maximum number of column names in an error message."""
 _ARROW_MAGIC = b"ARROW1\0\0"
 _BUFFER_BYTES = 1 << 20
 """Bytes of a Parquet column that are read at a time."""
 
 
 def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of an Arrow file; ``datasets`` saves the stream format."""
+    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves."""
     return read_table(file, lambda: _open_arrow(file))
 
 
 def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of a Parquet file, the form of data sets on the Hugging Face hub."""
+    """Yield the rows of a Parquet file, the usual format on the Hugging Face hub."""
     return read_table(file, lambda: _open_parquet(file))
 
 
 def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[NumberedDocument]:
     """Yield the rows of a table as documents, numbered from 1; memory holds one batch.
 
-    Without a column ``id`` the id is path and row, since a bare number would also stand for rows of other files. The
-    title may be missing. Other columns are ignored.
+    A table without a column ``id`` gets ids made of path and row, since the row alone is not unique among files. The
+    column ``title`` can be missing. Other columns are ignored.
+
+    Args:
+        file: file or data set that the documents and the report name.
+        open_table: function that opens the table.
 
     Raises:
         BadInput: the table has no texts or cannot be read, and bad input is not skipped.
@@ -57,7 +61,7 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
 
 def _open_arrow(file: InputFile) -> Table:
     if file.stream.peek(len(_ARROW_MAGIC)).startswith(_ARROW_MAGIC):
-        # The file format is a stream between its magic bytes and its footer: so it is read without seeking.
+        # The file format is a stream between magic bytes and a footer, so it can be read without seeking.
         file.stream.read(len(_ARROW_MAGIC))
     reader = pa.ipc.open_stream(file.stream)
     return reader.schema, reader
@@ -66,17 +70,17 @@ def _open_arrow(file: InputFile) -> Table:
 def _open_parquet(file: InputFile) -> Table:
     from pyarrow.parquet import ParquetFile
 
-    # Parquet's schema stands at the end of the file, which a stream out of an archive cannot seek to.
+    # Parquet has its schema at the end of the file, and a stream out of an archive cannot seek.
     if not isinstance(file.stream.raw, FileIO):
         raise pa.ArrowException("it is compressed or in an archive: unpack it first")
-    # A row group may be a gigabyte, so that reading it ahead would fill the memory.
+    # A row group can have a gigabyte, so reading ahead would fill the memory.
     table = ParquetFile(file.stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
     names = [name for name in _COLUMNS if name in table.schema_arrow.names]
     return table.schema_arrow, table.iter_batches(BATCH_ROWS, columns=names, use_threads=False)
 
 
 def _find_problem(schema: pa.Schema) -> str:
-    """Describe why rows of this schema are no documents; return an empty string if they are."""
+    """Return the reason why rows of this schema are not documents, or an empty string."""
     if "text" not in schema.names:
         names = ", ".join(map(repr, schema.names[:_MAX_NAMES])) + (", …" if len(schema.names) > _MAX_NAMES else "")
         return f"no column 'text', only {names or 'no columns at all'}"
@@ -108,7 +112,7 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[Iterable[Any], bool]:
-    """Return a column's values, None where it is missing, and whether bytes were replaced."""
+    """Return a column's values (all None if it is missing), and True if bytes were replaced."""
     if name not in batch.schema.names:
         return repeat(None, batch.num_rows), False
     column = batch.column(name)

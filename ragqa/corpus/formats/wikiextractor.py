@@ -34,7 +34,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
     """Yield first line number and lines of each article, and of text outside articles.
 
-    The third value tells whether bytes were replaced.
+    The third value is True if undecodable bytes were replaced.
     """
     lines: list[str] = []
     first, any_replaced = 0, False
@@ -63,8 +63,8 @@ def _make_document(identifier: str, title: str, lines: list[str], path: str) -> 
     is_repeated = bool(lines) and lines[0].strip() == title.strip()
     opening = lines[0] if is_repeated else ""
     rest = "".join(lines[1:] if is_repeated else lines)
-    # Titles always have HTML entities, texts only from newer versions of WikiExtractor. Those escape every &, < and >,
-    # so that a bare one shows that the text is not escaped.
+    # All versions of WikiExtractor escape titles; only newer versions escape texts. They escape every &, < and >, so a
+    # single unescaped character shows that the text is not escaped.
     if "&" in rest and not _NOT_ESCAPED.search(rest):
         rest = rest.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     return Document(identifier, unescape(title), opening + rest, path, len(opening))

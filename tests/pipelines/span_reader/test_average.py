@@ -46,7 +46,7 @@ def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tm
         average_readers(readers, readers[0])
     shutil.copytree(readers[0], tmp_path / "noted")
     (tmp_path / "noted" / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match=r"holds notes\.txt, too"):
+    with pytest.raises(BadInput, match=r"also holds notes\.txt"):
         average_readers(readers, tmp_path / "noted")
     for other in (tmp_path, small, small / "tokenizer.json"):  # a folder, an encoder, a file
         with pytest.raises(BadInput, match="holds something other than a reader"):
