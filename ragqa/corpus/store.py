@@ -3,6 +3,7 @@
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -132,7 +133,7 @@ class PassageStore:
         """Sorted rows that no search may return."""
         self._first_rows = list(accumulate((file.rows for file in files), initial=0))
         self._columns = lru_cache(_CACHED_BATCHES)(
-            lambda file, batch: _read_columns(files[file].path, files[file].reader, batch)
+            lambda file, batch: _read_columns(files[file], files[file].reader, batch)
         )
 
     @classmethod
@@ -177,7 +178,8 @@ class PassageStore:
         names = pa.array(sorted(documents), pa.string())
         rows = []
         for first, file in zip(self._first_rows, self._files, strict=False):
-            column = file.reader.read_all().column("document")
+            columns = (_read_columns(file, file.reader, batch)[0] for batch in range(file.reader.num_record_batches))
+            column = pa.chunked_array(columns, pa.string())
             rows.append(first + np.flatnonzero(pc.is_in(column, names).to_numpy(zero_copy_only=False)))
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
@@ -186,7 +188,8 @@ class PassageStore:
         if not 0 <= row < len(self):
             raise IndexError(f"there is no row {row} among {len(self)} passages")
         file, batch, position = self._locate(row)
-        return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
+        with _report_bad_text(self._files[file].path):
+            return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
         """Return the passages of ``rows``, in the same order; raise IndexError for other rows."""
@@ -221,7 +224,8 @@ class PassageStore:
         passages: list[Passage] = []
         while start < end:
             file, batch, position = self._locate(start)
-            values = [column.slice(position, end - start).to_pylist() for column in columns(file, batch)]
+            with _report_bad_text(self._files[file].path):
+                values = [column.slice(position, end - start).to_pylist() for column in columns(file, batch)]
             rows = range(start, start + len(values[0]))
             passages.extend(map(Passage, rows, *values))
             start = rows.stop
@@ -231,21 +235,12 @@ class PassageStore:
         """Return a reader of columns for scans."""
         # Not mapped: mapped pages count as memory of the process.
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
-        return lru_cache(1)(lambda file, batch: _read_columns(self._files[file].path, reader(file), batch))
+        return lru_cache(1)(lambda file, batch: _read_columns(self._files[file], reader(file), batch))
 
     def _locate(self, row: int) -> tuple[int, int, int]:
         """Return the file of a row, its batch in the file, and its position in the batch."""
         file = bisect_right(self._first_rows, row) - 1
         return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
-
-
-def _read_columns(path: Path, reader: Any, batch: int) -> list[pa.Array]:
-    """Return the columns of a batch in the order of the fields of Passage."""
-    try:
-        columns = reader.get_batch(batch)
-    except pa.ArrowException as error:
-        raise DamagedArtefact(f"{path} is damaged ({error}): build the index again") from error
-    return [columns.column(name) for name in _PASSAGE_FIELDS]
 
 
 class _PassageFile(NamedTuple):
@@ -257,11 +252,42 @@ class _PassageFile(NamedTuple):
     rows_per_batch: int
 
 
+def _read_columns(file: _PassageFile, reader: Any, batch: int) -> list[pa.Array]:
+    """Return the columns of a batch in the order of the fields of Passage.
+
+    Raises:
+        DamagedArtefact: the batch is damaged; also if a manifest with new checksums hides that.
+    """
+    try:
+        columns = reader.get_batch(batch)
+        # Arrow does not check offsets itself: a wrong one would show memory of the process, or end it. Only batches
+        # that are read are checked, and not if strings are UTF-8: 0.03 ms instead of 1.7 ms for 1,000 passages.
+        for column in columns.columns:
+            (column.view(pa.binary()) if pa.types.is_string(column.type) else column).validate(full=True)
+            if column.null_count:
+                raise pa.ArrowInvalid("a field is missing")
+        if batch < reader.num_record_batches - 1 and columns.num_rows != file.rows_per_batch:
+            raise pa.ArrowInvalid(f"its batch {batch} has {columns.num_rows} rows, not {file.rows_per_batch}")
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedArtefact(f"{file.path} is damaged ({error}): build the index again") from error
+    return [columns.column(name) for name in _PASSAGE_FIELDS]
+
+
+@contextmanager
+def _report_bad_text(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DamagedArtefact(f"{path} is damaged (a text is not UTF-8): build the index again") from error
+
+
 def _open_file(path: Path) -> _PassageFile:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         last = reader.num_record_batches - 1
         rows_per_batch, rest = reader.get_batch(0).num_rows, reader.get_batch(last).num_rows
+        if not (0 < rest <= rows_per_batch):
+            raise ValueError(f"its last batch has {rest} rows, its first {rows_per_batch}")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedArtefact(f"{path} is not whole ({error}): build the index again") from error
     if not reader.schema.equals(SCHEMA):

@@ -1,6 +1,8 @@
 """Helpers for tests that read tables: writers of Arrow and Parquet files."""
 
 import json
+import struct
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,15 @@ def write_arrow_file(path: Path, columns: Columns) -> Path:
     table = pa.table(columns)
     with pa.OSFile(str(path), "wb") as target, pa.ipc.new_file(target, table.schema) as writer:
         writer.write_table(table)
+    return path
+
+
+def move_last_offset(path: Path, texts: list[str], end: int) -> Path:
+    """Change the end of the last of these texts, a column of an Arrow file, as an attacker would."""
+    offsets = struct.pack(f"<{len(texts) + 1}i", *accumulate((len(text.encode()) for text in texts), initial=0))
+    data = path.read_bytes()
+    place = data.rindex(offsets) + len(offsets) - 4
+    path.write_bytes(data[:place] + struct.pack("<i", end) + data[place + 4 :])
     return path
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -112,12 +112,33 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[Iterable[Any], bool]:
-    """Return a column's values (all None if it is missing), and True if bytes were replaced."""
+    """Return a column's values (all None if it is missing), and True if bytes were replaced.
+
+    Raises:
+        pa.ArrowException: an offset or an index points outside the column's data.
+    """
     if name not in batch.schema.names:
         return repeat(None, batch.num_rows), False
     column = batch.column(name)
+    # A batch of a data set of the hub is a table, with several arrays in a column.
+    parts = [_read_array(part) for part in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]
+    return list(chain.from_iterable(values for values, _ in parts)), any(is_replaced for _, is_replaced in parts)
+
+
+def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
+    """Return the values of an array from outside, and True if bytes were replaced."""
+    if pa.types.is_dictionary(array.type):
+        # Rows share the strings of the dictionary: a copy for each row could be a million times as large.
+        values, is_replaced = _read_array(array.dictionary)
+        array.indices.validate(full=True)
+        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(values)), safe=True)  # checks their range
+        return [None if index is None else values[index] for index in array.indices.to_pylist()], is_replaced
+    # Arrow reads wherever an offset points to, also outside the file's data: so check before the first value is read.
+    # As bytes, because strings that are not UTF-8 are repaired below.
+    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
+    checked = array if as_bytes is None else array.view(as_bytes)
+    checked.validate(full=True)
     try:
-        return column.to_pylist(), False
+        return array.to_pylist(), False
     except UnicodeDecodeError:  # Arrow does not check that its strings are valid UTF-8
-        values = column.cast(pa.binary()).to_pylist()
-        return [value if value is None else value.decode(errors="replace") for value in values], True
+        return [value if value is None else value.decode(errors="replace") for value in checked.to_pylist()], True

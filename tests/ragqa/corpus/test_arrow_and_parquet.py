@@ -15,6 +15,7 @@ from tests.helpers.tables import (
     WIKI_DPR,
     WIKIPEDIA,
     Columns,
+    move_last_offset,
     save_dataset,
     write_arrow_file,
     write_arrow_stream,
@@ -207,6 +208,48 @@ def test_arrow_but_not_parquet_is_read_from_archives(tmp_path: Path) -> None:
     assert report.notes == [
         f"{tmp_path}/all.tar/b.parquet: cannot be read: it is compressed or in an archive: unpack it first"
     ]
+
+
+# Hostile tables
+
+
+@pytest.mark.parametrize("end", [200_000, 2_000_000_000, -1, 3])
+@pytest.mark.parametrize("write", [write_arrow_stream, write_arrow_file], ids=["stream", "file"])
+def test_an_offset_outside_the_data_is_reported_and_not_followed(tmp_path: Path, write: Any, end: int) -> None:
+    texts = ["hello", "my own world"]
+    path = write(tmp_path / "a.arrow", {"id": [1, 2], "text": texts})
+    assert [d.text for d in read(path)[0]] == texts
+    move_last_offset(path, texts, end)
+    with pytest.raises(BadInput, match=r"a\.arrow: cannot be read: Offset invariant failure"):
+        read(path)
+    write_arrow_stream(tmp_path / "b.arrow", {"text": ["the next"]})
+    documents, report = read(tmp_path, skip_bad=True)
+    assert ([d.text for d in documents], report.bad) == (["the next"], 1)
+
+
+def test_an_index_outside_a_dictionary_is_reported(tmp_path: Path) -> None:
+    codes, words = pa.array([0, 77], pa.int32()), pa.array(["a", "b"])
+    columns = {"text": pa.DictionaryArray.from_arrays(codes, words, safe=False)}
+    path = write_arrow_stream(tmp_path / "a.arrow", columns)
+    with pytest.raises(BadInput, match=r"a\.arrow: cannot be read: Index 77 out of bounds"):
+        read(path)
+
+
+def test_rows_share_the_strings_of_a_dictionary(tmp_path: Path) -> None:
+    rows, length = 2_000, 1_000_000
+    codes = pa.array([0] * rows, pa.int32())
+    columns = {
+        "id": list(range(rows)),
+        "title": pa.DictionaryArray.from_arrays(codes, pa.array(["x" * length])),
+        "text": [str(row) for row in range(rows)],
+    }
+    path = write_arrow_stream(tmp_path / "a.arrow", columns, rows=rows)
+    tracemalloc.start()
+    try:
+        assert all(len(document.title) == length for document in read_documents([path]))
+        assert tracemalloc.get_traced_memory()[1] < 20 * length  # 2,000 copies would take 2 GB
+    finally:
+        tracemalloc.stop()
 
 
 # Memory

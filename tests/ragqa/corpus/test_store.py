@@ -18,6 +18,7 @@ from ragqa.corpus.sources import Document
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
+from tests.helpers.tables import move_last_offset
 
 
 def make_document(number: int, words: int = 3) -> Document:
@@ -315,6 +316,50 @@ def test_missing_files_and_other_columns_are_reported(tmp_path: Path) -> None:
         PassageStore.open(tmp_path)
     with pytest.raises(ArtefactError, match="nowhere is not a folder of passages"):
         PassageStore.open(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("end", [200_000, 2_000_000_000, -1, 3])
+def test_an_offset_outside_the_data_is_reported_and_not_followed(tmp_path: Path, end: int) -> None:
+    fill_store(tmp_path, 3)
+    move_last_offset(tmp_path / "00000.arrow", [make_passage(row).text for row in range(3)], end)
+    store = PassageStore.open(tmp_path)
+    for read in (lambda: store[0], lambda: list(store.iter_batches()), lambda: store.find_rows(["d1"])):
+        with pytest.raises(DamagedArtefact, match=r"00000\.arrow is damaged \(Offset invariant failure"):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("batches", "what"),
+    [
+        ([2, 2, 0], "is not whole"),
+        ([2, 3], "is not whole"),
+        ([2, 1, 2], "is damaged .its batch 1 has 1 rows, not 2"),
+    ],
+)
+def test_batches_of_other_sizes_are_reported(tmp_path: Path, batches: list[int], what: str) -> None:
+    fill_store(tmp_path / "whole", 3)
+    with pa.OSFile(str(tmp_path / "whole" / "00000.arrow")) as source:
+        rows = pa.ipc.open_file(source).read_all().combine_chunks().to_batches()[0]
+    with pa.ipc.new_file(str(tmp_path / "00000.arrow"), rows.schema) as writer:
+        for size in batches:
+            writer.write_batch(rows.slice(0, size))
+    with pytest.raises(DamagedArtefact, match=rf"00000\.arrow {what}"):
+        list(PassageStore.open(tmp_path).iter_batches())
+
+
+def test_missing_fields_and_texts_that_are_not_utf_8_are_reported(tmp_path: Path) -> None:
+    fill_store(tmp_path, 3)
+    file = tmp_path / "00000.arrow"
+    with pa.OSFile(str(file)) as source:
+        rows = pa.ipc.open_file(source).read_all()
+    missing = rows.set_column(0, store_module.SCHEMA.field(0), pa.array(["d0", None, "d2"]))
+    for content, what in [(missing, "a field is missing"), (rows, "a text is not UTF-8")]:
+        file.unlink()
+        with pa.ipc.new_file(str(file), rows.schema) as writer:
+            writer.write_table(content)
+        file.write_bytes(file.read_bytes().replace(b"w0.1", b"w0.\xe9"))
+        with pytest.raises(DamagedArtefact, match=what):
+            PassageStore.open(tmp_path)[0]
 
 
 # Contents and cost
