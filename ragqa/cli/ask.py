@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ragqa.pipeline import Pipeline
 
 BATCH = 16
-"""Questions from standard input that are answered together: enough to keep all cores busy."""
+"""Number of questions from standard input that are answered together, to keep all cores busy."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ Formatter = Callable[[Answer | Refusal], str]
 def ask(
     pipeline_options: PipelineOptions,
     question: Annotated[
-        str | None, typer.Argument(help="Question; without one, each line of standard input, or a prompt.")
+        str | None, typer.Argument(help="Question to answer.  [default: each line of standard input, or a prompt]")
     ] = None,
     min_confidence: Annotated[
         float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{READER_DEFAULT}")
@@ -75,13 +75,16 @@ def ask(
 
 
 def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
-    """Answer a question and print the answer, on a terminal while it is written.
+    """Answer a question and print the answer; a terminal shows it while it is generated.
 
     Args:
         pipeline: the pipeline to ask.
         question: text of the question.
         min_confidence: confidence below which to decline; None for the reader's threshold.
-        format_result: makes text of an answer.
+        format_result: function that formats the answer as text.
+
+    Returns:
+        The printed answer.
     """
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
@@ -97,10 +100,12 @@ def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, f
 def ask_many(
     pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
 ) -> Iterator[Answer | Refusal]:
-    """Yield the answers in order; a refused question does not stop the others."""
+    """Yield the answer or refusal of each question, in order; a refusal does not stop the rest."""
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
-        refusals = {n: Refusal(_encodable(q), str(error)) for n, q in enumerate(batch) if (error := _find_error(q))}
+        refusals = {
+            n: Refusal(_make_encodable(q), str(error)) for n, q in enumerate(batch) if (error := _find_error(q))
+        }
         usable = [question for n, question in enumerate(batch) if n not in refusals]
         answers = iter(pipeline.ask(usable, min_confidence=min_confidence))
         yield from (refusals[n] if n in refusals else next(answers) for n in range(len(batch)))
@@ -126,7 +131,7 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
 
 
 def format_text(result: Answer | Refusal) -> str:
-    """Return an answer, or the reason why there is none, as text for a terminal."""
+    """Return an answer, or the reason why the question was refused, as text for a terminal."""
     if isinstance(result, Refusal):
         return f"{to_one_line(result.question)}: {result.error}"
     return render_answer(result)
@@ -137,11 +142,11 @@ def format_json(result: Answer | Refusal) -> str:
     if isinstance(result, Refusal):
         unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
         return json.dumps({**unanswered, "error": result.error})
-    return _encodable(json.dumps(result.to_dict(), ensure_ascii=False))
+    return _make_encodable(json.dumps(result.to_dict(), ensure_ascii=False))
 
 
-def _encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode; a command line may hold them."""
+def _make_encodable(text: str) -> str:
+    """Replace characters that UTF-8 cannot encode; a command line can contain them."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -150,7 +155,7 @@ def _find_error(question: str) -> BadInput | None:
     from ragqa.pipeline import clean_question
 
     try:
-        if "\0" in question:  # every other byte of UTF-16
+        if "\0" in question:  # every second byte of English text in UTF-16
             raise BadInput("the question holds zero bytes: convert the file to UTF-8")
         if any("\udc80" <= c <= "\udcff" for c in question):
             raise BadInput("the question is not in UTF-8: convert the file")

@@ -60,7 +60,7 @@ def score(
     split: Annotated[str, typer.Option(help="Split of the data set, such as dev or test.")] = "",
     min_confidence: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help=f"Confidence below which declining is reported.{READER_DEFAULT}"),
+        typer.Option(min=0, max=1, help=f"Report the effect of declining below this confidence.{READER_DEFAULT}"),
     ] = None,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the rows of an interrupted run.")] = False,
@@ -112,7 +112,7 @@ def score(
 def compare(
     a: Annotated[Path, typer.Argument(help="Directory of a report.")],
     b: Annotated[Path, typer.Argument(help="Directory of a report on the same questions.")],
-    html: Annotated[Path | None, typer.Option(help="HTML page to write with both side by side.")] = None,
+    html: Annotated[Path | None, typer.Option(help="HTML page to write, with both reports side by side.")] = None,
     as_json: FiguresAsJsonOption = False,
 ) -> None:
     """Compare two reports: differences, intervals, and the probability of chance."""
@@ -140,17 +140,17 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "System":
-    """Open a file of predictions; raise BadInput if a pipeline's options are also set."""
+    """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
     if names := [name.replace("_", "-") for name, value in vars(pipeline_options).items() if value is not None]:
         options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)
-        raise BadInput(f"{options} cannot change predictions that were made already: leave it out")
+        raise BadInput(f"{options} cannot change the predictions in {file}: leave out {options}")
     return Predictions(file, depth=settings.depth, read=settings.read, is_complete=is_complete)
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
-    """Return the scoring rule of this name; by default squad for SQuAD's files, else nq."""
+    """Return the scoring rule ``name``, by default squad for SQuAD files and nq for others."""
     from ragqa.evaluation.rows import Rule
     from ragqa.question_files import is_squad
 

@@ -15,14 +15,14 @@ def index(
     paths: Annotated[
         list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
     ],
-    out: Annotated[Path, typer.Option(help="Directory of the index; an index that is there is replaced.")],
+    out: Annotated[Path, typer.Option(help="Directory of the index; an existing index is replaced.")],
     retriever: Annotated[str, typer.Option(help=f"Retriever: {', '.join(RetrieverKind)}.")] = DEFAULT_RETRIEVER,
     kind: Annotated[str, typer.Option(help=f"Kind of vector index: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
     recall: Annotated[
         float, typer.Option(help="Share of the 20 nearest passages to find (kinds other than flat).")
     ] = 0.95,
     questions: Annotated[
-        Path | None, typer.Option(help="Sample questions to measure that share with.  [default: made up]")
+        Path | None, typer.Option(help="File of sample questions to measure the recall.  [default: made-up questions]")
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")] = "default",
     engine: Annotated[str, typer.Option(help=f"Engine of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
@@ -34,7 +34,7 @@ def index(
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Index documents; an interrupted run is continued."""
+    """Index documents; an interrupted run continues."""
     from ragqa.indexing.build import IndexConfig, build_index
     from ragqa.indexing.summary import format_build
     from ragqa.progress import Bars
@@ -56,7 +56,7 @@ def index(
 
 
 def update(
-    index: Annotated[Path, typer.Argument(help="Index directory; searches that are under way go on.")],
+    index: Annotated[Path, typer.Argument(help="Index directory; it can be searched during the update.")],
     add: Annotated[
         list[Path] | None, typer.Option(help="Folders or files to add; known documents are replaced.")
     ] = None,
@@ -68,7 +68,7 @@ def update(
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Add, delete and replace documents; open pipelines see it on their next search."""
+    """Add, delete and replace documents; open pipelines see the change on their next search."""
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.update import update_index
     from ragqa.progress import Bars

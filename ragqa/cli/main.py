@@ -1,4 +1,4 @@
-"""The ``ragqa`` command: its subcommands, each from its own file, and how errors are shown."""
+"""The ``ragqa`` command: its subcommands, and the messages and exit statuses of errors."""
 
 import sys
 import traceback
@@ -46,7 +46,7 @@ app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)
 
 
 def main() -> None:
-    """Ask, index or evaluate from the command line; errors are one line on stderr."""
+    """Run the ``ragqa`` command; print errors as one line on stderr."""
     if sys.stdout is None:
         print_error("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)
@@ -60,6 +60,6 @@ def main() -> None:
     except (RagqaError, OSError, UnicodeError) as error:
         print_error(str(error))
         raise SystemExit(BAD) from None
-    except Exception:  # a bug: Python's own status for it, 1, would be read as declined
+    except Exception:  # a bug; Python would exit with 1, the status of a declined answer
         traceback.print_exc()
         raise SystemExit(BUG) from None

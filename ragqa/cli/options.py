@@ -1,4 +1,4 @@
-"""Options that several commands share, and the classes of commands with special arguments."""
+"""Options that several commands share, and classes of commands with special arguments."""
 
 import inspect
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-"""Settings of every group of commands."""
+"""Settings of every command group."""
 READER_DEFAULT = "  [default: the reader's own]"
 SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
@@ -48,7 +48,7 @@ class PipelineOptions:
     ] = None
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="Passages to read; by default as many as the reader was trained with, or 10."),
+        typer.Option("-k", min=1, help="Number of passages to read.  [default: as in the reader's training, or 10]"),
     ] = None
     retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.  [default: the index's]")] = None
     reader: Annotated[
@@ -68,20 +68,22 @@ class PipelineOptions:
     fusion: Annotated[str | None, typer.Option(help=f"Fusion of scores (hybrid retriever): {' or '.join(Fusion)}.")] = (
         None
     )
-    encoder: Annotated[str | None, typer.Option(help="Another form of the encoder that made the index.")] = None
+    encoder: Annotated[
+        str | None, typer.Option(help="Another form of the index's encoder: export or torch weights.")
+    ] = None
     device: Annotated[
         str | None, typer.Option(help="Device of index search and torch models: cpu or cuda.  [default: cpu]")
     ] = None
 
     def find_index(self) -> Path | None:
-        """Return the index or pipeline; raise BadInput if both options name one."""
+        """Return the path of the index or pipeline; raise BadInput if several are given."""
         if self.index and len(self.index) > 1:
             names = " and ".join(map(str, self.index))
             raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
         return self.index[0] if self.index else None
 
     def load_pipeline(self, path: Path) -> "Pipeline":
-        """Load the pipeline at ``path``, and print its note."""
+        """Load the pipeline at ``path`` with these options, and print its note on stderr."""
         from ragqa.pipeline import Pipeline
         from ragqa.reading.base import Decoding
 
@@ -96,7 +98,7 @@ class PipelineOptions:
 
 
 def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a Typer command's parameter ``pipeline_options`` by the pipeline's options."""
+    """Replace the parameter ``pipeline_options`` of a command by one option for each field."""
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -119,10 +121,10 @@ def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class DefaultCommandGroup(TyperGroup):
-    """A group of commands that runs its first command if none is named."""
+    """A group of commands that runs its first command if the arguments name no command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, after putting the default command in front if they name none."""
+        """Parse the arguments; put the first command in front if they name no command."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [next(iter(self.commands)), *args]
         return super().parse_args(ctx, args)
@@ -132,7 +134,7 @@ class QuestionGroup(TyperGroup):
     """The group of all commands; a question in place of a command runs ``ask``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, after putting ``ask`` in front of a question: text of several words."""
+        """Parse the arguments; put ``ask`` in front if the first has several words."""
         if args and args[0] not in self.commands and len(args[0].split()) > 1:
             args = ["ask", *args]
         return super().parse_args(ctx, args)
@@ -142,7 +144,7 @@ class MultiValueCommand(TyperCommand):
     """A command whose repeatable options also take several values in a row: ``--add a b c``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, after repeating the option in front of each value."""
+        """Parse the arguments; repeat the option in front of each value."""
         repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         spread: list[str] = []
         option, values = "", 0

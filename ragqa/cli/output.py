@@ -7,17 +7,17 @@ import typer
 
 ANSWERED, DECLINED, BAD = 0, 1, 2
 BUG = 70
-"""EX_SOFTWARE of sysexits.h."""
+"""Exit status for a bug in ragqa: EX_SOFTWARE of sysexits.h."""
 INTERRUPTED, PIPE = 130, 141
-"""Statuses a shell reports for a process ended by SIGINT or SIGPIPE."""
+"""Exit statuses that a shell reports for a process that SIGINT or SIGPIPE ended."""
 
 
 def print_result(line: str) -> None:
-    """Print a result at once, so that a full disk or a closed pipe is noticed here."""
+    """Print a result and flush it, so that a full disk or a closed pipe raises an error here."""
     try:
-        print(line.encode("utf-8", "replace").decode("utf-8"), flush=True)  # a file's name need not be valid text
+        print(line.encode("utf-8", "replace").decode("utf-8"), flush=True)  # the name of a file can be invalid text
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads any more: Python must not flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python would flush to the closed pipe at exit
         raise typer.Exit(PIPE) from None
 
 

@@ -1,4 +1,4 @@
-"""Answers as text for a terminal."""
+"""Format answers as text for a terminal."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ import sys
 from ragqa.types import Answer, Source
 
 MAX_SOURCES = 3
-"""Sources that are shown for an answer."""
+"""Maximum number of sources shown for an answer."""
 _CONTEXT = 160
-"""Characters of a passage shown on each side of the answer."""
+"""Number of characters of a passage shown on each side of the answer."""
 
 
 def render_answer(answer: Answer) -> str:
@@ -34,7 +34,7 @@ def render_answer(answer: Answer) -> str:
 
 
 def render_rest(answer: Answer, written: str) -> str:
-    """Return the rest of an answer to show, after ``written`` was shown while it was generated."""
+    """Return the text to print after ``written``, the part of the answer that is already shown."""
     text = to_one_line(written)
     if answer.text is None:
         return f"\nWithdrawn. {render_answer(answer)}"
@@ -52,18 +52,18 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
     else:
         start, end = span.start, span.end
         low, high = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
-        before, after = _one_line_with_ends(text[low:start]), _one_line_with_ends(text[end:high])
+        before, after = _to_one_line_with_ends(text[low:start]), _to_one_line_with_ends(text[end:high])
         answer = mark_answer(to_one_line(text[start:end]))
         excerpt = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
-    where = to_one_line(_shorter_path(passage.path))
-    if passage.document != passage.path:  # the file holds many records: positions are counted in this one
+    where = to_one_line(_shorten_path(passage.path))
+    if passage.document != passage.path:  # the file has many records, and positions are relative to the record
         where += f", document {to_one_line(passage.document)}"
     where += f", characters {passage.start + start}-{passage.start + end}"
     return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
 
 
 def to_one_line(text: str) -> str:
-    """Return the text as one line without control characters, which could steer a terminal."""
+    """Return the text as one line without control characters, which a terminal could obey."""
     return " ".join(replace_unprintable(text).split())
 
 
@@ -72,12 +72,13 @@ def replace_unprintable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _one_line_with_ends(text: str) -> str:
-    """Return ``to_one_line`` of the text, but keep a space at either end."""
+def _to_one_line_with_ends(text: str) -> str:
+    """Return ``to_one_line`` of the text, but keep a space at its start and end."""
     return f"{' ' * text[:1].isspace()}{to_one_line(text)}{' ' * text[-1:].isspace()}"
 
 
-def _shorter_path(path: str) -> str:
+def _shorten_path(path: str) -> str:
+    """Return a path relative to the working directory if that is shorter."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return min(path, relative, key=len)
 
@@ -87,7 +88,7 @@ def _has_colours() -> bool:
 
 
 def mark_answer(text: str) -> str:
-    """Return the text marked: in green for a terminal, between asterisks elsewhere."""
+    """Return the text in green for a terminal, between asterisks elsewhere."""
     return f"\x1b[1;32m{text}\x1b[0m" if _has_colours() else f"**{text}**"
 
 

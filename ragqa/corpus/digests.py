@@ -1,4 +1,4 @@
-"""Compact set of digests, small enough for 21 million passages."""
+"""Compact set of digests, for duplicates among 21 million documents."""
 
 from array import array
 from struct import unpack
@@ -7,9 +7,10 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """Set of 16-byte digests that takes 24 to 48 bytes for each; ``set[bytes]`` over 100.
+    """Set of 16-byte digests that takes 24 to 48 bytes of memory for each digest.
 
-    Hash table with open addressing and linear probing: two numbers per slot, the first zero where the slot is free.
+    A Python ``set`` takes over 100 bytes. This set is a hash table with open addressing and linear probing. A slot has
+    two numbers; the first number of a free slot is zero.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,6 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers, the first never zero, the mark of a free slot."""
+    """Return a digest as two numbers; the first is never zero, which marks a free slot."""
     first, second = unpack("<QQ", digest)
     return first | 1, second

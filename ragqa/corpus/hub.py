@@ -28,7 +28,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class _DatasetName:
-    """Parsed form of ``hf:…``."""
+    """Parts of the name ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``."""
 
     name: str
     """Name on the hub, or path of a folder with the layout of the hub."""
@@ -38,12 +38,12 @@ class _DatasetName:
 
 
 def is_hub_name(path: str | Path) -> bool:
-    """Tell whether a path is a name on the hub."""
+    """Return True if a path is the name of a data set on the hub."""
     return str(path).startswith(_PREFIX)
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Make a path absolute, also the folder in ``hf:./…``; a name on the hub stays as it is."""
+    """Return an absolute path, also for the folder in ``hf:./…``; keep other names on the hub."""
     if not is_hub_name(path):
         return paths.make_absolute(path)
     name = str(path).removeprefix(_PREFIX)
@@ -51,7 +51,9 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield each row of a data set as a document; see ``tables.read_table``.
+    """Yield each row of a data set as a document, with its file and row number.
+
+    Columns and errors of rows are those of ``tables.read_table``.
 
     Raises:
         MissingExtra: ``datasets`` is not installed, and bad input is not skipped.
@@ -68,7 +70,7 @@ def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFi
 
 
 def parse_name(path: Path) -> _DatasetName:
-    """Parse a name; raise BadInput if it cannot be the name of a data set."""
+    """Parse the name of a data set; raise BadInput if it is malformed."""
     match = _FORM.fullmatch(str(path))
     if match is None:
         form = "hf:NAME[@REVISION][/CONFIG][:SPLIT], as in hf:wikimedia/wikipedia/20231101.en:train"
@@ -86,7 +88,7 @@ def _open_table(name: _DatasetName) -> tables.Table:
 
 
 def _load_split(name: _DatasetName) -> Any:
-    """Return the split as an IterableDataset."""
+    """Return the split as a ``datasets.IterableDataset``."""
     from datasets import load_dataset
 
     loaded = load_dataset(name.name, name.config, split=name.split, revision=name.revision, streaming=True)

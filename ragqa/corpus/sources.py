@@ -18,7 +18,7 @@ from ragqa.text import replace_surrogates
 __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
-"""Longest document; up to there, offsets in characters and in UTF-8 bytes fit into 32 bits."""
+"""Maximum length of a document; up to it, offsets in UTF-8 bytes fit into 32 bits."""
 _VISIBLE = re.compile(r"\S")
 
 
@@ -41,21 +41,20 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    Formats are recognised as ``ragqa.corpus.formats.registry`` says; the members of tar archives are read like files,
-    and files may be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and
-    stays as it is, including line ends and control characters.
+    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar archives are read like files.
+    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is not
+    changed: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
         skip_bad: leave out, count and note malformed input instead of raising an error.
-        report: counts inputs read and left out: files that are binary or of no known type, and documents that are
-            empty or have the title and text of an earlier one.
-        on_left_out: called with each document that is left out as empty or a duplicate.
+        report: report in which files and documents that were read or left out are counted.
+        on_left_out: function called with each document that is left out as empty or as a duplicate.
 
     Raises:
         BadInput: a file cannot be read.
-        BadLine: a record is malformed, or its id belongs to another text already.
-        MissingExtra: a PDF needs the extra ``docs``, a dump ``wiki``, a data set of the hub ``torch``.
+        BadLine: a record is malformed, or an earlier document with another text has its id.
+        MissingExtra: the extra ``docs`` (for PDF), ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
     problems = ProblemHandler(CorpusReport() if report is None else report, skip_bad)
@@ -73,7 +72,7 @@ def _iter_unique(
             continue
         try:
             text, identifier = _compute_digests(document)
-        except UnicodeEncodeError:  # JSON and PDF can hold half a surrogate pair, UTF-8 cannot
+        except UnicodeEncodeError:  # JSON and PDF can contain half a surrogate pair, which UTF-8 cannot
             file.note_undecodable(line)
             document = _replace_surrogates(document)
             text, identifier = _compute_digests(document)
@@ -92,7 +91,7 @@ def _iter_unique(
 
 
 def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of each file; count its bytes, and report a file that cannot be read."""
+    """Yield the documents of each file; count its bytes, and report an unreadable file."""
 
     def reject(path: str | Path, error: Exception) -> None:
         problems.reject(_as_text(path), f"cannot be read: {describe_error(error)}")
@@ -110,7 +109,7 @@ def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tup
 
 
 def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    if not path.is_file():  # reading a pipe could wait forever, and a link may lead nowhere
+    if not path.is_file():  # a pipe could block forever, and a link can lead nowhere
         problems.note_not_text(_as_text(path), "not a file")
         return
     before = problems.report.bytes_read
@@ -122,12 +121,12 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
 
 
 def _as_text(path: str | Path) -> str:
-    """Return a path as valid text; the name of a file need not be UTF-8."""
+    """Return a path as valid text; bytes of a file name that are not UTF-8 are replaced."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def to_document_id(name: str) -> str:
-    """Return a document's id, or a file's path, in the form that documents carry."""
+    """Return a document's id, or a file's path, in the form in which an index stores it."""
     try:
         return _as_text(name)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Passages on disk: millions of them open in milliseconds from memory-mapped Arrow files."""
+"""Passages on disk, in memory-mapped Arrow files that open in milliseconds."""
 
 import hashlib
 from bisect import bisect_right
@@ -19,8 +19,8 @@ from ragqa.corpus.formats.base import Document
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
 
-# Plain strings: dictionaries would save 6 to 8 % of the space, but a file needs them before its first row, and rows
-# would be read no faster.
+# Plain strings, not dictionaries: dictionaries would save 6 to 8 % of the space, but a file needs them before its first
+# row, and reading would not be faster.
 SCHEMA = pa.schema(
     [
         ("document", pa.string()),
@@ -33,23 +33,24 @@ SCHEMA = pa.schema(
 )
 _PASSAGE_FIELDS = ("document", "title", "text", "path", "start", "end")
 DELETED = "deleted.npy"
-"""File with the rows that updates deleted: int64, sorted."""
+"""File with the rows of deleted passages: int64, sorted."""
 _BATCH = 1000
-"""Rows of a batch."""
+"""Number of rows in a batch."""
 _BATCH_CHARACTERS = 32 << 20
-"""Characters after which a batch is written early: Arrow limits its strings to 2 GiB."""
+"""Number of characters at which a batch is written early: Arrow limits its strings to 2 GiB."""
 _CACHED_BATCHES = 256
 
 
 class PassageWriter:
     """Writer of passages into ``folder/00000.arrow`` and so on; a context manager.
 
-    Each file is written under a temporary name first; on an exception the file being written is dropped.
+    Each file has a temporary name until it is complete. If the block ends with an exception, the incomplete file is
+    deleted.
 
     Args:
-        folder: where to write; it is created.
-        rows_per_file: passages of a file.
-        first_file: number of the first file; by default 0, and the folder must hold no passages.
+        folder: folder of the files; it is created if it is missing.
+        rows_per_file: number of passages in a file.
+        first_file: number of the first file; None stands for 0 in a folder without passages.
 
     Raises:
         ArtefactError: the folder holds passages, and ``first_file`` is None.
@@ -57,7 +58,7 @@ class PassageWriter:
 
     def __init__(self, folder: Path, *, rows_per_file: int = 50_000, first_file: int | None = None) -> None:
         self.rows = 0
-        """Passages written so far."""
+        """Number of passages written so far."""
         self._folder, self._rows_per_file, self._files = folder, rows_per_file, first_file or 0
         self._pending: list[tuple[str, str, str, int, int, str]] = []
         self._pending_characters = self._rows_in_file = 0
@@ -122,15 +123,15 @@ class PassageWriter:
 
 
 class PassageStore:
-    """Passages by row, as a PassageWriter wrote them; each is read from disk when it is needed.
+    """Passages of an index by row number, read from disk on demand.
 
-    Rows that an update deleted keep their place, so that no other row changes its number.
+    A deleted passage keeps its row, so the row numbers of the other passages never change.
     """
 
     def __init__(self, files: Sequence["_PassageFile"], deleted: npt.NDArray[np.int64] | None = None) -> None:
         self._files = files
         self.deleted = np.empty(0, np.int64) if deleted is None else deleted
-        """Sorted rows that no search may return."""
+        """Sorted rows of the deleted passages, int64; a search never returns them."""
         self._first_rows = list(accumulate((file.rows for file in files), initial=0))
         self._columns = lru_cache(_CACHED_BATCHES)(
             lambda file, batch: _read_columns(files[file], files[file].reader, batch)
@@ -138,7 +139,7 @@ class PassageStore:
 
     @classmethod
     def open(cls, folder: Path) -> "PassageStore":
-        """Map the files of ``folder`` into memory, in a few milliseconds for any size.
+        """Open the passages in ``folder`` by memory mapping, in milliseconds for any size.
 
         Raises:
             ArtefactError: ``folder`` does not exist.
@@ -162,7 +163,14 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows of ranks, 0 … live_count - 1, among the passages not deleted."""
+        """Return the rows of live passages, which are not deleted, by their ranks.
+
+        Args:
+            ranks: numbers of live passages in row order, 0 to ``live_count`` - 1 [N].
+
+        Returns:
+            Row numbers [N].
+        """
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
 
@@ -172,8 +180,8 @@ class PassageStore:
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all passages, not deleted, of the documents with these ids."""
-        import pyarrow.compute as pc  # loading it takes as long as answering a question
+        """Return the sorted rows of all live passages of the documents with these ids."""
+        import pyarrow.compute as pc  # importing it takes as long as answering a question
 
         names = pa.array(sorted(documents), pa.string())
         rows = []
@@ -184,7 +192,7 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def __getitem__(self, row: int) -> Passage:
-        """Return the passage of a row, 0 … len - 1; raise IndexError for other numbers."""
+        """Return the passage at a row from 0 to ``len(self)`` - 1; raise IndexError for other rows."""
         if not 0 <= row < len(self):
             raise IndexError(f"there is no row {row} among {len(self)} passages")
         file, batch, position = self._locate(row)
@@ -196,7 +204,7 @@ class PassageStore:
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """Yield the passages, not deleted, from row ``first`` in batches of 1 to ``size``."""
+        """Yield the live passages from row ``first`` on, in batches of 1 to ``size``."""
         columns = self._open_unmapped()
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)), columns)
@@ -208,7 +216,7 @@ class PassageStore:
         """Return the SHA-256, in hexadecimal, of the files' contents and of the deleted rows.
 
         Args:
-            known: SHA-256 of files by name; these files are not read.
+            known: known SHA-256 of files by file name, in hexadecimal; these files are not read.
         """
         digest = hashlib.sha256()
         for file in self._files:
@@ -217,7 +225,7 @@ class PassageStore:
         return digest.hexdigest()
 
     def read_rows(self, first: int, last: int) -> list[Passage]:
-        """Return the passages of rows ``first`` to ``last`` (exclusive), also the deleted ones."""
+        """Return the passages of rows ``first`` to ``last`` (exclusive), including deleted ones."""
         return self._slice(first, last, self._open_unmapped())
 
     def _slice(self, start: int, end: int, columns: Callable[[int, int], list[pa.Array]]) -> list[Passage]:
@@ -232,8 +240,8 @@ class PassageStore:
         return passages
 
     def _open_unmapped(self) -> Callable[[int, int], list[pa.Array]]:
-        """Return a reader of columns for scans."""
-        # Not mapped: mapped pages count as memory of the process.
+        """Return a function that reads the columns of a batch (file, batch), for scans."""
+        # Scans do not use memory mapping: mapped pages count as memory of the process.
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
         return lru_cache(1)(lambda file, batch: _read_columns(self._files[file], reader(file), batch))
 
@@ -244,7 +252,7 @@ class PassageStore:
 
 
 class _PassageFile(NamedTuple):
-    """Opened file; all its batches but the last have as many rows as the first."""
+    """Opened Arrow file; all its batches but the last have the same number of rows."""
 
     path: Path
     reader: Any  # pa.ipc.RecordBatchFileReader

@@ -1,4 +1,4 @@
-"""Files under the paths that a user named, always in the same order."""
+"""Find the files under the paths that a user names, always in the same order."""
 
 import errno
 import json
@@ -11,19 +11,19 @@ from ragqa.corpus import hub
 from ragqa.errors import BadInput
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
-"""Files that ``save_to_disk`` of ``datasets`` adds to the data of one split and of several."""
+"""Files that ``datasets`` writes next to the data of one split, and of several splits."""
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """Yield files in the order of ``paths``; of a folder first files, then folders, sorted.
+    """Yield the files under ``paths`` in order; the files of a folder precede its subfolders.
 
     Hidden files and folders, and directories that ragqa wrote, are left out, unless ``paths`` names them. Links to
-    folders are not followed. Of a data set that ``datasets`` saved only the data files are yielded. A name of the hub
-    is yielded as it is.
+    folders are not followed. In a data set saved by ``datasets``, only the data files count. Names of the hub are
+    yielded unchanged.
 
     Args:
         paths: files, folders and names of the hub.
-        on_error: called with the error when a folder cannot be listed or a file of a saved data set is missing.
+        on_error: function called with the error if a folder cannot be listed or a file of a saved data set is missing.
     """
     for path in paths:
         if not path.is_dir():
@@ -36,8 +36,8 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
 
 
 def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
-    """Yield the files of a folder; of a saved data set only those that it lists."""
-    # The method ``map`` of a data set caches further files there.
+    """Yield the files of a folder; in a saved data set, only the data files that it lists."""
+    # A saved data set can have further files: caches of its method ``map``.
     if _SPLITS_FILE in files:
         files.remove(_SPLITS_FILE)
     try:
@@ -55,7 +55,7 @@ def check_paths(paths: Sequence[Path]) -> None:
     """Check that each path is a file, a folder or a well-formed name of the hub.
 
     Raises:
-        BadInput: one is not; the message names the first.
+        BadInput: a path is none of these; the message names the first such path.
     """
     for path in paths:
         if hub.is_hub_name(path):
@@ -65,13 +65,13 @@ def check_paths(paths: Sequence[Path]) -> None:
             if path.is_file() or path.is_dir():
                 continue
             problem = "neither a file nor a folder" if path.exists() else "no such file or folder"
-        except OSError as error:  # a parent folder may not be entered
+        except OSError as error:  # no permission to enter a parent folder
             problem = f"cannot be read: {error.strerror}"
         raise BadInput(f"{path}: {problem}")
 
 
 def get_file_size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 where it cannot be determined."""
+    """Return the size of a file in bytes; 0 if it cannot be determined."""
     try:
         return path.stat().st_size
     except OSError:

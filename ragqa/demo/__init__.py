@@ -13,14 +13,14 @@ from ragqa.progress import SILENT, Progress
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     """Return the directory of the demo index; build it if it is missing or damaged.
 
-    It lies in the user's cache directory under a name that changes with the articles, the
-    encoder and the format, so that an updated ragqa builds a new one. A second process waits for the first.
+    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format, so that an
+    updated ragqa builds a new index. If another process is building the index, wait for that process.
 
     Args:
-        rebuild: build the index again in any case.
+        rebuild: build the index again even if it is whole.
         progress: receiver of progress reports.
     """
-    target = get_cache_dir() / f"demo-{_signature()}"
+    target = get_cache_dir() / f"demo-{_compute_signature()}"
     if not rebuild and _is_whole(target):
         return target
     with artefacts.report_write_errors(target):
@@ -42,7 +42,8 @@ def _is_whole(target: Path) -> bool:
     return True
 
 
-def _signature() -> str:
+def _compute_signature() -> str:
+    """Return a digest of the format, and of the sizes and times of the articles and encoder."""
     files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(json.dumps([artefacts.FORMAT, stats]).encode()).hexdigest()[:12]

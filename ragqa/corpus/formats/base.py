@@ -36,7 +36,7 @@ class Document:
     title: str
     text: str
     path: str
-    """Path of the file, or archive/member, relative to the working directory."""
+    """Path of the file, or archive/member; absolute in an index."""
     body: int = 0
     """Offset of the body in ``text``, in characters; the title line before it is not indexed."""
 

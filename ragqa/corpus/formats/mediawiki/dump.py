@@ -1,7 +1,7 @@
-"""XML dumps of Wikipedia (``…-pages-articles.xml``), read page by page as they stream by.
+"""XML dumps of Wikipedia (``…-pages-articles.xml``), read page by page.
 
-The format is MediaWiki's, https://www.mediawiki.org/wiki/Help:Export: a ``<siteinfo>``, then the pages, each with
-its title, namespace, id and one or more revisions.
+The format is described at https://www.mediawiki.org/wiki/Help:Export: a ``<siteinfo>``, then the pages, each with its
+title, namespace, id and one or more revisions.
 """
 
 import re
@@ -16,7 +16,7 @@ from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 _CHUNK_BYTES = 1 << 16
 _ARTICLES, _FILES, _CATEGORIES = "0", "6", "14"
-# Dumps from before 2010 mark redirects by their text only.
+# In dumps from before 2010, only the text shows that a page is a redirect.
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
 _NAMESPACE = ("siteinfo", "namespaces", "namespace")
 _FIELDS = {
@@ -47,7 +47,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         elif _is_article(page, parser, file.problems.report):
             try:
                 text = extract_plain_text(page.text, parser.invisible_prefixes)
-            except Exception as error:  # on odd markup the parser raises all kinds of errors
+            except Exception as error:  # mwparserfromhell raises all kinds of errors on odd markup
                 file.reject(f"the wikitext of {page} cannot be parsed: {error or type(error).__name__}", page.line)
                 continue
             yield page.line, Document(page.id, page.title, text, file.path)
@@ -58,7 +58,7 @@ class _WikiPage:
     """Page of a dump, with the text of its last revision."""
 
     line: int
-    """Line of the file on which it starts."""
+    """Number of the line on which the page starts."""
     title: str = ""
     id: str = ""
     namespace: str = ""
@@ -71,7 +71,7 @@ class _WikiPage:
 
 
 class _DumpParser:
-    """Parser that turns the events of expat into pages; it holds only the pages not taken yet."""
+    """XML parser (expat) that collects finished pages until ``take_pages`` returns them."""
 
     def __init__(self) -> None:
         self.expat = expat.ParserCreate()
@@ -86,7 +86,7 @@ class _DumpParser:
         self._finished_pages: list[_WikiPage] = []
 
     def take_pages(self) -> list[_WikiPage]:
-        """Return the pages that ended since the last call."""
+        """Return the pages that the parser finished since the last call."""
         pages, self._finished_pages = self._finished_pages, []
         return pages
 
@@ -96,14 +96,14 @@ class _DumpParser:
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
-        """Return the key of a page's namespace; dumps from before 2012 have it in the title only."""
+        """Return the key of a page's namespace; before 2012, only the title showed it."""
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""
         return next((key for key, name in self._namespaces.items() if name and name == prefix), _ARTICLES)
 
     def describe_place(self) -> str:
-        """Describe where in the file the parser is."""
+        """Describe the parser's place in the file, for error messages."""
         if "page" in self._path:
             return f"in {self._page}"
         return f"after {self._page}" if self._page.line else "before the first page"
@@ -117,7 +117,7 @@ class _DumpParser:
             self._page.is_redirect = True
         elif path == _NAMESPACE:
             self._namespace_key = attributes.get("key", "")
-        # For speed, texts of pages other than articles are skipped.
+        # Only the texts of articles are needed; to skip the others saves time.
         is_needed = name != "text" or self._page.namespace in ("", _ARTICLES)
         if path == _NAMESPACE or (path in _FIELDS and is_needed):
             self.expat.CharacterDataHandler = self._pieces.append
@@ -136,7 +136,7 @@ class _DumpParser:
 
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
-    """Yield the pages of the file, and report the place where it cannot be read further."""
+    """Yield the pages of the file; report the place from which the file is unreadable."""
     problem = "the XML is broken"
     try:
         while data := file.stream.read(_CHUNK_BYTES):

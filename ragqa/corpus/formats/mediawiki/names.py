@@ -9,8 +9,8 @@ _DISAMBIGUATION_TEMPLATES = frozenset(_NAMES["disambiguation_templates"])
 _TEMPLATE = re.compile(r"\{\{\s*(?:template:\s*)?([^{}|<>\[\]]{2,60}?)\s*(?=[|}])", re.IGNORECASE)
 _TITLE = re.compile(r"\(disambiguation(?: page)?\)\s*\Z", re.IGNORECASE)
 
-# Every wiki understands these English names; its own names stand in the header of its dump. A link to a Wikipedia in
-# another language is shown next to the page, not in its text.
+# Every wiki understands these English names; the header of a dump has the names in the wiki's language. MediaWiki shows
+# a link to a Wikipedia in another language beside the page, not in its text.
 INVISIBLE_PREFIXES = frozenset(("file", "image", "category", *_NAMES["languages"].split()))
 """Normalised prefixes of links that show no text where they stand."""
 
@@ -21,10 +21,10 @@ def normalize_prefix(name: str) -> str:
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
-    """Tell whether a page only lists the meanings of its title.
+    """Return True if a page is a disambiguation, which only lists the meanings of its title.
 
-    Its title, a template or ``__DISAMBIG__`` shows it. The rule for titles comes from DrQA (Chen et al. 2017), whose
-    Wikipedia later systems use.
+    The title, a template or ``__DISAMBIG__`` marks a disambiguation. The rule for titles comes from DrQA (Chen et al.
+    2017), whose Wikipedia corpus later systems use.
     """
     if _TITLE.search(title) or "__DISAMBIG__" in wikitext:
         return True

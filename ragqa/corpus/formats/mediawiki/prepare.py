@@ -1,49 +1,50 @@
-"""Removal of comments, elements, templates, tables and tags from wikitext without a parser.
+"""Remove comments, elements, templates, tables and tags from wikitext before it is parsed.
 
-The parser's running time can grow faster than the length of the text. Everything here takes linear time on any text and
-leaves the parser a fraction of the tokens.
+The parser's running time can grow faster than the length of the text. The functions of this module take linear time on
+any text and leave few tokens to the parser.
 """
 
 import re
 
-_DROPPED = """
+_DROPPED_NAMES = """
 categorytree ce charinsert chem gallery graph hiero imagemap includeonly indicator inputbox mapframe maplink math ref
 references score section source syntaxhighlight templatedata templatestyles timeline
 """
-DROPPED = frozenset(_DROPPED.split())
+DROPPED_TAGS = frozenset(_DROPPED_NAMES.split())
 """Elements whose content is not part of the text."""
-VERBATIM = frozenset(("nowiki", "pre"))
+VERBATIM_TAGS = frozenset(("nowiki", "pre"))
 """Elements whose content is not wikitext."""
-_BLOCKS = "blockquote br center dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p poem pre ul"
-BLOCKS = frozenset(_BLOCKS.split())
+_BLOCK_NAMES = "blockquote br center dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p poem pre ul"
+BLOCK_TAGS = frozenset(_BLOCK_NAMES.split())
 """Elements that begin and end a line."""
-_INLINE = """
+_INLINE_NAMES = """
 abbr b bdi bdo big cite code data del dfn em font i ins kbd mark noinclude onlyinclude q rb rp rt ruby s samp small span
 strike strong sub sup time tt u var wbr
 """
-_TABLE_PARTS = "table caption colgroup col thead tbody tfoot tr th td"
+_TABLE_NAMES = "table caption colgroup col thead tbody tfoot tr th td"
 
-GONE = "\x01"
-"""Mark in place of removed markup; XML cannot contain it, so no page has it."""
+GAP = "\x01"
+"""Mark in place of removed markup; XML cannot contain this character, so no page has it."""
 BREAK = "\x02"
-"""Mark of a line end in the result; a real one could end a heading or a list."""
-NOTHING = "\x03"
-"""Mark that keeps its neighbours from becoming markup, and leaves nothing: ``'<nowiki/>'``."""
+"""Mark in place of a line end; a real line end could end a heading or a list too early."""
+SEPARATOR = "\x03"
+"""Mark in place of an empty element, such as ``'<nowiki/>'``: the quotes must not become markup."""
 
 
-def _tag_pattern(names: frozenset[str]) -> str:
+def _make_tag_pattern(names: frozenset[str]) -> str:
     return rf"(?:{'|'.join(sorted(names))})(?:\s[^<>]*?)?"
 
 
-_OPENING = re.compile(rf"<!--|<(?=([a-z]+)){_tag_pattern(DROPPED | VERBATIM)}(/?)>", re.IGNORECASE)
-_CLOSING = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in DROPPED | VERBATIM}
+_OPENING = re.compile(rf"<!--|<(?=([a-z]+)){_make_tag_pattern(DROPPED_TAGS | VERBATIM_TAGS)}(/?)>", re.IGNORECASE)
+_CLOSING = {name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in DROPPED_TAGS | VERBATIM_TAGS}
 _FORMATTING = re.compile(
-    rf"</?(?:({_tag_pattern(BLOCKS)})|{_tag_pattern(DROPPED.union(_INLINE.split()))})/?>", re.IGNORECASE
+    rf"</?(?:({_make_tag_pattern(BLOCK_TAGS)})|{_make_tag_pattern(DROPPED_TAGS.union(_INLINE_NAMES.split()))})/?>",
+    re.IGNORECASE,
 )
 _BRACES = re.compile(r"\{{2,}|\}{2,}")
 _TABLE = re.compile(r"^[ \t:*#;]*(\{\|)|^[ \t]*\|\}(?!\})", re.MULTILINE)
 _HTML_TABLE = re.compile(r"(<table(?:\s[^<>]*)?>)|</table\s*>", re.IGNORECASE)
-_TABLE_TAG = re.compile(rf"</?{_tag_pattern(frozenset(_TABLE_PARTS.split()))}/?>", re.IGNORECASE)
+_TABLE_TAG = re.compile(rf"</?{_make_tag_pattern(frozenset(_TABLE_NAMES.split()))}/?>", re.IGNORECASE)
 _OPEN_TABLE = re.compile(r"^[ \t:*#;]*\{\|", re.MULTILINE)
 _NO_TAG = re.compile(r"<(?![^<>]*>)")
 _LIST = re.compile(r"^[*#:]++(?!;)", re.MULTILINE)
@@ -51,11 +52,11 @@ _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
 
 
 def remove_markup(text: str) -> str:
-    """Return the wikitext with GONE, BREAK or NOTHING in place of simple markup."""
+    """Return the wikitext with simple markup removed or replaced by the marks of this module."""
     text = _FORMATTING.sub(_replace_tag, _remove_elements(text))
     text = _remove_nested(_remove_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _remove_nested(text, _HTML_TABLE))
-    # Openings that are left were never closed. Escaped, they show as they are, and the parser does not seek their end.
+    # The remaining openings were never closed. Escaped, they show as text, and the parser does not search their end.
     text = _NO_TAG.sub("&lt;", _OPEN_TABLE.sub("|", text.replace("{{", "&#123;" * 2)))
     return _LIST.sub(BREAK, text)
 
@@ -65,19 +66,24 @@ def _replace_tag(tag: re.Match[str]) -> str:
         return BREAK
     # A line that begins with a tag must not begin a list, a heading or a table.
     opens_line = not tag.start() or tag.string[tag.start() - 1] == "\n"
-    return NOTHING if opens_line and "include" not in tag[0].lower() else ""  # MediaWiki removes noinclude first
+    return SEPARATOR if opens_line and "include" not in tag[0].lower() else ""  # MediaWiki removes noinclude first
 
 
 def escape_verbatim(name: str, content: str) -> str:
-    """Return the content of an element of VERBATIM with entities for all that could be markup."""
+    """Return the content of a verbatim element with entities for all signs of markup.
+
+    Args:
+        name: name of the element, in lower case.
+        content: text between its tags.
+    """
     if not content:
-        return NOTHING
+        return SEPARATOR
     escaped = _SIGN.sub(lambda sign: sign[1] or f"&#{ord(sign[0])};", content)
-    return BREAK + escaped + BREAK if name in BLOCKS else escaped
+    return BREAK + escaped + BREAK if name in BLOCK_TAGS else escaped
 
 
 def _remove_elements(text: str) -> str:
-    """Remove comments and elements of DROPPED, and escape elements of VERBATIM."""
+    """Remove comments and the elements DROPPED_TAGS, and escape the elements VERBATIM_TAGS."""
     pieces: list[str] = []
     position, unclosed = 0, set[str]()
     while tag := _OPENING.search(text, position):
@@ -86,8 +92,8 @@ def _remove_elements(text: str) -> str:
         if end < 0:
             pieces.append(text[position:start])
         else:
-            mark = GONE if name else ""  # a comment leaves no gap
-            content = escape_verbatim(name, text[start:end]) if name in VERBATIM else mark
+            mark = GAP if name else ""  # a comment is removed without a mark
+            content = escape_verbatim(name, text[start:end]) if name in VERBATIM_TAGS else mark
             pieces += text[position : tag.start()], content
         position = after
     return "".join((*pieces, text[position:]))
@@ -100,14 +106,14 @@ def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int
         return (end, end + 3) if end >= 0 else (len(text), len(text))
     closing = None if name in unclosed else _CLOSING[name].search(text, start)
     if closing is None:
-        unclosed.add(name)  # so that its end is searched for once, not from every opening
+        unclosed.add(name)  # linear time: the end is searched only once, not from every opening
         return -1, start
     return closing.span()
 
 
 def _remove_templates(text: str) -> str:
     """Remove templates and arguments, which stand between matching runs of two or more braces."""
-    open_brackets: list[tuple[int, int]] = []  # place and length of the open runs
+    open_brackets: list[tuple[int, int]] = []  # place and length of the unclosed runs
     spans: list[tuple[int, int]] = []
     for braces in _BRACES.finditer(text):
         place, length = braces.start(), len(braces[0])
@@ -125,7 +131,7 @@ def _remove_templates(text: str) -> str:
 
 
 def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
-    """Remove text between matching brackets; group 1 of ``brackets`` matches an opening one."""
+    """Remove text between matching brackets; group 1 of the pattern matches an opening bracket."""
     open_brackets: list[int] = []
     spans: list[tuple[int, int]] = []
     for bracket in brackets.finditer(text):
@@ -137,11 +143,11 @@ def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
 
 
 def _remove_spans(text: str, spans: list[tuple[int, int]]) -> str:
-    """Put GONE in place of each outermost span."""
+    """Put GAP in place of each outermost span."""
     pieces: list[str] = []
     after = 0
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= after:
-            pieces += text[after:start], GONE
+            pieces += text[after:start], GAP
             after = end
     return "".join((*pieces, text[after:]))

@@ -7,20 +7,21 @@ from typing import Any
 
 from ragqa.corpus.formats.mediawiki.names import INVISIBLE_PREFIXES, normalize_prefix
 from ragqa.corpus.formats.mediawiki.prepare import (
-    BLOCKS,
+    BLOCK_TAGS,
     BREAK,
-    DROPPED,
-    GONE,
-    NOTHING,
-    VERBATIM,
+    DROPPED_TAGS,
+    GAP,
+    SEPARATOR,
+    VERBATIM_TAGS,
     escape_verbatim,
     remove_markup,
 )
 
 _HEADING = "\x04"
-"""Mark at the start of a heading's line; the digit of its level follows."""
-_RESERVED = re.compile(f"[{GONE}{BREAK}{NOTHING}{_HEADING}]")
-# In the worst case the parser's time grows with the square of the text after a bracket that is never closed.
+"""Mark at the start of a heading's line; the heading's level (a digit) follows."""
+_RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
+# Characters parsed at a time. In the worst case, the parser's time grows with the square of the length of the text
+# after a bracket that is never closed.
 _CHUNK = 16_000
 
 _PLAIN_LINK = re.compile(r"\[\[([^][{}|<>\n]++)(?:\|([^][{}|<>\n]*+))?\]\]")
@@ -30,11 +31,11 @@ _TABLE_LINE = re.compile(r"^\{?\|.*$", re.MULTILINE)
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SHOWN_CHARACTER = re.compile(r"\w")
 # Remains of removed templates and references: "()", "(; born 1950)", "1950 ."
-_GAPS = re.compile(rf" ?{GONE}[ {GONE}]*+")
-_EMPTY_PARENTHESES = re.compile(rf" ?[(（](?=[^{GONE}()（）]*{GONE})[\s{GONE};,:–-]*+[)）]")
-_OPENING_PARENTHESIS = re.compile(rf"([(（]) ?{GONE}(?:[;,] ?)?")
-_BEFORE_STOP = re.compile(rf" ?{GONE}(?=[.,;:!?)）\n])")
-_BETWEEN_WORDS = re.compile(rf"(?<=\w){GONE}(?=\w)")
+_GAPS = re.compile(rf" ?{GAP}[ {GAP}]*+")
+_EMPTY_PARENTHESES = re.compile(rf" ?[(（](?=[^{GAP}()（）]*{GAP})[\s{GAP};,:–-]*+[)）]")
+_OPENING_PARENTHESIS = re.compile(rf"([(（]) ?{GAP}(?:[;,] ?)?")
+_BEFORE_STOP = re.compile(rf" ?{GAP}(?=[.,;:!?)）\n])")
+_BETWEEN_WORDS = re.compile(rf"(?<=\w){GAP}(?=\w)")
 
 
 def extract_plain_text(
@@ -42,13 +43,13 @@ def extract_plain_text(
 ) -> str:
     """Return the visible text of a page, with one line for each paragraph, item or heading.
 
-    Templates, tables, references, pictures and formulas are left out. Headings stay if text follows, and end in a full
-    stop. WikiExtractor does the same, so that passages of both corpora are comparable.
+    Templates, tables, references, pictures and formulas are left out. Headings stay if text follows them, and end in a
+    full stop. WikiExtractor does the same, so passages of both corpora are comparable.
 
     Args:
         wikitext: text of a page.
         invisible: normalised prefixes of links that show no text where they stand.
-        remove_first: remove simple markup before parsing; False in tests, to compare with the parser alone.
+        remove_first: remove simple markup before parsing; False only in tests, to compare with the parser alone.
 
     Raises:
         Exception: any error that the parser raises on odd markup.
@@ -80,7 +81,7 @@ def _split_chunks(text: str) -> Iterator[str]:
 
 
 def _extract_nodes(code: Any, invisible: frozenset[str]) -> str:
-    """Return the visible text of the nodes of a parsed text, with entities still encoded."""
+    """Return the visible text of the nodes of a parsed text, without decoding entities."""
     return "".join([_NODES[type(node).__name__](node, invisible) for node in code.nodes])
 
 
@@ -110,31 +111,31 @@ def _extract_heading(node: Any, invisible: frozenset[str]) -> str:
 
 def _extract_tag(node: Any, invisible: frozenset[str]) -> str:
     name = str(node.tag).strip().lower()
-    if name in DROPPED or name == "table":
-        return GONE
+    if name in DROPPED_TAGS or name == "table":
+        return GAP
     if node.wiki_markup:  # of a list or a rule
         return BREAK
-    if name in VERBATIM:
+    if name in VERBATIM_TAGS:
         return escape_verbatim(name, str(node.contents or ""))
-    line_end = BREAK if name in BLOCKS else ""
+    line_end = BREAK if name in BLOCK_TAGS else ""
     return line_end + (_extract_nodes(node.contents, invisible) if node.contents else "") + line_end
 
 
 _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
-    "Argument": lambda node, invisible: GONE,
+    "Argument": lambda node, invisible: GAP,
     "Comment": lambda node, invisible: "",
     "ExternalLink": _extract_external_link,
     "Heading": _extract_heading,
     "HTMLEntity": lambda node, invisible: str(node),
     "Tag": _extract_tag,
-    "Template": lambda node, invisible: GONE,
+    "Template": lambda node, invisible: GAP,
     "Text": lambda node, invisible: node.value,
     "Wikilink": _extract_link,
 }
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text with no markup but headings, quotes, entities and our marks."""
+    """Yield the lines of a text whose markup is removed, except quotes, entities and our marks."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -151,20 +152,21 @@ def _iter_lines(text: str) -> Iterator[str]:
 def _remove_last_markup(text: str) -> str:
     text = "\n".join([_remove_quotes(line) for line in text.replace(BREAK, "\n").split("\n")])
     text = _TABLE_LINE.sub("", _SWITCH.sub("", text))  # tables that were never closed
-    # One mark for many in a row, over which the next patterns would take quadratic time.
-    text = _GAPS.sub(lambda gap: f" {GONE}" if " " in gap[0] else GONE, text)
+    # Join marks in a row to one mark: the next patterns would take quadratic time over many marks.
+    text = _GAPS.sub(lambda gap: f" {GAP}" if " " in gap[0] else GAP, text)
     text = _EMPTY_PARENTHESES.sub("", text)
     text = _OPENING_PARENTHESIS.sub(r"\1", text)
     text = _BEFORE_STOP.sub("", text)
-    text = _BETWEEN_WORDS.sub(" ", text).replace(GONE, "").replace(NOTHING, "")
+    text = _BETWEEN_WORDS.sub(" ", text).replace(GAP, "").replace(SEPARATOR, "")
     return _ENTITY.sub(lambda entity: unescape(entity[0]), text)
 
 
 def _remove_quotes(line: str) -> str:
     """Remove the quotes that mark bold and italic text (MediaWiki, Parser::doQuotes).
 
-    Runs of two, three and five quotes are marks. One of four is text, and of more than five all but five. If neither
-    bold nor italic text ends, one run of three is an apostrophe and a mark of two, as in ``l'''amour''``.
+    Runs of two, three and five quotes are marks. In a run of four, one quote is text; in a longer run, all quotes but
+    five are text. If neither bold nor italic text is closed, one run of three is an apostrophe and a mark of two, as in
+    ``l'''amour''``.
     """
     if "''" not in line:
         return line
@@ -180,5 +182,5 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank texts before an apostrophe: 0, the likeliest, for one letter; 2 for a space; else 1."""
+    """Rank the text before an apostrophe: 0 (likeliest) for one letter, 2 for a space, else 1."""
     return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1
