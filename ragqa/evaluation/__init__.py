@@ -1,4 +1,4 @@
-"""Evaluation: scores of a pipeline on a set of questions, with a row for each question."""
+"""Evaluation of a pipeline on a set of questions, with scores and a row for each question."""
 
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.report.write import rebuild_report

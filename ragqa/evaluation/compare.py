@@ -23,7 +23,7 @@ class Comparison:
     figures: dict[str, Any]
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the row of each report, question by question."""
+        """Yield the rows of both reports for each question."""
         return _pair_rows(self.a, self.b)
 
 
@@ -31,7 +31,7 @@ def compare(a: Report, b: Report) -> Comparison:
     """Compare two reports question by question; all differences are a - b.
 
     Raises:
-        Mismatch: the questions, or the rules by which they were scored, are not the same.
+        Mismatch: the questions or the scoring rules of the reports differ.
     """
     about_a, about_b = a.figures["about"], b.figures["about"]
     if about_a["rule"] != about_b["rule"]:
@@ -94,7 +94,7 @@ def _test_scores(scores: list[tuple[float, float]]) -> dict[str, Any] | None:
 
 
 def _note_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Return notes on other differences between the runs, which may explain the scores."""
+    """Return notes on differences between the runs that may explain different scores."""
     notes = []
     fingerprints = [about["system"].get("corpus") for about in (a, b)]
     is_same_corpus = None not in fingerprints and fingerprints[0] == fingerprints[1]

@@ -24,9 +24,9 @@ class Missing:
     answers: frozenset[int]
     """Wrongly answered questions whose answers no passage holds (``metrics.has_answer``)."""
     passages: frozenset[int]
-    """Questions without a gold passage in the corpus."""
+    """Questions none of whose gold passages is in the corpus."""
     documents: frozenset[int]
-    """Questions without a passage from a gold document."""
+    """Questions none of whose gold documents has a passage in the corpus."""
 
     def to_json(self) -> dict[str, list[int]]:
         """Return the JSON form: sorted lists of positions."""
@@ -34,7 +34,7 @@ class Missing:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Return the value from its JSON form."""
+        """Return the positions from their JSON form."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
@@ -46,8 +46,8 @@ def find_missing(
     Args:
         passages: the corpus.
         rows: questions with their hits.
-        regex: answers are patterns; each costs a search in every passage until it is found.
-        progress: shows the number of passages read.
+        regex: True if answers are patterns; each pattern is searched in every passage until it matches.
+        progress: display of the number of passages read.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
@@ -72,7 +72,7 @@ def find_missing(
 
 
 class _MissingNames:
-    """Questions whose gold passage or document was not seen yet, by its possible names."""
+    """Questions whose gold passages or documents were not seen yet, indexed by name."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
@@ -89,7 +89,7 @@ class _MissingNames:
 
 
 class _MissingAnswers:
-    """Questions whose answers were not seen yet, by a token of each answer."""
+    """Questions whose answers were not seen yet, indexed by a token of each answer."""
 
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, tuple[str, ...]] = {}
@@ -99,7 +99,8 @@ class _MissingAnswers:
     def add(self, number: int, answers: tuple[str, ...]) -> None:
         self.missing[number] = answers
         for answer in () if self._regex else answers:
-            if tokens := split_words(answer):  # a passage must have the longest, likely the rarest, to hold the answer
+            if tokens := split_words(answer):
+                # A passage that holds the answer has its longest token, which is probably its rarest.
                 self._by_token[max(tokens, key=len)].add(number)
 
     def mark_seen(self, text: str) -> None:

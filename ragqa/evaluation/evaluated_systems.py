@@ -1,4 +1,4 @@
-"""Systems that can be evaluated: a pipeline, a reader alone, predictions in a file."""
+"""Systems that can be evaluated: a pipeline, a reader without a retriever, a file of predictions."""
 
 import json
 import math
@@ -17,43 +17,47 @@ from ragqa.types import Answer, Hit, Passage, Question
 
 
 class System(Protocol):
-    """A system that answers questions, a batch at a time, in the order of the question set."""
+    """System that answers questions in batches, in the order of the question set."""
 
     is_identified: bool = True
-    """True if ``describe`` identifies the system, so that a run can be continued."""
+    """True if ``describe`` identifies the system, so that a killed run can be continued."""
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Return the result for each question."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system; a run is continued only with the same description.
+        """Describe the system; a killed run is continued only if the description is still the same.
 
-        Keys that the report uses: ``depth``, hits that are scored (without it there is no answer recall); ``k``,
-        hits that are read; ``reader``, None if retrieval alone is scored; ``retriever``, ``fusion``, ``kind``,
-        ``encoder``, ``index``; ``passages`` and ``sources`` of the corpus, and ``corpus``, its fingerprint.
+        The report uses these keys, all optional:
+
+        - ``depth``: number of hits that are scored (without it there is no answer recall)
+        - ``k``: number of hits that are read
+        - ``reader``: name of the reader; None if retrieval alone is scored
+        - ``retriever``, ``fusion``, ``kind``, ``encoder``, ``index``: parts of the retriever
+        - ``passages``, ``sources``, ``corpus``: number of passages, files and fingerprint of the corpus
         """
         ...
 
     def skip(self, question: Question) -> None:
-        """Pass over a question that an earlier run has answered; by default do nothing."""
+        """Skip a question that an earlier run has answered; by default do nothing."""
         return
 
     def finish(self) -> None:
-        """End the run; raise an error if the system has more results."""
+        """End the run; raise an error if the system has more results than questions."""
         return
 
 
 class EvaluatedPipeline(System):
-    """A pipeline that answers every question, and whose retriever is searched deeper."""
+    """Pipeline that answers each question, and whose retriever is searched to a given depth."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
-        """Prepare a pipeline that reads ``k`` passages of a question, by default its own number.
+        """Prepare a pipeline for an evaluation.
 
         Args:
             pipeline: the pipeline.
-            k: passages to read.
-            depth: hits that are searched for answers.
+            k: number of passages to read for each question; None keeps the pipeline's own number.
+            depth: number of hits that are searched for gold answers.
             read: answer the questions; False scores retrieval alone.
 
         Raises:
@@ -66,13 +70,17 @@ class EvaluatedPipeline(System):
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """Return the parts of the pipeline; raise RemoteError if a shard of its index is missing."""
+        """Return the parts of the pipeline.
+
+        Raises:
+            RemoteError: a shard of a served index is missing.
+        """
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         _check_complete(parts.get("missing", ()))
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Answer the questions; the seconds of a batch are divided evenly among them.
+        """Answer the questions; each gets an equal share of the batch's seconds.
 
         Raises:
             RemoteError: a shard of a served index did not answer.
@@ -86,7 +94,7 @@ class EvaluatedPipeline(System):
             return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
-        # An approximate index may find other passages for a larger k, so what is read is searched for on its own.
+        # An approximate index may find other passages for a larger k, so the passages to read have their own search.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
             SystemResult(answer, read, deeper[: self._depth], retrieve_seconds, read_seconds)
@@ -100,26 +108,26 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing: scores would be of a smaller corpus."""
+    """Raise RemoteError if shards are missing, because the scores would hold for a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
-            f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, start "
-            "again once the shard is back"
+            f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, so run "
+            "the same command again when the shard is back"
         )
 
 
 class GoldPassages(System):
-    """A reader alone, with the gold passages of each question (the task of SQuAD)."""
+    """Reader without a retriever, which reads the gold passages of each question (the task of SQuAD)."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Return the fingerprint of the reader, for the report."""
+        """Return the parts of the system: the fingerprint of the reader, and the gold passages."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Read the gold passages; the seconds of a batch are divided evenly among its questions.
+        """Answer the questions from their gold passages; each gets an equal share of the batch's seconds.
 
         Raises:
             BadInput: a question names no gold passage.
@@ -134,12 +142,12 @@ class GoldPassages(System):
 
 
 class Predictions(System):
-    """Predictions of another system in a file: answers, and passages if there are any.
+    """Predictions of another system in a file: answers and, optionally, passages.
 
-    - ``.json``: an object from question id to answer, as for SQuAD's script
-    - ``.jsonl``: an object a line, in the order of the questions and as many: ``prediction`` (null is no
-      answer) and, if there are, ``question`` (checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages in
-      order, each with ``text``, ``title``, ``score``, as DPR and FiD have them)
+    - ``.json``: one object from question id to answer, as for SQuAD's script
+    - ``.jsonl``: one object per line and question, in the order of the questions, with ``prediction`` (null means no
+      answer) and, optionally, ``question`` (which is checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages, best
+      first, each with ``text``, ``title`` and ``score``, the format of DPR and FiD)
     """
 
     def __init__(self, file: Path, *, depth: int = 100, read: bool = True, is_complete: bool = True) -> None:
@@ -148,11 +156,11 @@ class Predictions(System):
         Args:
             file: the predictions.
             depth: number of passages of a prediction that are scored and count as read.
-            read: False to score the passages alone.
-            is_complete: True if the run has all questions, so that no line of a ``.jsonl`` is left over.
+            read: score the answers; False scores the passages alone.
+            is_complete: True if the run has all questions, so that lines left over in a ``.jsonl`` are an error.
 
         Raises:
-            BadInput: the file cannot be read or is of neither form.
+            BadInput: the file cannot be read, or it is neither JSON nor JSON lines.
         """
         self._file, self._depth, self._read, self._is_complete = file, depth, read, is_complete
         self._by_id: dict[str, Any] | None = None
@@ -176,20 +184,20 @@ class Predictions(System):
         return parts if self._read else {**parts, "reader": None}
 
     def skip(self, question: Question) -> None:
-        """Pass over the line of this question."""
+        """Read the line of ``question`` without scoring it."""
         self.answer_batch([question])
 
     def finish(self) -> None:
-        """Raise Mismatch if lines are left."""
+        """Raise Mismatch if the file has more lines than there are questions."""
         if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the predictions for these questions; one missing in a ``.json`` is no answer.
+        """Return the predictions for ``questions``; an id that a ``.json`` lacks means no answer.
 
         Raises:
-            BadInput, BadLine: a prediction has another form.
-            Mismatch: the lines end too early, or one answers another question.
+            BadInput, BadLine: a prediction has the wrong format.
+            Mismatch: the file ends too early, or a line answers another question.
         """
         predict = self._read_next if self._by_id is None else self._look_up
         return [predict(question) for question in questions]
@@ -221,7 +229,7 @@ class Predictions(System):
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe an error in a prediction in one line; Python's own messages would not help."""
+    """Describe an error in a prediction in one line, where Python's own message would not help."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):

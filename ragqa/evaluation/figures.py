@@ -1,7 +1,4 @@
-"""The figures of a report: the content of ``report.json``. Shares are in [0, 1].
-
-Shapes: N questions, of which A have gold answers.
-"""
+"""Figures of a report, the content of ``report.json``. Shares are in [0, 1]."""
 
 from dataclasses import asdict
 from typing import Any
@@ -23,7 +20,7 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Tell whether the system answers questions; without reading its reader is None."""
+    """Return True if the system of a run answers questions, instead of only retrieving passages."""
     return about["system"].get("reader", "") is not None
 
 
@@ -31,9 +28,9 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
     """Compute the figures of a run, the content of ``report.json``.
 
     Args:
-        tally: all rows.
-        about: description of the run, which stands first in the result.
-        missing: questions that the corpus cannot answer; None if it was not searched.
+        tally: scores of all rows.
+        about: description of the run, which becomes part of the figures.
+        missing: questions that the corpus cannot answer; None if the corpus was not searched.
     """
     answerable = tally.column("answerable") == 1
     read = is_reading(about)
@@ -69,7 +66,7 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """Return the depths at which retrieval is scored: ``KS``, passages read, all hits."""
+    """Return the depths at which retrieval is scored: ``KS``, the passages read, all hits."""
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
@@ -84,10 +81,10 @@ def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict
 def _measure_corpus_coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
-    """Return the shares of questions with an answer in the corpus, and among the hits.
+    """Return the share of questions with an answer in the corpus, and the share among the hits.
 
-    A question that was answered correctly counts as covered. A system that answers from these passages can hardly be
-    right more often.
+    A question that was answered correctly counts as covered. The shares bound the accuracy of systems that answer from
+    these passages.
     """
     if not answerable.any():
         return None
@@ -96,7 +93,7 @@ def _measure_corpus_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Score the ranks of gold passages, or documents, that the corpus has."""
+    """Score the ranks of the gold passages (or documents) that are in the corpus."""
     known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""Kinds of questions and answers, by rules on words and digits, for breakdowns of scores."""
+"""Rules on words and digits that classify questions and answers, for breakdowns of scores."""
 
 import re
 from itertools import pairwise
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def find_question_word(question: Question) -> str:
-    """Return the first question word (``who``, ``how many`` …), or ``other``."""
+    """Return the first question word (``who``, ``how many``, …), or ``other``."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -40,7 +40,7 @@ def find_question_word(question: Question) -> str:
 def classify_answer(question: Question) -> str:
     """Return the type of the first gold answer: date, number, name, phrase, or none.
 
-    A name has only capitals at the beginning of its long words.
+    In a name, all words of more than three letters begin with a capital.
     """
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
@@ -54,13 +54,13 @@ def classify_answer(question: Question) -> str:
 
 
 def classify_answer_length(question: Question) -> str:
-    """Return the class of length of the first gold answer, in words."""
+    """Return the length class of the first gold answer in words, for example ``4-5``."""
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 
 
 def classify_question_length(question: Question) -> str:
-    """Return the class of length of the question, in words."""
+    """Return the length class of the question in words, for example ``6-8``."""
     count = len(question.text.split())
     return "up to 5" if count < 6 else "6-8" if count < 9 else "9-12" if count < 13 else "13 or more"
 
@@ -75,4 +75,4 @@ ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Order of kinds in the report; others are ordered by falling number of questions."""
+"""Order of the kinds in the report; other breakdowns are ordered by falling number of questions."""

@@ -1,4 +1,4 @@
-"""Questions to evaluate on, counted in advance and read one by one."""
+"""Set of questions for an evaluation, counted in advance and read one by one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ class QuestionSet:
     """A named set of questions that can be read more than once."""
 
     read: Callable[[], Iterable[Question]]
+    """Function that returns all questions."""
     count: int
     name: str = "questions"
     split: str = ""
@@ -21,7 +22,7 @@ class QuestionSet:
 
     @classmethod
     def from_file(cls, file: Path, *, name: str | None = None, split: str = "") -> "QuestionSet":
-        """Open a question file; every line is checked first.
+        """Open a question file and check all its lines.
 
         Args:
             file: the file.
@@ -36,7 +37,7 @@ class QuestionSet:
         return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
 
     def sample(self, limit: int | None) -> "QuestionSet":
-        """Return a random sample of questions, always the same one; all if ``limit`` is None.
+        """Return a random sample of ``limit`` questions with a fixed seed, or all if it is None.
 
         Raises:
             BadInput: ``limit`` is less than 1.

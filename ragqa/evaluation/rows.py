@@ -1,4 +1,4 @@
-"""Rows: one question with its answer and scores, as a line of ``rows.jsonl``."""
+"""Rows of an evaluation: a question with its answer and scores, as a line of ``rows.jsonl``."""
 
 import json
 import math
@@ -22,10 +22,12 @@ _EXCERPT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Scoring rule for predictions and passages; see ``ragqa.metrics``."""
+    """Rule that scores predictions and passages, by the functions of ``ragqa.metrics``."""
 
     regex: bool = False
+    """True if gold answers are patterns (CuratedTREC)."""
     unicode: Literal["NFD"] | None = "NFD"
+    """Normal form for exact match: NFD (ORQA, NQ-open) or None (SQuAD, DPR)."""
 
     @property
     def name(self) -> str:
@@ -34,37 +36,41 @@ class Rule:
 
     @classmethod
     def from_name(cls, name: str) -> "Rule":
-        """Return the rule of this name; raise KeyError if there is none."""
+        """Return the rule named nq, squad or regex.
+
+        Raises:
+            KeyError: there is no such rule.
+        """
         return {"nq": cls(), "squad": cls(unicode=None), "regex": cls(regex=True)}[name]
 
 
 @dataclass(frozen=True)
 class SystemResult:
-    """The answer and hits of a system for a question."""
+    """Answer and hits of a system for a question."""
 
     answer: Answer | None
-    """Answer, with confidence NaN if the system has none; None if only retrieval is scored."""
+    """Answer (confidence NaN if the system gives none); None if only retrieval is scored."""
     read_hits: list[Hit]
     """Hits that were read."""
     hits: list[Hit]
-    """Hits to score: those that were read, and more."""
+    """Hits to score, at least as many as were read."""
     retrieve_seconds: float | None = None
     read_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class ScoredHit:
-    """A passage, its retrieval score, and whether its text holds an answer."""
+    """Retrieved passage with its retrieval score; ``has_answer`` is True if it holds an answer."""
 
     passage: int
-    """Row in the passage store; for predictions the position in their list, from 0."""
+    """Row in the passage store; in a file of predictions the position in the list, from 0."""
     score: float
     has_answer: bool
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A passage as a report shows it; ``start`` and ``end`` delimit the predicted answer."""
+    """Passage as a report shows it; ``start`` and ``end`` delimit the predicted answer."""
 
     title: str
     document: str
@@ -82,7 +88,7 @@ class Row:
     number: int
     """Position in the question set, from 0; a question that occurs twice has two rows."""
     digest: str
-    """Digest of the question and its gold passages, for which alone the row is valid."""
+    """Digest of the question and its gold passages; a row with another digest is not reused."""
     id: str
     question: str
     answers: tuple[str, ...]
@@ -116,7 +122,7 @@ class Row:
 
     @property
     def as_question(self) -> Question:
-        """The question with its answers and id."""
+        """Question of the row, with its answers and id."""
         return Question(self.question, self.answers, self.id)
 
     def to_json(self) -> str:
@@ -126,7 +132,11 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> "Row":
-        """Return the row of a line; raise ValueError, KeyError or TypeError if it is not a row."""
+        """Return the row of a line.
+
+        Raises:
+            ValueError, KeyError, TypeError: the line is not a row.
+        """
         row: dict[str, Any] = json.loads(line)
         for name in ("answers", "documents", "passages"):
             row[name] = tuple(row[name])
@@ -189,12 +199,12 @@ def _find_loss(em: bool, question: Question, read: list[Hit], rank: int | None, 
 
 
 def digest_question(question: Question) -> str:
-    """Return 16 hex digits that change with any field of the question."""
+    """Return a digest of all fields of the question, as 16 hex digits."""
     return _digest(json.dumps(astuple(question)))
 
 
 def digest_text(text: str) -> str:
-    """Return 16 hex digits of a text, independent of white space."""
+    """Return a digest of a text, as 16 hex digits; the amount of white space does not matter."""
     return _digest(" ".join(text.split()))
 
 
@@ -203,12 +213,12 @@ def _digest(text: str) -> str:
 
 
 def has_name(document: str, names: Sequence[str]) -> bool:
-    """Tell whether a document has one of ``names``: its id or the end of its path."""
+    """Return True if one of ``names`` is the id of the document or the end of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Locate an answer in a text, ignoring only case, so that the excerpt shows it."""
+    """Return a span where the first answer in the text begins, ignoring case; None without one."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
@@ -223,7 +233,7 @@ def _cut_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
 
 
 def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
-    """Return the part of the passage around ``span``, which is the prediction if ``marked``."""
+    """Cut a passage to an excerpt around ``span``, and mark the span as the prediction if ``marked``."""
     text, low = hit.passage.text, 0
     if span is not None and len(text) > _EXCERPT:
         low = max(0, min(span.start, (span.start + span.end - _EXCERPT) // 2))
@@ -232,6 +242,6 @@ def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool 
 
 
 def _shorten_path(document: str) -> str:
-    """Return a document's id; for a file only the end of its path, since reports are shared."""
+    """Return a document's id, or the last two parts of an absolute path, since reports are shared."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

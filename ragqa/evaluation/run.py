@@ -1,4 +1,4 @@
-"""Evaluation of a pipeline: each question is answered, scored and written as a row."""
+"""Evaluation of a pipeline: answer each question, score the answer and write a row."""
 
 import atexit
 import datetime
@@ -27,7 +27,7 @@ from ragqa.reading.calibration import THRESHOLD
 from ragqa.types import Question
 
 DEPTH = 100
-"""Hits of a question that are searched for answers (DPR's top-100 accuracy)."""
+"""Number of hits of a question that are searched for answers (DPR's top-100 accuracy)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,14 @@ class EvaluationSettings:
     unicode: Literal["NFD"] | None = "NFD"
     """Normal form for exact match: ``NFD`` (ORQA, NQ-open) or None (SQuAD, DPR)."""
     k: int | None = None
-    """Passages to read; by default the pipeline's number.
+    """Number of passages to read; by default the pipeline's own number.
 
-    Other systems than pipelines set ``k``, ``depth`` and ``read`` themselves.
+    ``k``, ``depth`` and ``read`` apply to pipelines only; other systems choose these values themselves.
     """
     depth: int = DEPTH
-    """Hits that are searched for answers."""
+    """Number of hits that are searched for answers."""
     batch: int = 1
-    """Questions answered together; times are latencies with 1, else shares of a batch's."""
+    """Number of questions answered together; above 1, times are shares of a batch, not latencies."""
     min_confidence: float | None = None
     """Threshold at which declining is reported; by default the reader's own."""
     read: bool = True
@@ -60,9 +60,9 @@ class EvaluationSettings:
     coverage: bool = True
     """Search the whole corpus for answers and gold passages that no hit holds."""
     resume: bool | None = None
-    """Continue from the rows of a killed run; by default only for a loaded pipeline.
+    """Continue from the rows of a killed run; by default only if the pipeline was loaded from disk.
 
-    Its fingerprint identifies it, while a model in memory may have changed.
+    Fingerprints identify such a pipeline, while a model in memory may have changed.
     """
     about: Mapping[str, Any] = field(default_factory=dict)
     """Further facts for the report: ``source``, ``caution``, ``published``, ``command``."""
@@ -86,23 +86,23 @@ def evaluate(
     progress: Progress = SILENT,
     **changes: Any,
 ) -> Report:
-    """Ask ``questions`` and score the answers.
+    """Ask a pipeline ``questions`` and score its answers.
 
-    Every question is answered, however low its confidence; the report says what declining would change. Scores are
-    shares in [0, 1].
+    The pipeline answers every question, however low its confidence. The report also shows the scores that it would
+    have if it declined below a threshold. Scores are shares in [0, 1].
 
     Args:
         pipeline: the pipeline to ask; or another system, for example ``Predictions`` in a file.
-        questions: read one by one; only their scores stay in memory.
+        questions: questions with gold answers; they are read one by one, and only scores stay in memory.
         settings: settings of the evaluation; by default ``EvaluationSettings()``.
         out: directory of the report; by default a temporary one, which is deleted when the process ends. A killed run
             leaves its rows next to it and continues from them (see ``EvaluationSettings.resume``).
-        progress: shows the number of answered questions.
+        progress: display of the number of answered questions.
         changes: fields of ``settings`` to change, for example ``k=5``.
 
     Raises:
-        BadInput: no questions, one that is empty, ``out`` is something else than a report, a full disk, rows of
-            another run that did not end.
+        BadInput: there are no questions, a question is empty, ``out`` exists and is not a report, the disk is full,
+            or another unfinished run has left rows.
     """
     settings = replace(settings or EvaluationSettings(), **changes)
     if isinstance(pipeline, Pipeline):
@@ -126,7 +126,7 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Describe the run for the report, as valid text, which a file's name need not be."""
+    """Describe the run for the report; file names that are no valid UTF-8 are made valid."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -216,10 +216,10 @@ def _ask_all(
 def _skip_finished(system: System, questions: Iterator[Question], file: Path) -> tuple[Iterator[Question], int]:
     """Return the questions that have no row yet, and the number of rows.
 
-    Rows are cut off from the first question that has changed.
+    The file is cut off before the first row whose question has changed.
 
     Raises:
-        BadInput: there are more rows than questions; they must not be lost.
+        BadInput: there are more rows than questions, and rows must not be lost.
     """
     done, size = 0, 0
     pending: list[Question] = []
@@ -242,7 +242,7 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
 
 
 def _parse_row(line: bytes) -> Row | None:
-    """Return the row of a line, or None if the line was not written to its end."""
+    """Return the row of a line, or None if the line is incomplete."""
     try:
         return Row.from_json(line.decode("utf-8")) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):

@@ -13,9 +13,9 @@ import numpy.typing as npt
 Values = npt.NDArray[np.float64]
 
 SAMPLES = 10_000
-"""Resamples of a bootstrap or a randomisation test."""
+"""Number of samples of a bootstrap or a randomisation test."""
 _MAX_SAMPLED = 2_000_000
-"""Numbers sampled at a time (16 MB)."""
+"""Maximum number of values sampled at a time (16 MB)."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,10 @@ class Interval:
 
 
 def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
-    """Return the mean of N values with its 95 % interval, by resampling questions (Efron 1979).
+    """Return the mean of N scores with its 95 % interval, by resampling questions (Efron 1979).
+
+    Args:
+        values_N: [N] a score for each question.
 
     Raises:
         ValueError: there are no values.
@@ -37,7 +40,7 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     if not len(values):
         raise ValueError("no values to take a mean of")
     distinct, counts = np.unique(values, return_counts=True)
-    # Scores have few distinct values, so how often each occurs among N resampled questions is sampled at once.
+    # Scores have few distinct values, so it is fast to sample how often each value occurs in a resample of N questions.
     random, means = np.random.default_rng(0), np.empty(SAMPLES)
     chunk = max(1, _MAX_SAMPLED // len(distinct))
     for start in range(0, SAMPLES, chunk):
@@ -49,7 +52,15 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of questions, also for 0 and 1 (Wilson 1927)."""
+    """Return the 95 % interval of a share, valid for shares of 0 and 1 too (Wilson 1927).
+
+    Args:
+        share: share of the questions, in [0, 1].
+        questions: number of questions.
+
+    Returns:
+        Lower and upper end of the interval.
+    """
     z2 = 1.959964**2 / questions
     middle, half = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
     return (middle - half) / (1 + z2), (middle + half) / (1 + z2)
@@ -57,20 +68,24 @@ def wilson_interval(share: float, questions: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A mean difference of two systems on the same questions, with interval and p-value."""
+    """Mean difference of two systems on the same questions, with interval and p-value."""
 
     difference: Interval
     p: float
-    """Two-sided probability of so large a difference if the systems were exchangeable."""
+    """Two-sided probability of a difference at least as large if the systems were exchangeable."""
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:
     """Test the difference of paired scores by randomisation (Noreen 1989).
 
-    Scores of 0 and 1 are tested exactly (McNemar's test).
+    If all scores are 0 or 1, the test is exact (McNemar's test).
+
+    Args:
+        ours_N: [N] scores of the first system.
+        theirs_N: [N] scores of the second system, on the same questions.
 
     Raises:
-        ValueError: no values, or not as many of each.
+        ValueError: there are no scores, or their numbers differ.
     """
     ours, theirs = np.asarray(ours_N, np.float64), np.asarray(theirs_N, np.float64)
     if ours.shape != theirs.shape:
@@ -88,7 +103,7 @@ def _sign_test(wins: int, changed: int) -> float:
     """Return the two-sided p-value of ``wins`` heads among ``changed`` tosses of a fair coin."""
     ways, tail = 1, 1
     for n in range(1, min(wins, changed - wins) + 1):
-        ways = ways * (changed - n + 1) // n  # the binomial coefficient from the one before
+        ways = ways * (changed - n + 1) // n  # "changed choose n" from "changed choose n - 1"
         tail += ways
     return min(1.0, float(Fraction(2 * tail, 2**changed)))
 
@@ -106,8 +121,15 @@ def _randomisation_test(changed: Values) -> float:
 def risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
     """Return coverage and risk for every threshold (El-Yaniv & Wiener 2010).
 
-    Coverage is here the share of questions that are answered, risk the share of those that are answered wrongly.
-    Questions of equal confidence are answered together.
+    Coverage is the share of questions that are answered. Risk is the share of wrong answers among them. Questions of
+    equal confidence are answered together.
+
+    Args:
+        confidence_N: [N] confidence of each answer.
+        right_N: [N] 1 for right answers, 0 for wrong ones.
+
+    Returns:
+        [T] coverage and [T] risk for the T distinct confidences, by rising coverage.
     """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     order = np.argsort(-confidence, kind="stable")
@@ -118,27 +140,39 @@ def risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[
 
 
 def area_under_risk(coverage: Values, risk: Values) -> float:
-    """Return the mean risk over all coverages (AURC, Geifman & El-Yaniv 2017); lower is better."""
+    """Return the mean risk over all coverages (AURC, Geifman & El-Yaniv 2017); lower is better.
+
+    Args:
+        coverage: [T] coverages that ``risk_coverage`` returned.
+        risk: [T] risks that ``risk_coverage`` returned.
+    """
     return float(np.sum(np.diff(coverage, prepend=0.0) * risk))
 
 
 def accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the accuracy on the most confident questions; None if fewer are answered.
+    """Return the accuracy on the most confident share of the questions; None if fewer are answered.
 
     Args:
-        coverage: coverages by ``risk_coverage``.
-        risk: risks by ``risk_coverage``.
-        share: share of the questions that are answered.
+        coverage: [T] coverages that ``risk_coverage`` returned.
+        risk: [T] risks that ``risk_coverage`` returned.
+        share: share of the questions that are answered, in [0, 1].
     """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
 
 
 def refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return rising thresholds, infinity included, and the share of answers below each.
+    """Return the share of answers that are declined at each threshold.
 
-    Answers below a threshold are declined: rightly for unanswerable questions, wrongly for others. One rate against
-    the other is the ROC curve of a detector of unanswerable questions.
+    Declining is right for unanswerable questions and wrong for the others. The two rates give the ROC curve of a
+    detector of unanswerable questions.
+
+    Args:
+        thresholds_N: [N] thresholds of confidence.
+        confidence_M: [M] confidence of each answer.
+
+    Returns:
+        [T] distinct thresholds in rising order, with infinity at the end, and [T] shares of answers below them.
     """
     thresholds = np.append(np.unique(np.asarray(thresholds_N, np.float64)), np.inf)
     confidence = np.sort(np.asarray(confidence_M, np.float64))
@@ -159,7 +193,16 @@ class ReliabilityBin:
 
 
 def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
-    """Return the non-empty ones of ``bins`` bins of equal width, by rising confidence."""
+    """Sort answers into bins of equal width in confidence, and return the bins that are not empty.
+
+    Args:
+        confidence_N: [N] confidence of each answer, in [0, 1].
+        right_N: [N] 1 for right answers, 0 for wrong ones.
+        bins: number of bins.
+
+    Returns:
+        The bins by rising confidence.
+    """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     place = np.minimum((confidence * bins).astype(int), bins - 1)
     table = []
@@ -170,7 +213,13 @@ def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: in
 
 
 def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
-    """Return the expected calibration error over ``bins`` of equal width (Guo et al. 2017)."""
+    """Return the expected calibration error over bins of equal width (Guo et al. 2017).
+
+    Args:
+        confidence_N: [N] confidence of each answer, in [0, 1].
+        right_N: [N] 1 for right answers, 0 for wrong ones.
+        bins: number of bins.
+    """
     table = reliability(confidence_N, right_N, bins=bins)
     total = sum(b.questions for b in table)
     return sum(abs(b.confidence - b.right) * b.questions for b in table) / max(1, total)

@@ -1,4 +1,4 @@
-"""Rows as columns of numbers, about a hundred bytes for a question.
+"""Rows of an evaluation as columns of numbers, about a hundred bytes per question.
 
 Shapes: N questions.
 """
@@ -19,7 +19,7 @@ from ragqa.matching.patterns import compile_pattern
 from ragqa.text import split_words, to_nfd
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
-"""Stages at which answers are lost, from the corpus to the answer."""
+"""Stages at which answers are lost, from the corpus to the reader; ``right`` answers come first."""
 _FLAGS = ("em", "answerable", "predicted", "covered")
 _RANKS = ("rank", "passage_rank", "document_rank")
 _NUMBERS = ("f1", "confidence", "retrieve_seconds", "read_seconds")
@@ -30,12 +30,12 @@ class Tally:
     """Columns and counts of the rows of a run."""
 
     def __init__(self, rows: Iterable[Row], *, regex: bool = False, missing: Missing | None = None) -> None:
-        """Collect ``rows``.
+        """Collect the columns and counts of ``rows``.
 
         Args:
-            rows: consumed one by one.
-            regex: answers are patterns, which have neither type nor length.
-            missing: questions that the corpus cannot answer; None if it was not searched.
+            rows: rows in the order of the questions, read one by one.
+            regex: True if gold answers are patterns, which have neither type nor length.
+            missing: questions that the corpus cannot answer; None if the corpus was not searched.
         """
         names = [name for name in BREAKDOWNS if not (regex and name.startswith("answer"))]
         self._kinds: dict[str, list[str]] = {name: [] for name in names}
@@ -58,23 +58,29 @@ class Tally:
 
     @property
     def digest(self) -> str:
-        """16 hex digits that change with any question and with their order."""
+        """Digest of the questions and their order, as 16 hex digits."""
         return self._digest.hexdigest()
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
-        """Return [N] numbers: flags 0 or 1; f1, confidence and seconds are NaN if there is none.
+        """Return a column of N numbers.
 
-        The columns are em · answerable (has gold answers) · predicted (has an answer) · covered (right, or an answer in
-        a hit) · f1 · confidence · retrieve_seconds · read_seconds.
+        Args:
+            name: a flag (0 or 1): em, answerable (has gold answers), predicted (has a prediction) or covered (is right,
+                or a hit holds an answer); or a number (NaN if there is none): f1, confidence, retrieve_seconds or
+                read_seconds.
         """
         return np.asarray(self._table[name], np.float64)
 
     def ranks(self, name: str) -> list[int | None]:
-        """Return [N] ranks from 1, or None; see ``Row`` for rank, passage_rank, document_rank."""
+        """Return the ranks of N questions, from 1; None where no hit has a rank.
+
+        Args:
+            name: rank, passage_rank or document_rank, as in ``Row``.
+        """
         return [rank or None for rank in self._table[name].tolist()]
 
     def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return the [N] kinds of questions for each breakdown."""
+        """Return for each breakdown the kinds of the N questions."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
@@ -106,6 +112,11 @@ class Tally:
 
 
 def find_loss(row: Row, missing: Missing | None) -> str:
-    """Return the stage at which the answer of a row was lost; empty if nothing was read."""
+    """Return the stage at which the answer of a row was lost; empty if retrieval alone is scored.
+
+    Args:
+        row: the row.
+        missing: questions that the corpus cannot answer; None if the corpus was not searched.
+    """
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
     return "not in the corpus" if is_missing else row.loss or ""

@@ -1,7 +1,7 @@
-"""The HTML page of a report or of a comparison, which needs no network and no script.
+"""HTML page of a report or a comparison, which needs no network and no scripts.
 
-Questions, passages and names are untrusted text: the templates escape everything but the plots, and the page's own
-policy forbids it to load or run anything.
+Questions, passages and names are untrusted text. The templates escape everything but the plots, and the content
+security policy of the page forbids it to load or run anything.
 """
 
 import re
@@ -87,7 +87,7 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 
 
 def _describe_basis(about: Figures) -> str:
-    """Return the line above every table: the corpus, split and questions of its figures."""
+    """Return the line above every table: the corpus, the split and the number of questions."""
     passages = about["system"].get("passages")
     size = "number of passages not known" if passages is None else f"{passages:,} passages"
     split = _cut(about["split"] or "not named", 100)
@@ -96,7 +96,7 @@ def _describe_basis(about: Figures) -> str:
 
 
 def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
-    """Return name, value, unit and explanation of the headline figures."""
+    """Return name, value, unit and explanation of the main figures."""
     bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
     scores = {"Exact match (EM)": figures["em"], "F1": figures["f1"]}
     k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
@@ -174,7 +174,7 @@ def _list_parts(system: Figures) -> list[tuple[str, Any]]:
 
 
 def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
-    """Join the rows of two sides by name; rows that neither side has are left out."""
+    """Join the rows of two reports by name; rows without a value in either report are left out."""
     rows_a, rows_b = dict(a), dict(b)
     rows = [(name, rows_a.get(name), rows_b.get(name)) for name in dict.fromkeys([*rows_a, *rows_b])]
     return [row for row in rows if row[1:] != (None, None)]
@@ -236,7 +236,7 @@ _REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def _make_visible(value: Any) -> Any:
-    """Replace None by a dash, and drop characters that a page must not contain."""
+    """Replace None by a dash, and remove or replace characters that a page must not contain."""
     if value is None:
         return "–"
     if isinstance(value, str) and not hasattr(value, "__html__"):
@@ -251,7 +251,7 @@ def _cut(value: Any, length: int) -> str | None:
 
 
 def _format_edges(interval: Figures | None) -> str | None:
-    """Return the ends of an interval, or None without width: then all questions score alike."""
+    """Return the ends of an interval, or None if it has no width, as when all questions score alike."""
     if interval is None or interval["low"] == interval["high"]:
         return None
     return f"{format_percent(interval['low'])}–{format_percent(interval['high'])}"
@@ -263,5 +263,5 @@ def _format_milliseconds(seconds: float) -> str:
 
 
 def _format_signed(share: float) -> str:
-    """Return a share in percent with its sign, and without a minus before a rounded zero."""
+    """Return a share in percent with its sign; a share that rounds to zero has none."""
     return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")

@@ -1,6 +1,6 @@
-"""Plots of a report and of a comparison, as SVG that takes its colours from the page.
+"""Plots of a report or a comparison, as SVG that takes its colours from the page.
 
-They need the extra ``eval``. Coordinates are shares in percent, as on the page.
+Plots need the extra ``eval``. Coordinates are shares in percent, as on the page.
 """
 
 import io
@@ -56,7 +56,7 @@ class Plot:
 
 
 def draw_report_plots(figures: Figures) -> list[Plot]:
-    """Draw all plots that the figures of a report allow.
+    """Draw the plots for which a report has figures.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -81,7 +81,7 @@ def draw_report_plots(figures: Figures) -> list[Plot]:
 
 
 def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
-    """Draw all plots that the figures of a comparison allow.
+    """Draw the plots for which a comparison has figures.
 
     Args:
         figures: figures of the comparison.
@@ -137,7 +137,7 @@ def _add_recall(plots: list[Plot], curves: dict[str, Figures], golds: dict[str, 
 
 
 def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
-    explanation = "Of the questions with gold answers: how far each came on its way from the corpus to the answer."
+    explanation = "Questions with gold answers by the stage, from the corpus to the reader, at which they were lost."
     with _add_plot(plots, "loss", "Where answers are lost", explanation, 3.0) as axes:
         names, total = list(loss)[::-1], sum(loss.values())
         bars = axes.barh(names, [loss[name] for name in names], color=[ONE if n == "right" else TWO for n in names])
@@ -147,7 +147,7 @@ def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
 
 
 def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, declining: Figures | None = None) -> None:
-    """Add one or two curves of risk; ``declining`` marks the threshold of the only one."""
+    """Add one or two curves of risk; ``declining`` marks the threshold of a single curve."""
     explanation = (
         "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     )
@@ -183,7 +183,7 @@ def _add_reliability(plots: list[Plot], confidence: Figures) -> None:
 def _add_breakdown(plots: list[Plot], number: int, name: str, rows: list[Figures], overall: Figures | None) -> None:
     if not rows:
         return
-    height = _height_of_rows(len(rows))
+    height = _compute_height(len(rows))
     explanation = "In brackets the number of questions."
     with _add_plot(plots, f"kind{number}", f"EM by {name}", explanation, height) as axes:
         if overall:
@@ -195,14 +195,14 @@ def _add_breakdown(plots: list[Plot], number: int, name: str, rows: list[Figures
 
 def _add_differences(plots: list[Plot], tests: dict[str, Figures]) -> None:
     explanation = "To the right of 0 a is better, to the left b; a difference whose interval holds 0 may be chance."
-    with _add_plot(plots, "differences", "Differences", explanation, _height_of_rows(len(tests))) as axes:
+    with _add_plot(plots, "differences", "Differences", explanation, _compute_height(len(tests))) as axes:
         axes.axvline(0, color=SOFT, linewidth=1.4)
         _draw_intervals(axes, {name: test["difference"] for name, test in tests.items()})
         widest = max(1.0, *(abs(edge) for edge in axes.dataLim.intervalx))
         axes.set(xlim=(-1.1 * widest, 1.1 * widest), xlabel="a − b, percentage points (95 % interval)")
 
 
-def _height_of_rows(rows: int) -> float:
+def _compute_height(rows: int) -> float:
     return 1.3 + 0.32 * rows
 
 
@@ -219,7 +219,7 @@ def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
 def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[list[float]]]:
     """Return values, and the lengths of error bars below and above them, in percent.
 
-    Lengths are never negative: a mean may lie outside its interval by rounding.
+    Negative lengths become 0: by rounding, a mean may lie outside its interval.
     """
     rows = [[100 * interval[key] for key in ("value", "low", "high")] for interval in intervals]
     below, above = (
@@ -237,13 +237,13 @@ def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height:
         plots: list that the plot is added to.
         key: prefix of the plot's ids, which are unique on the page.
         title: title of the plot.
-        explanation: sentence that explains it.
+        explanation: sentence that explains the plot.
         height: height in inches.
     """
     import matplotlib
 
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # the same figures give the same bytes
+        matplotlib.rcdefaults()  # ignore the user's style, so that the same figures give the same bytes
         matplotlib.rcParams.update(_STYLE)
         from matplotlib.figure import Figure
 
@@ -259,7 +259,7 @@ def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height:
 
 
 def _embed_svg(svg: str, key: str, title: str) -> str:
-    """Turn an SVG document of matplotlib into an element of a page."""
+    """Turn an SVG document of matplotlib into an element of an HTML page."""
     from markupsafe import escape
 
     svg = svg[svg.index("<svg") :]
@@ -274,7 +274,7 @@ def _embed_svg(svg: str, key: str, title: str) -> str:
 
 
 def _number_ids(svg: str, key: str) -> str:
-    """Replace the ids in use by numbered ones, and drop the others."""
+    """Replace the ids in use by numbered ids, unique on the page, and drop the others."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

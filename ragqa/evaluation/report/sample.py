@@ -1,4 +1,4 @@
-"""Sample the questions that a report's page shows: some of every group."""
+"""Sample of the questions of each group, for the page of a report."""
 
 import heapq
 import re
@@ -18,9 +18,9 @@ from ragqa.evaluation.tally import find_loss
 from ragqa.matching.patterns import compile_pattern
 
 SIZE = 20
-"""Number of questions shown of a group."""
+"""Maximum number of questions shown for each group."""
 _CONTEXT = 700
-"""Maximum length of a mark, and of the text shown on either side, in characters."""
+"""Maximum length in characters of a marked answer, and of the text on either side of it."""
 
 Item = TypeVar("Item")
 
@@ -40,7 +40,9 @@ class SampledQuestion:
 
     row: Row
     cited: tuple[Piece, ...]
+    """Passage cited for the prediction."""
     holding: tuple[Piece, ...]
+    """First passage that holds an answer, if another than the cited one."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,12 @@ class Group(Generic[Item]):
 
 
 def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
-    """Sample ``SIZE`` items of every group by their hashes, so that position does not matter.
+    """Sample up to ``SIZE`` items of each group by a hash of the question.
+
+    The hash makes the sample independent of the order, and equal in every report on the same questions.
 
     Args:
-        items: group, row and item of each question; the same questions are chosen in every report.
+        items: name of the group, row and item of each question.
         order: names of the groups in the order of the result.
 
     Returns:
@@ -72,7 +76,7 @@ def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) 
     for group, row, item in items:
         counts[group] += 1
         key = f"{row.number} {row.question}".encode("utf-8", "replace")
-        # The heap's smallest entry, which goes first, is the largest hash; row numbers keep items from being compared.
+        # A heap drops its smallest entry first, so hashes are negated. Row numbers keep items from being compared.
         entry = (-int.from_bytes(blake2b(key, digest_size=8).digest()), row.number, item)
         push = heapq.heappush if len(samples[group]) < SIZE else heapq.heappushpop
         push(samples[group], entry)
@@ -108,19 +112,19 @@ def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
 
 
 def is_regex(report: Report) -> bool:
-    """Tell whether gold answers are patterns."""
+    """Return True if the gold answers of a report are patterns."""
     return bool(report.figures["about"]["rule"] == "regex")
 
 
 def is_read(report: Report) -> bool:
-    """Tell whether questions were answered, instead of only retrieving passages."""
+    """Return True if the questions of a report were answered, and not only passages retrieved."""
     return is_reading(report.figures["about"])
 
 
 PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False): "neither", (True, True): "both"}
-"""Groups by the outcome in two reports: a right answer, or a hit that holds one.
+"""Groups by success in reports a and b.
 
-The hit decides if either report scores retrieval alone.
+Success is a right answer or, if either report scores retrieval alone, a hit that holds an answer.
 """
 
 
@@ -148,7 +152,12 @@ def find_common_depth(comparison: Comparison) -> int:
 
 
 def mark_row(row: Row, regex: bool) -> SampledQuestion:
-    """Return a row with its passages cut and marked."""
+    """Cut the passages of a row into pieces and mark the answers in them.
+
+    Args:
+        row: the row.
+        regex: True if gold answers are patterns.
+    """
     cited, holding = (_split_excerpt(excerpt, row.answers, regex) for excerpt in (row.cited, row.holding))
     return SampledQuestion(row, cited, holding)
 
@@ -162,7 +171,7 @@ def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool)
     gold = _find_gold(text, answers, regex)
     first, last = predicted if any(predicted) else gold
     low = max(0, first - _CONTEXT)
-    high = min(len(text), max(low, min(last, first + _CONTEXT)) + _CONTEXT)  # a pattern may match all of it
+    high = min(len(text), max(low, min(last, first + _CONTEXT)) + _CONTEXT)  # a pattern may match the whole passage
     cuts = sorted({low, high, *(min(max(place, low), high) for place in (*predicted, *gold))})
     pieces = [
         Piece(text[start:end], predicted[0] <= start < predicted[1], gold[0] <= start < gold[1])
@@ -176,7 +185,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Locate the longest gold answer in a text, ignoring case and white space; 0, 0 if none is."""
+    """Locate the longest gold answer in a text, ignoring case and white space; (0, 0) without one."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     patterns = map(compile_pattern, answers if regex else literal)
     matches = (pattern.search(text) for pattern in patterns if pattern)

@@ -22,7 +22,7 @@ FIGURES, ROWS, MISSING, PAGE = "report.json", "rows.jsonl", "missing.json", "rep
 
 @dataclass(frozen=True)
 class Report:
-    """A report and its directory ``path``."""
+    """Report of an evaluation, stored in the directory ``path``."""
 
     path: Path
     figures: dict[str, Any]
@@ -43,23 +43,27 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions that the corpus cannot answer; None if it was not searched."""
+        """Return the questions that the corpus cannot answer; None if the corpus was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
-        """Share of exact matches among answerable questions; None if nothing was read."""
+        """Share of exact matches among answerable questions; None if retrieval alone is scored."""
         return self.figures["em"] and float(self.figures["em"]["value"])
 
     @property
     def f1(self) -> float | None:
-        """Mean F1 over answerable questions; None if nothing was read, and for patterns."""
+        """Mean F1 over answerable questions; None for patterns and if retrieval alone is scored."""
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 
 
 def read_rows(folder: Path) -> Iterator[Row]:
-    """Yield the rows of a report; raise DamagedArtefact at a line that is not a row."""
+    """Yield the rows of a report in the directory ``folder``.
+
+    Raises:
+        DamagedArtefact: a line is not a row.
+    """
     with (folder / ROWS).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

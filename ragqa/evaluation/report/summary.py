@@ -1,4 +1,4 @@
-"""Summary of a report, or of a comparison, in a few lines of text."""
+"""Summary of a report or a comparison in a few lines of text."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ RULES = {
 
 
 def format_summary(report: Report) -> str:
-    """Return the headline figures of a report as text, with the questions and the corpus."""
+    """Return the main figures of a report as text, with the questions and the corpus."""
     figures = report.figures
     about = figures["about"]
     scores = {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}
@@ -45,13 +45,18 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of gold passages and of gold documents by name, if there are any."""
+    """Return name and figures of the gold passages and the gold documents, where there are any."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def describe_gold(gold: dict[str, Any], name: str) -> str:
-    """Describe the number of questions with gold passages, and the reciprocal rank."""
+    """Describe the number of questions with gold passages (or documents), and the reciprocal rank.
+
+    Args:
+        gold: figures of the gold passages.
+        name: ``gold passage`` or ``gold document``.
+    """
     counts = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
     counts += "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
     if gold["accuracy"] is None:
@@ -68,7 +73,7 @@ def _format_gold(name: str, gold: dict[str, Any]) -> str:
 
 
 def describe_questions(about: dict[str, Any]) -> str:
-    """Return name, split and number of the questions."""
+    """Return the name, split and number of the questions of a run."""
     split = f", {about['split']}" if about["split"] else ""
     unanswerable = about["questions"] - about["answerable"]
     count = about["questions"]
@@ -78,7 +83,7 @@ def describe_questions(about: dict[str, Any]) -> str:
 
 
 def describe_corpus(about: dict[str, Any]) -> str:
-    """Return name and number of the passages."""
+    """Return the name of the corpus of a run and its number of passages."""
     passages = about["system"].get("passages")
     return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
 
@@ -112,7 +117,7 @@ def _format_confidence(confidence: dict[str, Any]) -> list[str]:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Return a comparison as text: both systems' scores, their differences, and p."""
+    """Return a comparison as text: the scores of both systems, their differences and p-values."""
     figures = comparison.figures
     lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
     lines += [

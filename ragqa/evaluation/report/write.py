@@ -1,4 +1,4 @@
-"""Write a report from its rows: figures and page."""
+"""Write the figures and the page of a report from its rows."""
 
 import json
 import shutil
@@ -20,21 +20,21 @@ def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -
     Args:
         folder: directory of the report.
         about: description of the run.
-        missing: questions that the corpus cannot answer; None if it was not searched.
+        missing: questions that the corpus cannot answer; None if the corpus was not searched.
     """
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     figures = compute_figures(tally, about, missing)
     (folder / MISSING).write_text(json.dumps(missing and missing.to_json()) + "\n")
     text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
-    (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # a file's name need not be valid text
+    (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # file names need not be valid UTF-8
     (folder / PAGE).write_text(render_page(Report(folder, figures)), encoding="utf-8")
     artefacts.write_manifest(folder, "report", {"name": about["name"]}, {})
 
 
 def rebuild_report(path: str | Path) -> Report:
-    """Compute figures and page again from the rows, by the ragqa that is installed now.
+    """Compute the figures and the page again from the rows, with the installed version of ragqa.
 
-    Other files in the directory stay. Page and manifest may be damaged.
+    Other files in the directory stay. A damaged page is replaced.
 
     Raises:
         ArtefactError, DamagedArtefact: the directory holds no report, or its rows are damaged.
