@@ -20,8 +20,8 @@ LONGEST_LINE = 100
 LONGEST_README = 220
 LONGEST_PARAGRAPH = 6
 LONGEST_DECISION = 15
-FIGURE_PAGES = {"results.md", "scale.md"}
-"""Pages that may hold tables of measured figures."""
+FIGURE_PAGE = "results.md"
+"""Page that may hold tables of scores."""
 
 FOREIGN_OPTIONS = {"--working-dir"}
 """Options of other programs that the pages name in their text."""
@@ -139,7 +139,7 @@ def test_pages_end_with_where_to_go_next(page: Path) -> None:
 
 
 def test_tables_of_scores_stand_on_one_page(page: Path) -> None:
-    if page.name in FIGURE_PAGES:
+    if page.name == FIGURE_PAGE:
         pytest.skip("the place for figures")
     rows = [number for number, line, is_code in read_lines(page) if line.startswith("|") and _INTERVAL.search(line)]
     assert not rows, f"{name_of(page)} has scores with intervals: they belong into docs/results.md"
@@ -147,7 +147,7 @@ def test_tables_of_scores_stand_on_one_page(page: Path) -> None:
 
 def test_recorded_scores_stand_in_the_results() -> None:
     folder = ROOT / "docs" / "measurements"
-    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    results = (ROOT / "docs" / FIGURE_PAGE).read_text("utf-8")
     missing = []
     for file in sorted(folder.rglob("*.json")):
         em = json.loads(file.read_text("utf-8")).get("em")
