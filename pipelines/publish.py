@@ -25,7 +25,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.common import generator_training
 from pipelines.common.command import run_recipe
 from pipelines.common.config import check, require_choice, require_non_negative
 from pipelines.common.run_directory import lock_directory, record_settings
@@ -124,6 +123,8 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
     Returns:
         The generator's kind, or None.
     """
+    # Imported here, so that --help needs no torch.
+    from pipelines.common.generator_training import write_generator
     from ragqa.models.dpr import load_dpr_tower
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.generation.generators import load_rag, read_model_type
@@ -151,7 +152,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
             tokenizer.backend_tokenizer.save(str(tower / "tokenizer.json"))
     if rag is None:
         return None
-    generator_training.write_generator(rag.generator, out / "generator", retriever)
+    write_generator(rag.generator, out / "generator", retriever)
     notify(f"{rag.generator.kind}, {rag.generator.passages} passages a question")
     return rag.generator.kind
 

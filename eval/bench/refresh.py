@@ -46,7 +46,7 @@ class RefreshBenchConfig:
 def main(config: RefreshBenchConfig) -> None:
     """Measure the refreshes of a training run from the command line."""
     from pipelines.common.config import MaskingConfig, RefreshConfig, TrainingIndexConfig
-    from pipelines.realm import pretrain
+    from pipelines.realm import pretrain_loop
     from pipelines.realm.config import PretrainConfig
 
     shutil.rmtree(config.work, ignore_errors=True)
@@ -69,7 +69,7 @@ def main(config: RefreshBenchConfig) -> None:
         index=TrainingIndexConfig(workers=1),
         refresh=RefreshConfig(refresh_every=config.every),
     )
-    pretrain.main(settings, progress=Bars())
+    pretrain_loop.main(settings, progress=Bars())
     figures = {
         "model": f"BERT of {LAYERS} layers, width {WIDTH}, {parameters:,} parameters, as towers and as reader",
         "batch": config.batch,

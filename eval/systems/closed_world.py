@@ -267,7 +267,7 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
     from index.refresh import RefreshSettings, make_version_opener
     from pipelines.common.masked_text import open_masked_texts
     from pipelines.common.tokenized_passages import TokenizedPassages
-    from pipelines.realm.pretrain import Realm
+    from pipelines.realm.pretrain_loop import Realm
     from ragqa.models.dual_encoder import DualEncoder
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
     from ragqa.retrieval.vectors.exact import ExactIndex
@@ -302,7 +302,7 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
     """
     import torch
 
-    from pipelines.realm.pretrain import predict
+    from pipelines.realm.pretrain_loop import predict
 
     model.eval()
     right = {"accuracy": 0, "alone": 0, "recall@1": 0, "recall@7": 0}

@@ -137,7 +137,7 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
     from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
-    from pipelines.rag.train import plan_pipeline
+    from pipelines.rag.loop import plan_pipeline
 
     stages, notify = ARMS[name].reading, partial(notify_about, name)
     if not stages:

@@ -238,7 +238,7 @@ def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, sui
     from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
-    from pipelines.orqa.fine_tune import plan_pipeline
+    from pipelines.orqa.fine_tune_loop import plan_pipeline
     from ragqa.pipeline import Pipeline
 
     out, reading = config.work / name, ARMS[name].reading

@@ -111,25 +111,25 @@ def make_generator(config: GeneratorConfig) -> Path:
 
 def load_recipes() -> dict[str, Callable[..., Path]]:
     """Return the function of each recipe; the annotation of its ``config`` is the config class."""
-    from pipelines import fid
-    from pipelines.dpr import train as dpr
-    from pipelines.joint import train as joint
-    from pipelines.orqa import fine_tune, inverse_cloze
-    from pipelines.rag import train as rag
-    from pipelines.rag import warm_generator
-    from pipelines.realm import pretrain, reader_warmup
+    from pipelines.dpr import loop as dpr
+    from pipelines.fid import loop as fid
+    from pipelines.joint import loop as joint
+    from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
+    from pipelines.rag import loop as rag
+    from pipelines.rag import warm_generator_loop
+    from pipelines.realm import pretrain_loop, reader_warmup_loop
 
     return {
         "towers": make_towers,
         "generator": make_generator,
-        "inverse_cloze": inverse_cloze.main,
-        "reader_warmup": reader_warmup.main,
-        "realm": pretrain.main,
+        "inverse_cloze": inverse_cloze_loop.main,
+        "reader_warmup": reader_warmup_loop.main,
+        "realm": pretrain_loop.main,
         "dpr": dpr.main,
-        "fine_tune": fine_tune.main,
-        "warm_generator": warm_generator.main,
+        "fine_tune": fine_tune_loop.main,
+        "warm_generator": warm_generator_loop.main,
         "rag": rag.main,
-        "fid": fid.train_and_publish,
+        "fid": fid.main,
         "closed_book": fid.train_closed_book,
         "joint": joint.main,
     }

@@ -29,7 +29,6 @@ from pipelines.common.questions import read_answerable
 from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.models.generation.generators import read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading import registry
@@ -173,6 +172,8 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
 
 def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
     """Return the directory of each kind of generator; raise BadInput if two have one kind."""
+    from ragqa.models.generation.generators import read_generator_kind  # needs torch, and --help does not
+
     paths: dict[str, Path] = {}
     for path in generators:
         kind = read_generator_kind(path)

@@ -23,15 +23,15 @@ def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = i
     """Train jointly, and make a pipeline; return its directory.
 
     Raises:
-        RagqaError: as ``pipelines.joint.train.main`` and ``pipelines.common.assemble.main``.
+        RagqaError: as ``pipelines.joint.loop.main`` and ``pipelines.common.assemble.main``.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes
-    from pipelines.joint import train
+    from pipelines.joint import loop
 
-    train_in_processes(train.main, config, progress=progress, notify=notify)
-    return assemble.main(train.plan_pipeline(config), progress=progress, notify=notify)
+    train_in_processes(loop.main, config, progress=progress, notify=notify)
+    return assemble.main(loop.plan_pipeline(config), progress=progress, notify=notify)
 
 
 if __name__ == "__main__":

@@ -44,17 +44,17 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ig
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes
-    from pipelines.orqa import fine_tune, inverse_cloze
+    from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
 
     cloze, tuning = plan_stages(config)
-    inverse_cloze.check_inputs(cloze)
-    fine_tune.check_inputs(tuning, notify)
+    inverse_cloze_loop.check_inputs(cloze)
+    fine_tune_loop.check_inputs(tuning, notify)
     train = partial(partial, train_in_processes, progress=progress, notify=notify)
     # The retriever learns to find the passage of a sentence.
-    run_stage(cloze, train(inverse_cloze.main), notify)
+    run_stage(cloze, train(inverse_cloze_loop.main), notify)
     # The question tower and a reader learn to find answers; the index stays as it is.
-    run_stage(tuning, train(fine_tune.main), notify)
-    system = fine_tune.plan_pipeline(tuning, config.out / "system")
+    run_stage(tuning, train(fine_tune_loop.main), notify)
+    system = fine_tune_loop.plan_pipeline(tuning, config.out / "system")
     return run_stage(system, partial(assemble.main, progress=progress, notify=notify), notify)
 
 

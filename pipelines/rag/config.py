@@ -1,5 +1,6 @@
-"""Settings of RAG's training."""
+"""Settings of RAG's training, and of a generator made from a span reader."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +13,7 @@ from pipelines.common.config import (
     TrainingIndexConfig,
     WritingConfig,
     require_choice,
+    require_input_length,
     require_non_negative,
     require_positive,
     require_share_below_1,
@@ -86,3 +88,67 @@ class RagConfig(TrainingConfig):
             frozen=self.steps // 2 if self.frozen is None else self.frozen,
             warmup=self.warmup,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmGeneratorConfig(TrainingConfig):
+    """Settings of the training of a generator that begins from a span reader."""
+
+    reader: Path
+    """Directory of a span reader in torch, from pipelines.span_reader.train."""
+    questions: Path
+    """File of questions with answers and gold passages; questions without one are left out."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
+    """Held-out questions."""
+    decoder_layers: int = 1
+    """Layers of the decoder."""
+    template: str | None = None
+    """Template of the input with {question}, {title} and {passage}.
+    By default the question, a separator, and the passage, as the encoder was trained."""
+    fitted: int = 1000
+    """Number of questions on which the decoder's attention is fitted."""
+    steps: int = 2000
+    """Optimizer steps."""
+    batch: int = 16
+    """Questions per step."""
+    lr: float = 1e-3
+    """Peak learning rate of the decoder."""
+    encoder_lr: float | None = None
+    """Peak learning rate of the encoder; by default a tenth of the decoder's."""
+    frozen: int | None = None
+    """Steps before the encoder learns; default: a quarter of all."""
+    warmup: int | None = None
+    """Warm-up steps; default: 100, or a tenth of all if that is less.
+    The encoder's warm-up begins when it starts to learn."""
+    guide: float = 1.0
+    """Weight of the loss that makes the decoder attend to the answer in the passage."""
+    max_input: int = 192
+    """Tokens of a question and a passage, read together."""
+    max_answer: int = 20
+    """Tokens of an answer, the end token included."""
+
+    @property
+    def frozen_steps(self) -> int:
+        """Steps before the encoder learns."""
+        return self.steps // 4 if self.frozen is None else self.frozen
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        encoder = self.encoder_lr
+        is_closed = False
+        if self.template is not None:
+            from ragqa.models.generation.template import Template  # needs torch, and --help does not
+
+            is_closed = Template(self.template).is_closed_book
+        return {
+            **super().rules(),
+            "batch": require_positive(self.batch),
+            "frozen": require_non_negative(self.frozen),
+            "max_input": require_input_length(self.max_input),
+            "max_answer": (self.max_answer > 1, "more than 1"),
+            "decoder_layers": require_positive(self.decoder_layers),
+            "encoder_lr": (encoder is None or 0 <= encoder < math.inf, "0 or more"),
+            "fitted": require_positive(self.fitted),
+            "guide": (0 <= self.guide < math.inf, "0 or more"),
+            "template": (not is_closed, "with {passage}"),
+        }

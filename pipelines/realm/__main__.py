@@ -72,25 +72,25 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = i
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
     from pipelines.common.processes import train_in_processes
-    from pipelines.orqa import fine_tune, inverse_cloze
-    from pipelines.realm import pretrain
+    from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
+    from pipelines.realm import pretrain_loop
     from ragqa.runtime.tokens import TextTokenizer
 
     cloze, pretraining, tuning = plan_stages(config)
     reader = config.reader or config.encoder
     if TextTokenizer(reader).fingerprint != TextTokenizer(config.encoder).fingerprint:
         raise BadInput(f"{reader} and {config.encoder} have different tokenizers: begin both from one encoder")
-    inverse_cloze.check_inputs(cloze)
-    pretrain.check_inputs(pretraining)
-    fine_tune.check_inputs(tuning, notify)
+    inverse_cloze_loop.check_inputs(cloze)
+    pretrain_loop.check_inputs(pretraining)
+    fine_tune_loop.check_inputs(tuning, notify)
     train = partial(partial, train_in_processes, progress=progress, notify=notify)
     # The retriever learns to find the passage of a sentence. Otherwise the reader would learn to ignore retrieval.
-    run_stage(cloze, train(inverse_cloze.main), notify)
+    run_stage(cloze, train(inverse_cloze_loop.main), notify)
     # Both learn to find in the passages what is masked in a text; the index is refreshed.
-    run_stage(pretraining, train(pretrain.main), notify)
+    run_stage(pretraining, train(pretrain_loop.main), notify)
     # The question tower and the reader learn to find answers; the index stays as it is.
-    run_stage(tuning, train(fine_tune.main), notify)
-    system = fine_tune.plan_pipeline(tuning, config.out / "system")
+    run_stage(tuning, train(fine_tune_loop.main), notify)
+    system = fine_tune_loop.plan_pipeline(tuning, config.out / "system")
     return run_stage(system, partial(assemble.main, progress=progress, notify=notify), notify)
 
 

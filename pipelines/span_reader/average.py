@@ -11,9 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.common.run import write_model
 from ragqa.errors import BadInput, Mismatch
-from ragqa.models.span_readers import check_replaceable, load_reader
 from ragqa.runtime.tokens import TextTokenizer
 
 
@@ -29,6 +27,10 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
         ArtefactError, DamagedArtefact: a directory is no torch reader, or not whole.
         Mismatch: the readers differ in kind, size or tokenizer.
     """
+    # Imported here, so that --help needs no torch.
+    from pipelines.common.run import write_model
+    from ragqa.models.span_readers import check_replaceable, load_reader
+
     if len(readers) < 2:
         raise BadInput("a mean is of two readers at least")
     if out.resolve() in [path.resolve() for path in readers]:

@@ -1,4 +1,4 @@
-"""Training loop of a span reader: the steps that ``pipelines.span_reader.train`` takes."""
+"""Training loop of a span reader (``pipelines.span_reader.train``)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace

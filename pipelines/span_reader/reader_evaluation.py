@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
 from ragqa.errors import BadInput
@@ -45,7 +43,6 @@ class EvaluationSet:
     unicode: Literal["NFD"] | None
     """Rule of exact match: NFD for NQ-open, None for SQuAD."""
 
-    @torch.no_grad()
     def evaluate(
         self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT
     ) -> dict[str, float]:

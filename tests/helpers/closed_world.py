@@ -12,7 +12,7 @@ from pipelines.common.closed_world import (
     make_world,
     write_world,
 )
-from pipelines.fid import FidConfig
+from pipelines.fid.config import FidConfig
 from pipelines.joint.config import RAG, REALM, JointConfig
 from pipelines.orqa.config import InverseClozeConfig
 from pipelines.rag.config import RagConfig

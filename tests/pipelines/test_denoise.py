@@ -23,7 +23,8 @@ from torch import nn
 from transformers import BertModel, PreTrainedTokenizerFast
 
 from pipelines.common.plot import PANELS
-from pipelines.denoise import train as denoise
+from pipelines.denoise import loop as denoise
+from pipelines.denoise.config import DenoiseConfig
 from pipelines.denoise.texts import (
     DenoisedTexts,
     DenoisingBatch,
@@ -33,7 +34,6 @@ from pipelines.denoise.texts import (
     split_sentences,
     truncate_sentences,
 )
-from pipelines.denoise.train import DenoiseConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss
 from ragqa.models.generation.seq2seq import Seq2Seq
@@ -257,7 +257,7 @@ SCRIPT = """
 import sys, time
 from ragqa.settings.command_line import parse_config
 from pipelines.common import run
-from pipelines.denoise import train as denoise
+from pipelines.denoise import loop as denoise
 begin_step = run.Run.begin_step
 def wait(under_way):
     if under_way.step == 5:
@@ -299,7 +299,7 @@ from datetime import timedelta
 import torch, torch.distributed as dist
 from ragqa.settings.command_line import parse_config
 from pipelines.common import run
-from pipelines.denoise import train as denoise
+from pipelines.denoise import loop as denoise
 torch.autocast = lambda *_, **__: nullcontext()
 run.measure_peak_flops = lambda device: 1e12
 address = f"tcp://127.0.0.1:{sys.argv[2]}"

@@ -8,9 +8,9 @@ import pytest
 import torch
 from conftest import interrupt, untimed
 
-from pipelines import fid
 from pipelines.common import generator_training
-from pipelines.fid import FidConfig
+from pipelines.fid import loop as fid
+from pipelines.fid.config import FidConfig
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.encoder_decoder import make_from_encoder
 from ragqa.models.generation.generators import load_generator, make_generator
@@ -72,10 +72,10 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
 def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FidConfig, kind: str) -> None:
     """With dropout, and killed twice; what is written is the kind that was trained."""
     settings = config if kind == "fid" else closed(config)
-    fid.main(settings)
+    fid.train(settings)
     broken = replace_settings(settings, out=config.out.with_name("broken"))
-    interrupt(fid.main, broken, 1, 5)
-    fid.main(broken)
+    interrupt(fid.train, broken, 1, 5)
+    fid.train(broken)
     assert rows_of(settings.out) == rows_of(broken.out)
     scored = [row for row in rows_of(settings.out) if "em" in row]
     assert [row["step"] for row in scored] == [0, 3, 6]
@@ -86,7 +86,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FidConfig, kind
 def test_the_loss_of_a_closed_book_is_that_of_the_question_alone(config: FidConfig) -> None:
     """The reference is transformers' model, one question at a time."""
     settings = replace_settings(closed(config), dropout=0.0, steps=1)
-    fid.main(settings)
+    fid.train(settings)
     (row,) = [row for row in rows_of(settings.out) if "nll" in row]
     generator = load_generator(config.writing.generator, "closed-book")
     asked, answers = generator_training.draw_questions(
@@ -127,7 +127,7 @@ def test_the_generator_reads_what_the_index_finds(config: FidConfig, monkeypatch
 
     monkeypatch.setattr(fid.generator_training, "load_for_training", opened)
     told: list[str] = []
-    path = fid.train_and_publish(replace_settings(config, steps=1, dev=None), notify=told.append)
+    path = fid.main(replace_settings(config, steps=1, dev=None), notify=told.append)
     pipeline = Pipeline.load(path, reader="fid")
     asked, _ = generator_training.draw_questions(
         writing_questions(config), batch=config.batch, seed=config.seed, step=0
@@ -145,14 +145,11 @@ def test_without_passages_or_an_index_the_book_is_closed(config: FidConfig) -> N
 
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
-    path = fid.train_and_publish(replace_settings(closed(config), index=world.corpus), notify=told.append)
+    path = fid.main(replace_settings(closed(config), index=world.corpus), notify=told.append)
     assert told[-1].startswith("confidence is the raw probability: of ")
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
-    assert (
-        fid.train_and_publish(replace_settings(closed(config), out=config.out / "bare", steps=1))
-        == config.out / "bare" / "model"
-    )
+    assert fid.main(replace_settings(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
 
 
 @pytest.mark.thorough
@@ -168,7 +165,7 @@ def test_memorised_answers_raise_an_alarm(
     changed |= {"dropout": 0.0, "lr": 1e-2}
     settings = config if kind == "fid" else closed(config)
     told: list[str] = []
-    fid.main(replace_settings(settings, **changed), notify=told.append)
+    fid.train(replace_settings(settings, **changed), notify=told.append)
     (alarm,) = [line for line in told if "ALARM" in line]
     assert "memorised" in alarm and ("passages are hardly read" in alarm) == (kind == "fid")
     alarms = [row["alarm"] for row in read_rows(config.out) if "alarm" in row]
@@ -176,8 +173,8 @@ def test_memorised_answers_raise_an_alarm(
     # Killed after the checkpoint of the step at which it was raised, a run raises it once more.
     at = next(row["step"] for row in read_rows(config.out) if "alarm" in row)
     broken = replace_settings(settings, out=tmp_path / "broken", save_every=20, **changed)
-    interrupt(fid.main, broken, at)
-    fid.main(broken)
+    interrupt(fid.train, broken, at)
+    fid.train(broken)
     assert [row["alarm"] for row in read_rows(broken.out) if "alarm" in row] == alarms
 
 
@@ -214,9 +211,9 @@ def test_a_pipeline_is_calibrated_on_its_device(config: FidConfig, monkeypatch: 
 
 def test_unusable_settings_are_refused(config: FidConfig, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="nowhere does not exist"):
-        fid.train_and_publish(replace_settings(closed(config), index=tmp_path / "nowhere"))
+        fid.main(replace_settings(closed(config), index=tmp_path / "nowhere"))
     assert not config.out.exists()
     with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
-        fid.main(replace_settings(config, k=50))
+        fid.train(replace_settings(config, k=50))
     with pytest.raises(BadInput, match="k = -1, max_answer = 1: out of range"):
         replace_settings(config, k=-1, max_answer=1)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import interrupt
 
-from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
 from pipelines.orqa.config import FineTuneConfig
-from pipelines.realm import pretrain
+from pipelines.realm import pretrain_loop
 from ragqa.settings.groups import make_config, replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers import closed_world
@@ -32,23 +32,23 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
         chunk=5,
         warmup=1,
     )
-    retriever = inverse_cloze.main(cloze)
+    retriever = inverse_cloze_loop.main(cloze)
     few = {"batch": 4, "k": 4, "frozen": 1, "refresh_every": 2, "save_every": 3, "warmup": 1, "masking": "words"}
     realm = closed_world.realm_config(folders, start, retriever, tmp_path / "realm", seed=0, steps=6)
     realm = replace_settings(realm, **few, dev=None, dropout=0.0)
-    pretrain.main(realm)
+    pretrain_loop.main(realm)
     tune = make_config(FineTuneConfig,
         corpus=folders.corpus, retriever=realm.out / "model", encoder=realm.out / "reader",
         questions=folders.train_questions, out=tmp_path / "tune",
         steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
     )  # fmt: skip
-    fine_tune.main(tune)
+    fine_tune_loop.main(tune)
     there = {"device": device}
-    inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-2", **there))
+    inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-2", **there))
     begun = replace_settings(realm, out=tmp_path / "realm-2", **there)
-    interrupt(pretrain.main, begun, 5)
-    pretrain.main(begun)
-    fine_tune.main(replace_settings(tune, out=tmp_path / "tune-2", **there))
+    interrupt(pretrain_loop.main, begun, 5)
+    pretrain_loop.main(begun)
+    fine_tune_loop.main(replace_settings(tune, out=tmp_path / "tune-2", **there))
     for name, steps in (("cloze", 4), ("realm", 6), ("tune", 4)):
         here, other = losses(tmp_path / name), losses(tmp_path / f"{name}-2")
         assert len(here) == len(other) == steps
@@ -56,5 +56,5 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
     dropped = replace_settings(
         cloze, out=tmp_path / "cloze-3", dropout=0.1, **there
     )  # each chunk is computed twice, alike
-    inverse_cloze.main(dropped)
+    inverse_cloze_loop.main(dropped)
     assert all(0 < loss < 10 for loss in losses(dropped.out))

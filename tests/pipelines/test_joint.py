@@ -11,11 +11,11 @@ import torch
 from conftest import interrupt, untimed
 
 from pipelines.common.assemble import main as assemble
-from pipelines.joint import train as joint
+from pipelines.joint import loop as joint
 from pipelines.joint.config import SPAN, JointConfig, JointSettings
 from pipelines.joint.step import WeightedLoss, compute_rates
-from pipelines.orqa import inverse_cloze
-from pipelines.realm import pretrain
+from pipelines.orqa import inverse_cloze_loop
+from pipelines.realm import pretrain_loop
 from ragqa.errors import BadInput
 from ragqa.models.generation.generators import load_generator
 from ragqa.pipeline import Pipeline
@@ -43,7 +43,7 @@ def config(folders: closed_world.WorldFolders, tmp_path: Path) -> JointConfig:
     )
     generator = closed_world.init_generator(start, folders.root / "generator", 0)
     settings = closed_world.joint_config(
-        folders, start, inverse_cloze.main(cloze), generator, tmp_path / "run", seed=0, steps=6
+        folders, start, inverse_cloze_loop.main(cloze), generator, tmp_path / "run", seed=0, steps=6
     )
     few = {"frozen": 1, "refresh_every": 2, "save_every": 2, "eval_every": 3, "warmup": 1, "dropout": 0.1}
     return replace_settings(
@@ -86,7 +86,7 @@ def test_the_first_steps_are_those_of_realm_and_then_all_losses_count(
     masked = JointSettings.split(config).masked
     alone = replace_settings(masked, out=config.out.with_name("realm"), dev=None, clip=config.clip)
     alone = replace_settings(alone, save_every=2, eval_every=3, warmup=1)
-    pretrain.main(alone, tagger=closed_world.ObjectTagger(world.objects))
+    pretrain_loop.main(alone, tagger=closed_world.ObjectTagger(world.objects))
     for ours, theirs in zip(rows[:3], steps_of(alone.out), strict=False):
         for name in ("nll", "nll_alone", "utility", "entropy", "distinct", "grad_norm", "staleness"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name

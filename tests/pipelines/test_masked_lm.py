@@ -8,9 +8,9 @@ import pytest
 import torch
 from conftest import interrupt
 
-from pipelines import masked_lm
 from pipelines.common.masked_text import MaskedText, MaskedTexts, make_position_chooser
-from pipelines.masked_lm import MaskedLMConfig
+from pipelines.masked_lm import loop as masked_lm
+from pipelines.masked_lm.config import MaskedLMConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder

@@ -13,10 +13,10 @@ from eval.systems.closed_world import ClosedWorldConfig
 from eval.systems.runner import TableRunner
 from pipelines.common import generator_training
 from pipelines.common.closed_world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
-from pipelines.joint import train as joint
-from pipelines.orqa import inverse_cloze
-from pipelines.rag import train as rag
-from pipelines.realm import pretrain
+from pipelines.joint import loop as joint
+from pipelines.orqa import inverse_cloze_loop
+from pipelines.rag import loop as rag
+from pipelines.realm import pretrain_loop
 from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.groups import replace_settings
@@ -53,7 +53,7 @@ def start(folders: WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: WorldFolders, start: Path) -> Path:
     cloze = inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=200)
-    return inverse_cloze.main(replace_settings(cloze, batch=64, warmup=20))
+    return inverse_cloze_loop.main(replace_settings(cloze, batch=64, warmup=20))
 
 
 def recall(out: Path) -> dict[int, float]:
@@ -74,8 +74,8 @@ def test_a_retriever_learns_from_a_reader_that_copies(
     tokenizer = TextTokenizer(folders.encoder)
     objects = [tokenizer.tokenize(name).ids[0] for name in world.objects]
     reader = CopyingReader(objects, 5 + max(objects + list(tokenizer.ordinary_ids)))
-    monkeypatch.setattr(pretrain.KnowledgeAugmentedEncoder, "load", lambda folder: reader)
-    pretrain.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
+    monkeypatch.setattr(pretrain_loop.KnowledgeAugmentedEncoder, "load", lambda folder: reader)
+    pretrain_loop.main(replace_settings(config, **QUICK), tagger=ObjectTagger(world.objects))
     found = recall(config.out)
     assert found[0] < 0.4 and found[100] > 0.6
 

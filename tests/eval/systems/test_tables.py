@@ -14,7 +14,7 @@ from eval.systems.corpus import CorpusConfig
 from eval.systems.generators import GeneratorsConfig
 from eval.systems.realm_ablation import AblationConfig, RandomRanker
 from eval.systems.runner import TableRunner, TowersConfig, format_table, make_towers, select_arms
-from pipelines.realm import pretrain
+from pipelines.realm import pretrain_loop
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -140,7 +140,7 @@ def ablation(made: CorpusConfig, small: Path, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.thorough
 def test_an_interrupted_ablation_goes_on(ablation: AblationConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(ablation, arms=("bm25", "orqa", "full"), recall_only=True)
-    step = pretrain.train_step
+    step = pretrain_loop.train_step
 
     def stop(run: Any, *others: Any, **options: Any) -> Any:
         if run.step == 2:
@@ -148,7 +148,7 @@ def test_an_interrupted_ablation_goes_on(ablation: AblationConfig, monkeypatch: 
         return step(run, *others, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain, "train_step", stop)
+        patch.setattr(pretrain_loop, "train_step", stop)
         with pytest.raises(KeyboardInterrupt):
             realm_ablation.main(config)
     rows = realm_ablation.main(config)

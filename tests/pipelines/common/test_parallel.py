@@ -10,15 +10,15 @@ import pytest
 import torch
 from conftest import untimed
 
-from pipelines import fid
-from pipelines.dpr import train as dpr
+from pipelines.dpr import loop as dpr
 from pipelines.dpr.batches import RetrievalBatch
-from pipelines.joint import train as joint
-from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.rag import train as rag
-from pipelines.rag import warm_generator
-from pipelines.rag.warm_generator import WarmGeneratorConfig
-from pipelines.realm import pretrain
+from pipelines.fid import loop as fid
+from pipelines.joint import loop as joint
+from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
+from pipelines.rag import loop as rag
+from pipelines.rag import warm_generator_loop
+from pipelines.rag.warm_generator_loop import WarmGeneratorConfig
+from pipelines.realm import pretrain_loop
 from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa.errors import BadInput
@@ -103,13 +103,13 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from ragqa.settings.command_line import parse_config
-from pipelines.dpr import train as dpr
-from pipelines.orqa import fine_tune
+from pipelines.dpr import loop as dpr
+from pipelines.orqa import fine_tune_loop
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[3]}", rank=int(sys.argv[4]), world_size=2)
 dpr.main(parse_config(dpr.DprConfig, None, ["--config", sys.argv[1]]))
-fine_tune.main(parse_config(fine_tune.FineTuneConfig, None, ["--config", sys.argv[2]]))
+fine_tune_loop.main(parse_config(fine_tune_loop.FineTuneConfig, None, ["--config", sys.argv[2]]))
 dist.destroy_process_group()
 """
 
@@ -133,7 +133,7 @@ def test_dpr_and_fine_tuning_learn_the_same_in_two_processes(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     taught, tuned = make_supervised_configs(world, small, retriever, tmp_path / "one")
     dpr.main(taught)
-    fine_tune.main(tuned)
+    fine_tune_loop.main(tuned)
     wait_for_success(processes)
     for part in ("dpr/round-1", "tuned"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
@@ -156,14 +156,14 @@ from contextlib import nullcontext
 import torch
 import torch.distributed as dist
 from ragqa.settings.command_line import parse_config
-from pipelines.orqa import inverse_cloze as warm_start
-from pipelines.realm import pretrain
+from pipelines.orqa import inverse_cloze_loop as warm_start
+from pipelines.realm import pretrain_loop
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
 warm_start.main(parse_config(warm_start.InverseClozeConfig, None, ["--config", sys.argv[1]]))
 for file in sys.argv[2:4]:
-    pretrain.main(parse_config(pretrain.PretrainConfig, None, ["--config", file]))
+    pretrain_loop.main(parse_config(pretrain_loop.PretrainConfig, None, ["--config", file]))
 dist.destroy_process_group()
 """
 
@@ -177,7 +177,7 @@ def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
 
-    def recipes(out: Path) -> tuple[inverse_cloze.InverseClozeConfig, list[pretrain.PretrainConfig]]:
+    def recipes(out: Path) -> tuple[inverse_cloze_loop.InverseClozeConfig, list[pretrain_loop.PretrainConfig]]:
         cloze = replace_settings(
             closed_world.inverse_cloze_config(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1
         )
@@ -188,7 +188,7 @@ def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
 
     cloze, pretrainings = recipes(tmp_path / "one")
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    inverse_cloze.main(cloze)
+    inverse_cloze_loop.main(cloze)
     files = [tmp_path / f"{name}.json" for name in ("cloze", "token", "sequence")]
     first, rest = recipes(tmp_path / "two")
     for file, config in zip(files, [first, *rest], strict=True):
@@ -196,7 +196,7 @@ def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
     port = free_port()
     processes = [start_script(MASKED, *map(str, files), port, rank) for rank in "01"]
     for config in pretrainings:
-        pretrain.main(config)
+        pretrain_loop.main(config)
     wait_for_success(processes)
     for part in ("cloze", "token", "sequence"):
         one, two = ([untimed(row) for row in read_rows(tmp_path / count / part)] for count in ("one", "two"))
@@ -267,16 +267,16 @@ import torch
 import torch.distributed as dist
 from tests.helpers import closed_world
 from ragqa.settings.command_line import parse_config
-from pipelines import fid
-from pipelines.joint import train as joint
-from pipelines.rag import train as rag
+from pipelines.fid import loop as fid
+from pipelines.joint import loop as joint
+from pipelines.rag import loop as rag
 
 torch.autocast = lambda *_, **__: nullcontext()
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[4]}", rank=int(sys.argv[5]), world_size=2)
 tagger = closed_world.ObjectTagger(closed_world.make_world(30, 5, 0, words=2).objects)
 rag.main(parse_config(rag.RagConfig, None, ["--config", sys.argv[1]]))
 joint.main(parse_config(joint.JointConfig, None, ["--config", sys.argv[2]]), tagger=tagger)
-fid.main(parse_config(fid.FidConfig, None, ["--config", sys.argv[3]]))
+fid.train(parse_config(fid.FidConfig, None, ["--config", sys.argv[3]]))
 dist.destroy_process_group()
 """
 
@@ -312,7 +312,7 @@ def test_generators_learn_the_same_in_two_processes(tmp_path: Path, monkeypatch:
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
     cloze = closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3)
-    begun = (folders, start, inverse_cloze.main(replace_settings(cloze, batch=16)))
+    begun = (folders, start, inverse_cloze_loop.main(replace_settings(cloze, batch=16)))
     begun = (*begun, closed_world.init_generator(start, tmp_path / "generator", 0))
     files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
     for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
@@ -323,7 +323,7 @@ def test_generators_learn_the_same_in_two_processes(tmp_path: Path, monkeypatch:
     first, second, third = generators(*begun, tmp_path / "one")
     rag.main(first)
     joint.main(second, tagger=closed_world.ObjectTagger(world.objects))
-    fid.main(third)
+    fid.train(third)
     wait_for_success(processes)
     for part in ("rag", "joint", "closed"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
@@ -352,7 +352,7 @@ def test_a_generator_made_of_a_reader_learns_the_same_in_two_processes(
     config = make_config(
         WarmGeneratorConfig, reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few
     )
-    for a, b in zip(*read_rows_of_one_and_two(warm_generator, config, monkeypatch), strict=True):
+    for a, b in zip(*read_rows_of_one_and_two(warm_generator_loop, config, monkeypatch), strict=True):
         same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
         assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
 

@@ -14,9 +14,9 @@ from pipelines.common.processes import (
     replay_messages,
     train_in_processes,
 )
-from pipelines.dpr import train as dpr
-from pipelines.orqa import fine_tune, inverse_cloze
-from pipelines.realm import pretrain, reader_warmup
+from pipelines.dpr import loop as dpr
+from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
+from pipelines.realm import pretrain_loop, reader_warmup_loop
 from pipelines.realm.config import ReaderWarmupConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -107,7 +107,7 @@ def test_dpr_and_fine_tuning_learn_the_same_in_two_ray_workers(ray_cluster: None
     """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
     world, retriever = tiny.write(tmp_path / "world"), save_spread_retriever(small, tmp_path / "retriever")
     runs = {count: make_supervised_configs(world, small, retriever, tmp_path / count) for count in ("one", "two")}
-    for recipe, one, two in zip((dpr, fine_tune), *runs.values(), strict=True):
+    for recipe, one, two in zip((dpr, fine_tune_loop), *runs.values(), strict=True):
         once = {"rounds": 1} if recipe is dpr else {}
         first = recipe.main(replace_settings(one, **once))
         heard, told = RecordedProgress(), []
@@ -152,23 +152,23 @@ def test_masked_word_recipes_learn_the_same_in_two_ray_workers(ray_cluster: None
     cloze = replace_settings(
         closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3), batch=16, warmup=1
     )
-    alone = inverse_cloze.main(cloze)
+    alone = inverse_cloze_loop.main(cloze)
     settings = closed_world.realm_config(folders, start, alone, tmp_path / "one", seed=0, steps=3)
     one = replace_settings(settings, batch=4, k=4, frozen=0, refresh_every=2, warmup=1, masking="words", dev=None)
-    pretrain.main(one)
-    both = train_in_processes(inverse_cloze.main, replace_settings(cloze, out=tmp_path / "cloze-2", processes=2))
-    train_in_processes(pretrain.main, replace_settings(one, out=tmp_path / "two", processes=2))
+    pretrain_loop.main(one)
+    both = train_in_processes(inverse_cloze_loop.main, replace_settings(cloze, out=tmp_path / "cloze-2", processes=2))
+    train_in_processes(pretrain_loop.main, replace_settings(one, out=tmp_path / "two", processes=2))
     followed = replace_settings(
         one, out=tmp_path / "each", frozen=3
     )  # one index, which all wait for, however slow the actor
-    pretrain.main(followed)
-    train_in_processes(pretrain.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
+    pretrain_loop.main(followed)
+    train_in_processes(pretrain_loop.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
     given = make_config(ReaderWarmupConfig,
         corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
         max_block=24, warmup=1, dropout=0.0,
     )  # fmt: skip
-    reader_warmup.main(given)
-    train_in_processes(reader_warmup.main, replace_settings(given, out=tmp_path / "read-2", processes=2))
+    reader_warmup_loop.main(given)
+    train_in_processes(reader_warmup_loop.main, replace_settings(given, out=tmp_path / "read-2", processes=2))
     runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
     for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
         pairs = zip(read_rows(first), read_rows(second), strict=True)
@@ -183,5 +183,5 @@ def test_masked_word_recipes_learn_the_same_in_two_ray_workers(ray_cluster: None
         assert measure_distance(first, second) < 0.25 * measure_distance(
             before, first
         )  # 0.12: Adam steps as far for what is rounded
-    begun = DualEncoder.load(inverse_cloze.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
+    begun = DualEncoder.load(inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
     assert measure_distance(*towers[:2]) < 0.1 * measure_distance(begun, towers[0])

@@ -16,7 +16,7 @@ from index.embed import EmbedConfig, embed, reuse_vectors
 from pipelines.common import assemble
 from pipelines.common.assemble import AssembleConfig
 from pipelines.orqa import __main__ as orqa
-from pipelines.orqa import fine_tune, inverse_cloze
+from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
 from pipelines.orqa.__main__ import OrqaConfig
 from pipelines.orqa.config import CLOZE, TUNE
 from pipelines.realm import __main__ as realm
@@ -63,7 +63,7 @@ def never(*arguments: Any, **options: Any) -> None:
 def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
     """ORQA, broken off in its fine-tuning and gone on with."""
     config = recipe(world, small, tmp_path_factory.mktemp("orqa") / "run")
-    draw_share = fine_tune.draw_share
+    draw_share = fine_tune_loop.draw_share
     with pytest.MonkeyPatch.context() as patch:
 
         def stop(answered: Any, config: Any, step: int) -> list[int]:
@@ -71,11 +71,11 @@ def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFact
                 raise KeyboardInterrupt
             return draw_share(answered, config, step)
 
-        patch.setattr(fine_tune, "draw_share", stop)
+        patch.setattr(fine_tune_loop, "draw_share", stop)
         with pytest.raises(KeyboardInterrupt):
             orqa.main(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inverse_cloze, "main", never)
+        patch.setattr(inverse_cloze_loop, "main", never)
         assert orqa.main(config) == config.out / "system" / "pipeline"
     return config
 
@@ -157,7 +157,7 @@ def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path:
     asked += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     config = replace(
-        fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"),
+        fine_tune_loop.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"),
         out=tmp_path / "system",
         dev=tmp_path / "dev.jsonl",
         train=None,
@@ -184,7 +184,7 @@ def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path:
 def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_path: Path) -> None:
     shutil.copytree(trained.out / "system", tmp_path / "system")
     few = replace_settings(
-        fine_tune.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"), out=tmp_path / "system"
+        fine_tune_loop.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"), out=tmp_path / "system"
     )
     told: list[str] = []
     for config in (few, replace_settings(few, dev=None)):
@@ -209,7 +209,7 @@ def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> No
 
 
 def test_finished_stages_are_not_repeated(trained: OrqaConfig, monkeypatch) -> None:
-    for module in (inverse_cloze, fine_tune, assemble):
+    for module in (inverse_cloze_loop, fine_tune_loop, assemble):
         monkeypatch.setattr(module, "main", never)
     assert orqa.main(trained) == trained.out / "system" / "pipeline"
 
@@ -289,16 +289,15 @@ def test_each_stage_of_realm_begins_from_the_result_of_the_one_before(
     assert all(any("recall@5" in row for row in read_rows(out / name)) for name in ("cloze", "pretrain", "tune"))
     assert any("em" in line for line in told)
     encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
-    begun, _ = fine_tune.init_model(realm.plan_stages(config)[2])
+    begun, _ = fine_tune_loop.init_model(realm.plan_stages(config)[2])
     assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
     warm, pretrained, tuned = (DualEncoder.load(out / name / "model") for name in ("cloze", "pretrain", "tune"))
     assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
     assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
     (system,) = assembled
-    assert (
-        system.device == "cpu"
-        and fine_tune.plan_pipeline(replace_settings(realm.plan_stages(config)[2], gpus=True), out).device == "cuda"
-    )
+    assert system.device == "cpu"
+    tuning = replace_settings(realm.plan_stages(config)[2], gpus=True)
+    assert fine_tune_loop.plan_pipeline(tuning, out).device == "cuda"
     assert (system.retriever, system.reader) == (out / "tune" / "model", out / "tune" / "reader")
     assert (system.vectors, system.read) == (out / "tune" / "vectors", 2)
 
@@ -351,7 +350,7 @@ def test_other_held_out_questions_only_repeat_the_calibration(
     """Only confidence is fitted on them anew."""
     other = tmp_path / "other.jsonl"
     other.write_text("".join(world.dev.read_text().splitlines(keepends=True)[5:]))
-    for module in (inverse_cloze, fine_tune):
+    for module in (inverse_cloze_loop, fine_tune_loop):
         monkeypatch.setattr(module, "main", never)
     assembled: list[AssembleConfig] = []
 

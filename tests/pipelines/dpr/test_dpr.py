@@ -16,7 +16,7 @@ from conftest import ROOT, run, wait_for
 
 from pipelines.common import retrieval_eval
 from pipelines.common.examples.retrieval_examples import RetrievalExample
-from pipelines.dpr import train as dpr
+from pipelines.dpr import loop as dpr
 from pipelines.dpr.config import DprConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError

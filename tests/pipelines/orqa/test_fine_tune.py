@@ -16,9 +16,9 @@ from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
 from pipelines.common.config import TrainingIndexConfig
 from pipelines.common.questions import draw_step, read_answerable
 from pipelines.common.training_index import NOT_FOUND, FrozenIndex
-from pipelines.orqa import fine_tune
+from pipelines.orqa import fine_tune_loop
 from pipelines.orqa.config import FineTuneConfig
-from pipelines.orqa.fine_tune import compute_loss, compute_rates, init_model, main
+from pipelines.orqa.fine_tune_loop import compute_loss, compute_rates, init_model, main
 from ragqa.errors import ArtefactError, BadInput, NonFiniteLoss, RagqaError
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -208,7 +208,7 @@ def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypat
         seen.append({name: value.clone() for name, value in model.state_dict().items()})
         return {"em": (0.1, 0.6, 0.5)[len(seen) - 1]}
 
-    monkeypatch.setattr(fine_tune, "evaluate", asked)
+    monkeypatch.setattr(fine_tune_loop, "evaluate", asked)
     told: list[str] = []
     out = main(config, notify=told.append).parent
     reader, questions = load_reader(out / "reader").state_dict(), DualEncoder.load(out / "model").questions.state_dict()
@@ -271,7 +271,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig,
         model.reader.score.weight.data[:] = float("nan")
         return model, retriever
 
-    monkeypatch.setattr(fine_tune, "init_model", broken)
+    monkeypatch.setattr(fine_tune_loop, "init_model", broken)
     with pytest.raises(NonFiniteLoss, match="at step 0"):
         main(replace_settings(config, dev=None))
     assert not (config.out / "model").exists()

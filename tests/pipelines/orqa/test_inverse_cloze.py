@@ -10,9 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipelines.common.contrastive import count_encoded, group_by_length
 from pipelines.common.masked_text import MaskedTexts, make_position_chooser, sample_texts
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.orqa import inverse_cloze
+from pipelines.orqa import inverse_cloze_loop
 from pipelines.orqa.config import CLOZE, InverseClozeConfig
-from pipelines.orqa.inverse_cloze import InverseClozeBatches, split_pieces
+from pipelines.orqa.inverse_cloze_loop import InverseClozeBatches, split_pieces
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
@@ -69,7 +69,7 @@ def test_the_same_text_in_another_row_is_no_negative(
     """With four rows that say the same, whatever is left out of them, nothing is left to be told apart."""
     (tmp_path / "refrain.txt").write_text(" ".join(4 * ["w1 w2 w3 w4. w5 w6 w7 w8."]))
     build_index([tmp_path / "refrain.txt"], tmp_path / "same", IndexConfig(retriever="bm25", block_size=8))
-    inverse_cloze.main(replace_settings(config, corpus=tmp_path / "same", batch=4, drop_rate=drop_rate, steps=1))
+    inverse_cloze_loop.main(replace_settings(config, corpus=tmp_path / "same", batch=4, drop_rate=drop_rate, steps=1))
     (row,) = read_rows(config.out)
     assert row["nll"] == pytest.approx(0, abs=1e-6) and row["accuracy"] == 1.0
 
@@ -83,7 +83,7 @@ def test_a_step_counts_what_it_encodes(
     ] == [3]
     assert count_encoded(rows, 4) == 2 * 9 + 2 * 3 + 3 * 4
     monkeypatch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1.0)
-    inverse_cloze.main(config)
+    inverse_cloze_loop.main(config)
     row = read_rows(config.out)[0]
     tower = Tower.from_encoder(small, width=8)
     speed = count_flops(tower, row["tokens"]) / row["seconds"]
@@ -113,12 +113,12 @@ def test_recall_is_measured_where_there_are_questions(config: InverseClozeConfig
     """Before, between and after; a run that dies on the way goes on with the very losses."""
     told: list[str] = []
     config = replace_settings(config, steps=4, dev=world.dev, eval_every=3, save_every=2, drop_rate=0.5)
-    inverse_cloze.main(config, notify=told.append)
+    inverse_cloze_loop.main(config, notify=told.append)
     assert [line.partition(": recall@1 ")[0] for line in told] == ["step 0", "step 3", "step 4"]
     assert not (config.out / "dev").exists()
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    interrupt(inverse_cloze.main, broken, 3)
-    inverse_cloze.main(broken)
+    interrupt(inverse_cloze_loop.main, broken, 3)
+    inverse_cloze_loop.main(broken)
     whole, again = (
         [(row["step"], row.get("nll"), row.get("recall@5")) for row in read_rows(run.out)] for run in (config, broken)
     )

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from pipelines.common import assemble, generator_training
 from pipelines.common.questions import read_answerable
 from pipelines.common.training_index import NOT_FOUND, FrozenIndex
-from pipelines.orqa import inverse_cloze
+from pipelines.orqa import inverse_cloze_loop
+from pipelines.rag import loop as rag
 from pipelines.rag import losses
-from pipelines.rag import train as rag
 from pipelines.rag.config import RagConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -44,7 +44,7 @@ def start(folders: closed_world.WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
     cloze = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
-    return inverse_cloze.main(replace_settings(cloze, batch=16))
+    return inverse_cloze_loop.main(replace_settings(cloze, batch=16))
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from pipelines.common import generator_training
 from pipelines.common.config import WritingConfig
-from pipelines.rag import warm_generator
-from pipelines.rag.warm_generator import (
+from pipelines.rag import warm_generator_loop
+from pipelines.rag.warm_generator_loop import (
     GoldBatch,
     GoldQuestions,
     WarmGeneratorConfig,
@@ -89,7 +89,7 @@ def test_attention_on_any_place_of_an_answer_counts() -> None:
 
 
 def test_examples_have_the_question_first_and_the_places_of_the_answer(config: WarmGeneratorConfig) -> None:
-    generator = warm_generator.init_generator(config)
+    generator = warm_generator_loop.init_generator(config)
     tokens = generator.seq2seq.tokens
     golds = GoldQuestions([Question("w1 w20", ("w20",), passages=("w3 w20 w4 w20",), titles=("w20",))], Path("q"))
     (example,) = GoldBatch.sample(golds, [0], np.random.default_rng(0)).make_examples(generator, 4)
@@ -109,7 +109,7 @@ def test_an_answer_is_spelled_as_in_the_passage() -> None:
 
 
 def test_an_answer_is_found_after_a_truncated_question(config: WarmGeneratorConfig) -> None:
-    generator = warm_generator.init_generator(config)
+    generator = warm_generator_loop.init_generator(config)
     asked = " ".join(f"w{n}" for n in range(100, 150))
     golds = GoldQuestions([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
     (made,) = GoldBatch.sample(golds, [0], np.random.default_rng(0)).make_examples(generator, 4)
@@ -122,13 +122,13 @@ def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) 
     reader = load_reader(config.reader)
     reader.config.reader_tokens = 16
     reader.save(config.reader)
-    assert warm_generator.init_generator(config).max_input == config.max_input == 32
+    assert warm_generator_loop.init_generator(config).max_input == config.max_input == 32
 
 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
     assert len(GoldQuestions([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
     with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
-        warm_generator.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
+        warm_generator_loop.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
 
 
 def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
@@ -142,7 +142,7 @@ def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
 
 def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) -> None:
     told: list[str] = []
-    out = warm_generator.main(replace_settings(config, eval_every=6), notify=told.append)
+    out = warm_generator_loop.main(replace_settings(config, eval_every=6), notify=told.append)
     assert out == config.out / "generator" and any("em" in line for line in told)
     generator = load_generator(out)
     assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4
@@ -154,7 +154,7 @@ def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) 
 
 def test_training_improves_attention_and_answers(config: WarmGeneratorConfig) -> None:
     more = replace_settings(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
-    warm_generator.main(more)
+    warm_generator_loop.main(more)
     rows = read_rows(more.out)
     begun, *_, ended = (row["guided"] for row in rows if "guided" in row)
     assert begun < 1.5  # even attention over some 14 places: 2.6
@@ -165,10 +165,10 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
     config: WarmGeneratorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    whole = warm_generator.main(config)
+    whole = warm_generator_loop.main(config)
     again = replace_settings(config, out=config.out.with_name("again"))
-    interrupt(warm_generator.main, again, 4)
-    broken = warm_generator.main(again)
+    interrupt(warm_generator_loop.main, again, 4)
+    broken = warm_generator_loop.main(again)
     one, other = (load_file(path / "model.safetensors") for path in (whole, broken))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
@@ -191,7 +191,7 @@ def test_impossible_settings_are_refused(config: WarmGeneratorConfig, changed: d
 
 def test_a_folder_without_a_reader_is_refused(config: WarmGeneratorConfig, small: Path) -> None:
     with pytest.raises(ArtefactError, match="is not a reader"):
-        warm_generator.main(replace_settings(config, reader=small))
+        warm_generator_loop.main(replace_settings(config, reader=small))
     (config.reader / "tokenizer.json").unlink()
     with pytest.raises(ArtefactError, match=r"has no tokenizer\.json"):
-        warm_generator.main(config)
+        warm_generator_loop.main(config)

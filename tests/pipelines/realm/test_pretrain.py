@@ -26,10 +26,10 @@ from pipelines.common.masked_text import (
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import score_with_towers
-from pipelines.orqa import inverse_cloze
-from pipelines.realm import pretrain
+from pipelines.orqa import inverse_cloze_loop
+from pipelines.realm import pretrain_loop
 from pipelines.realm.config import PretrainConfig
-from pipelines.realm.pretrain import Realm, make_triviality_test, predict, propose
+from pipelines.realm.pretrain_loop import Realm, make_triviality_test, predict, propose
 from ragqa.errors import BadInput, DamagedArtefact, NonFiniteLoss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows
@@ -65,7 +65,7 @@ def start(folders: closed_world.WorldFolders) -> Path:
 @pytest.fixture(scope="module")
 def retriever(folders: closed_world.WorldFolders, start: Path) -> Path:
     config = closed_world.inverse_cloze_config(folders, start, folders.root / "cloze", seed=0, steps=3)
-    return inverse_cloze.main(replace_settings(config, batch=16))
+    return inverse_cloze_loop.main(replace_settings(config, batch=16))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp
 
 
 def run(config: PretrainConfig, world: closed_world.World, **options: Any) -> Path:
-    return pretrain.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
+    return pretrain_loop.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
 
 
 def losses(out: Path) -> list[tuple[int, float]]:
@@ -171,7 +171,8 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
         found = predict(model, index, blocks, batch, replace_settings(config, k=4))
-        loss = pretrain.marginal_nll(found.gold_BKM, found.relevance_BK, batch.labels_BM != IGNORED, marginal=marginal)
+        counted = batch.labels_BM != IGNORED
+        loss = pretrain_loop.marginal_nll(found.gold_BKM, found.relevance_BK, counted, marginal=marginal)
         logits, relevance = [], []
         for row, text in enumerate(batch.texts):
             x = [first, *text.ids, last]
@@ -255,7 +256,7 @@ def test_an_approximate_index_may_find_fewer(config: PretrainConfig, world: clos
         measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, has_null=True)
         for g in (few, two)
     ]
-    losses = [pretrain.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
+    losses = [pretrain_loop.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16
     for name in ("utility", "null"):
         assert rows[0][name] == pytest.approx(rows[1][name], rel=5e-2, abs=1e-2)
@@ -276,7 +277,7 @@ def test_the_index_embeds_what_the_live_tower_does_and_no_text_finds_itself(
         found.append(([text.row for text in batch.texts], predict(model, index, blocks, batch, config).rows_BK))
         return predict(model, index, blocks, batch, config)
 
-    monkeypatch.setattr(pretrain, "predict", recorded)
+    monkeypatch.setattr(pretrain_loop, "predict", recorded)
     run(replace_settings(config, texts=config.corpus, masking="words", max_block=6, refresh_every=1, k=20), world)
     assert all(own not in rows for owns, rows_BK in found for own, rows in zip(owns, rows_BK, strict=True))
     assert all(own >= 0 for owns, _ in found for own in owns)
@@ -334,7 +335,7 @@ def test_models_with_few_positions_read_shorter_texts(
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(tmp_path / "short").save(tmp_path / "short")
     cloze = closed_world.inverse_cloze_config(folders, tmp_path / "short", tmp_path / "cloze", seed=0, steps=1)
-    retriever = inverse_cloze.main(replace_settings(cloze, batch=16, max_query=64, max_block=288))
+    retriever = inverse_cloze_loop.main(replace_settings(cloze, batch=16, max_query=64, max_block=288))
     short = replace_settings(
         config, encoder=tmp_path / "short", retriever=retriever, max_text=64, max_block=288, steps=2
     )
@@ -358,19 +359,19 @@ import sys, json, time
 from pathlib import Path
 from ragqa.settings.groups import make_config
 from tests.helpers import closed_world
-from pipelines.realm import pretrain
+from pipelines.realm import pretrain_loop
 arguments = json.loads(sys.argv[1])
 world = closed_world.make_world(30, 5, 0)
 paths = ("corpus", "encoder", "retriever", "out", "texts", "dev")
 fields = {name: Path(value) if name in paths else value for name, value in arguments.items()}
-step = pretrain.train_step
+step = pretrain_loop.train_step
 def waiting(run, *others, **options):
     if run.step == int(sys.argv[2]):
         print("here", flush=True)
         time.sleep(600)  # until it is killed
     return step(run, *others, **options)
-pretrain.train_step = waiting
-pretrain.main(make_config(pretrain.PretrainConfig, **fields), tagger=closed_world.ObjectTagger(world.objects))
+pretrain_loop.train_step = waiting
+pretrain_loop.main(make_config(pretrain_loop.PretrainConfig, **fields), tagger=closed_world.ObjectTagger(world.objects))
 """
 
 
@@ -397,7 +398,7 @@ def test_a_killed_run_goes_on_with_the_very_losses(config: PretrainConfig, world
 
 def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: closed_world.World) -> None:
     """Of a run that goes on with other settings of what is saved, too."""
-    step = pretrain.train_step
+    step = pretrain_loop.train_step
     seen: list[tuple[int, list[str]]] = []
 
     def stopped(run: Any, *others: Any, **options: Any) -> dict[str, float]:
@@ -407,7 +408,7 @@ def test_the_versions_that_checkpoints_name_stay(config: PretrainConfig, world: 
         return step(run, *others, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pretrain, "train_step", stopped)
+        patch.setattr(pretrain_loop, "train_step", stopped)
         for save_every in (3, 100):
             with pytest.raises(KeyboardInterrupt):
                 run(replace_settings(config, steps=12, save_every=save_every, frozen=0), world)
@@ -431,7 +432,7 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
     config: PretrainConfig, world: closed_world.World, patched: str, told: str
 ) -> None:
     """The version of step 2 fails; that of step 0 serves until that of step 4 is there."""
-    step, lines, versions = pretrain.train_step, list[str](), []
+    step, lines, versions = pretrain_loop.train_step, list[str](), []
 
     def damaged(folder: Path, *_: object, **__: object) -> None:
         raise DamagedArtefact(f"{folder} is damaged")
@@ -445,10 +446,10 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
                 patch.setattr(patched, damaged if "open" in patched else full)
             elif run.step == 3:
                 patch.undo()
-                patch.setattr(pretrain, "train_step", seen)
+                patch.setattr(pretrain_loop, "train_step", seen)
             return figures
 
-        patch.setattr(pretrain, "train_step", seen)
+        patch.setattr(pretrain_loop, "train_step", seen)
         run(replace_settings(config, frozen=0, dev=None), world, notify=lines.append)
     assert versions == [0, 0, 0, 0, 4, 4]
     (alarm,) = [line for line in lines if "ALARM" in line]
@@ -488,14 +489,14 @@ def test_a_loss_that_is_no_number_spoils_nothing(
     config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At step 4: what the checkpoint of step 3 holds stays the last word, and the run goes on from it."""
-    nll, calls = pretrain.marginal_nll, []
+    nll, calls = pretrain_loop.marginal_nll, []
 
     def broken(*arguments: Any, **options: Any) -> torch.Tensor:
         calls.append(1)
         return nll(*arguments, **options) * (math.nan if len(calls) == 5 else 1.0)
 
     with monkeypatch.context() as patch, pytest.raises(NonFiniteLoss, match="at step 4"):
-        patch.setattr(pretrain, "marginal_nll", broken)
+        patch.setattr(pretrain_loop, "marginal_nll", broken)
         run(config, world)
     assert len(losses(config.out)) == 4 and not (config.out / "model").exists()
     assert max(path.name for path in (config.out / "checkpoints").glob("step-*")) == "step-00000003"
@@ -552,4 +553,4 @@ def test_a_run_is_not_gone_on_with_other_settings(config: PretrainConfig, world:
 
 def test_a_corpus_with_nothing_to_mask(config: PretrainConfig) -> None:
     with pytest.raises(BadInput, match="1000 texts in a row have nothing to mask"):
-        pretrain.main(config, tagger=closed_world.ObjectTagger([]))
+        pretrain_loop.main(config, tagger=closed_world.ObjectTagger([]))

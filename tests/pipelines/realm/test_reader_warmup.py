@@ -11,9 +11,9 @@ from conftest import interrupt
 
 from pipelines.common.masked_text import open_masked_texts
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.realm import reader_warmup
+from pipelines.realm import reader_warmup_loop
 from pipelines.realm.config import ReaderWarmupConfig
-from pipelines.realm.reader_warmup import PassageChooser
+from pipelines.realm.reader_warmup_loop import PassageChooser
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -93,11 +93,11 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
 
 def test_losses_are_told_apart() -> None:
     nll_BM, counted_BM = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[True, True], [True, False]])
-    assert reader_warmup._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, False])) == {
+    assert reader_warmup_loop._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, False])) == {
         "nll_own": 2.0,
         "nll_other": 5.0,
     }
-    assert reader_warmup._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
+    assert reader_warmup_loop._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
 
 
 def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path
     (tmp_path / "same.jsonl").write_text("".join(rows))
     build_index([tmp_path / "same.jsonl"], tmp_path / "same.index", IndexConfig(retriever="bm25"))
     few = {"steps": 200, "batch": 32, "keep_share": 1.0, "lr": 3e-3, "warmup": 10, "rate": 0.999, "save_every": 1000}
-    out = reader_warmup.main(replace_settings(config, corpus=tmp_path / "same.index", **few))
+    out = reader_warmup_loop.main(replace_settings(config, corpus=tmp_path / "same.index", **few))
     rows = read_rows(config.out)
     last = {name: np.mean([row[name] for row in rows[-20:] if name in row]) for name in ("nll_own", "nll_other")}
     assert last["nll_own"] < 0.5 * last["nll_other"], last
@@ -114,10 +114,10 @@ def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path
 
 
 def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -> None:
-    reader_warmup.main(config)
+    reader_warmup_loop.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"), save_every=2)
-    interrupt(reader_warmup.main, broken, 3)
-    reader_warmup.main(broken)
+    interrupt(reader_warmup_loop.main, broken, 3)
+    reader_warmup_loop.main(broken)
     whole, again = ([row["nll"] for row in read_rows(out)] for out in (config.out, broken.out))
     assert whole == again and len(whole) == 4
 

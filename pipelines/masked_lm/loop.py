@@ -1,22 +1,16 @@
-"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019).
-
-    python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
-
-REALM's towers and reader begin from the result where no published model is available or wanted.
+"""Training loop of masked language modelling (``pipelines.masked_lm``).
 
 Legend: B texts, L tokens, M masked positions of the text that has most, V vocabulary.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from pipelines.common.command import run_recipe
-from pipelines.common.config import Rules, TrainingConfig, require_positive, require_proper_share, require_text_length
 from pipelines.common.masked_text import MaskedBatch, MaskedTexts, make_position_chooser
 from pipelines.common.run import BatchLoss, open_run, write_model
+from pipelines.masked_lm.config import MaskedLMConfig
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -27,41 +21,6 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-
-_MASKINGS = ("words", "spans", "uniform")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskedLMConfig(TrainingConfig):
-    """Settings of the pretraining. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
-
-    corpus: Path
-    """Index directory of the passages."""
-    encoder: Path
-    """Directory with tokenizer.json, config.json, and weights to begin from unless ``fresh``."""
-    fresh: bool = False
-    """Begin from random weights."""
-    batch: int = 256
-    """Texts per step."""
-    masking: str = "words"
-    """Units of masking: words (whole words), spans (SpanBERT) or uniform (single wordpieces)."""
-    rate: float = 0.15
-    """Share of the wordpieces to predict."""
-    max_text: int = 128
-    """Wordpieces of a text, [CLS] and [SEP] included."""
-
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "masking": (
-                self.masking in _MASKINGS,
-                f"one of {', '.join(_MASKINGS)}; salient is pipelines.realm.pretrain's",
-            ),
-            "rate": require_proper_share(self.rate),
-            "max_text": require_text_length(self.max_text),
-        }
 
 
 def compute_loss(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> BatchLoss:
@@ -106,7 +65,3 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
             run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
     write_model(model, config.out / "model")
     return config.out / "model"
-
-
-if __name__ == "__main__":
-    run_recipe("pipelines.masked_lm", MaskedLMConfig, __doc__, main)

@@ -1,40 +1,15 @@
-r"""Train a generator that reads many passages at once (FiD), or none (closed book).
-
-FiD is by Izacard & Grave 2021.
-
-    python -m pipelines.fid --index wiki.index --generator t5-base --questions train.jsonl --dev dev.jsonl \
-        --out runs/fid
-    ragqa ask --pipeline runs/fid/pipeline "…"
-
-Passages are found by all retrievers of the index: dense vectors, BM25 or both. Only the generator learns.
-
-With ``--k 0``, or without an index, this is the closed book (Roberts et al. 2020): a baseline that answers from the
-generator's weights alone. Its right answers to held-out questions come from its pretraining, or from training questions
-that ask the same.
-
-    python -m pipelines.fid --k 0 --generator t5-base --questions train.jsonl --dev dev.jsonl --out runs/closed
-    ragqa ask --index wiki.index --reader closed-book:runs/closed/model "…"
+"""Training loop of FiD and of the closed book (``pipelines.fid``).
 
 Legend: B questions, K passages of a question, T tokens of an answer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import torch
 
 from pipelines.common import generator_training
 from pipelines.common.best import BestWeights
-from pipelines.common.command import run_recipe
-from pipelines.common.config import (
-    HeldOutConfig,
-    Rules,
-    TrainingConfig,
-    WritingConfig,
-    require_non_negative,
-    require_positive,
-)
 from pipelines.common.generator_training import PassageFinder
 from pipelines.common.processes import train_in_processes
 from pipelines.common.questions import read_training_questions
@@ -42,61 +17,19 @@ from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_
 from pipelines.common.retrieval_eval import KS
 from pipelines.common.run import BatchLoss, open_run
 from pipelines.common.training_index import check_corpus_size
+from pipelines.fid.config import FidConfig
 from ragqa import artefacts
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.models.generation.generators import Generator, read_generator_kind
 from ragqa.pipeline import Pipeline
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.live import open_retriever
-from ragqa.settings.groups import FLAT
 from ragqa.training.health import Health
 from ragqa.training.precision import autocast
 from ragqa.types import Hit, Question
 
 
-@dataclass(frozen=True, kw_only=True)
-class FidConfig(TrainingConfig):
-    """Settings of the training.
-
-    FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps. The closed book: T5, 10,000 to 20,000 steps.
-    """
-
-    questions: Path
-    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
-    writing: Annotated[WritingConfig, FLAT]
-    """Generator that training begins from."""
-    index: Path | None = None
-    """Index directory of the passages; optional for a closed book.
-    With an index, a closed book is saved as a pipeline, too."""
-    retriever: str | None = None
-    """Retriever kind, as of ragqa index; by default all that the index can do."""
-    k: int = 10
-    """Passages per question; 0 is the closed book. More give better answers and take longer."""
-    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
-    """Held-out questions."""
-    calibrate: int = 1000
-    """Largest number of held-out questions to calibrate confidence on."""
-    steps: int = 10_000
-    """Optimizer steps."""
-    batch: int = 64
-    """Questions per step."""
-
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "calibrate": require_non_negative(self.calibrate),
-            "k": require_non_negative(self.k),
-        }
-
-    @property
-    def is_closed_book(self) -> bool:
-        """True if the generator reads no passages."""
-        return self.k == 0 or self.index is None
-
-
-def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train a generator, or continue; return its directory.
 
     Raises:
@@ -172,7 +105,7 @@ def compute_loss(
     return BatchLoss.from_mean(nll_B.mean(), torch.ones_like(nll_B), tokens=read + written, flops=flops)
 
 
-def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train in ``config.processes`` processes; with an index, write a pipeline, too.
 
     Returns:
@@ -180,7 +113,7 @@ def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify:
     """
     if config.index is not None:
         artefacts.read_manifest(config.index, "index")  # an error now saves the user hours of training
-    model = train_in_processes(main, config, progress=progress, notify=notify)
+    model = train_in_processes(train, config, progress=progress, notify=notify)
     if config.index is None:
         return model
     return publish(config, config.index, progress=progress, notify=notify)
@@ -188,7 +121,7 @@ def train_and_publish(config: FidConfig, *, progress: Progress = SILENT, notify:
 
 def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train and publish a closed book; ``config.k`` is ignored."""
-    return train_and_publish(replace(config, k=0), progress=progress, notify=notify)
+    return main(replace(config, k=0), progress=progress, notify=notify)
 
 
 def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
@@ -213,7 +146,3 @@ def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, noti
     pipeline = Pipeline.load(index, retriever=retriever, reader=model, readers={kind: model})
     pipeline.save(config.out / "pipeline")
     return config.out / "pipeline"
-
-
-if __name__ == "__main__":
-    run_recipe("pipelines.fid", FidConfig, __doc__, train_and_publish, in_processes=False)

@@ -23,13 +23,13 @@ from pipelines.common.run import BatchLoss, Run, open_run, write_model
 from pipelines.common.training_index import RefreshedIndex, check_corpus_size
 from pipelines.joint.config import JointConfig, JointSettings
 from pipelines.joint.step import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
-from pipelines.orqa import fine_tune
-from pipelines.orqa.fine_tune import OpenQA
+from pipelines.orqa import fine_tune_loop
+from pipelines.orqa.fine_tune_loop import OpenQA
 from pipelines.rag import losses as rag_losses
 from pipelines.rag.config import RagConfig
-from pipelines.rag.train import open_refreshed_index
-from pipelines.realm import pretrain
-from pipelines.realm.pretrain import Realm
+from pipelines.rag.loop import open_refreshed_index
+from pipelines.realm import pretrain_loop
+from pipelines.realm.pretrain_loop import Realm
 from ragqa.errors import ArtefactError
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.encoder_decoder import make_from_encoder
@@ -70,7 +70,7 @@ class Joint(nn.Module):
         config, marked = settings.whole, settings.marked
         self.retriever = DualEncoder.load(config.retriever)
         self.masked = KnowledgeAugmentedEncoder.load(config.encoder)
-        pretrain.check_same_tokenizer(self.retriever, TextTokenizer(config.encoder), settings.masked)
+        pretrain_loop.check_same_tokenizer(self.retriever, TextTokenizer(config.encoder), settings.masked)
         self.generator = load_generator(config, settings.written, notify)
         self.spans = MlpSpanReader.from_encoder(config.encoder, hidden=marked.hidden, max_span=marked.max_span)
         self.spans.config.reader_tokens = marked.max_input
@@ -135,7 +135,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
     def mask(step: int) -> BatchLoss:
         batch = data.texts[step].to(config.device)
-        return pretrain.compute_loss(realm, index.mips, index.tokenized, batch, settings.masked)
+        return pretrain_loop.compute_loss(realm, index.mips, index.tokenized, batch, settings.masked)
 
     def write(step: int) -> BatchLoss:
         batch, seed = written.batch, written.seed
@@ -144,8 +144,8 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
     def mark(step: int) -> BatchLoss:
         assert data.answered is not None
-        places = fine_tune.draw_share(data.answered, settings.marked, step)
-        return fine_tune.compute_loss(marking, index, data.answered, places, settings.marked)
+        places = fine_tune_loop.draw_share(data.answered, settings.marked, step)
+        return fine_tune_loop.compute_loss(marking, index, data.answered, places, settings.marked)
 
     def health(prefix: str) -> Health:
         return Health.from_state(saved.get(f"{prefix}health"))
@@ -181,13 +181,13 @@ def main(
     check_corpus_size(config.corpus, max(settings.masked.k, settings.written.k, settings.marked.beam), "--k")
     torch.manual_seed(config.seed)
     model = Joint(settings, notify)
-    masked = pretrain.limit_lengths(settings.masked, model.realm)
+    masked = pretrain_loop.limit_lengths(settings.masked, model.realm)
     settings = replace(settings, masked=masked, written=replace(settings.written, max_block=masked.max_block))
     parts = (model.retriever, model.masked, model.generator, model.spans)
     opened = open_run(config, model, *parts, name="joint", progress=progress, notify=notify)
     with opened as run, closing(open_refreshed_index(settings.written, model.retriever, run, progress)) as index:
         best = BestWeights(run, "em")
-        texts = pretrain.open_texts(masked, index.tokenized, tagger)
+        texts = pretrain_loop.open_texts(masked, index.tokenized, tagger)
         data = JointData(index, texts, training, held_out, *locate(config, index, training, held_out, progress))
         losses = make_losses(settings, model, data, run.state.extra)
 
@@ -251,7 +251,7 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
     )
     if has_begun and data.answered_held_out is not None:
         marking = model.make_span_model(index.tokenizer)
-        scores["span_em"] = fine_tune.evaluate(marking, index, data.answered_held_out, settings.marked)["em"]
+        scores["span_em"] = fine_tune_loop.evaluate(marking, index, data.answered_held_out, settings.marked)["em"]
     return scores
 
 

@@ -1,0 +1,54 @@
+"""Settings of denoising."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelines.common.config import Rules, TrainingConfig, require_choice, require_positive, require_proper_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenoiseConfig(TrainingConfig):
+    """Settings of the pretraining.
+
+    T5: batch 128 of 512 tokens, 524,288 steps. BART: batch 8000, 500,000 steps.
+    """
+
+    corpus: Path
+    """Index directory of the passages."""
+    generator: Path | None = None
+    """Directory with config.json, a tokenizer, and weights to begin from unless ``fresh``."""
+    fresh: bool = False
+    """Begin from random weights."""
+    encoder: Path | None = None
+    """Directory of a BERT or RoBERTa to make a generator from, instead of ``generator``."""
+    decoder_layers: int | None = None
+    """Decoder layers of that generator; by default as many as the encoder has."""
+    objective: Literal["spans", "infilling"] = "spans"
+    """Objective: spans generates the missing parts (T5), infilling the whole text (BART)."""
+    rate: float | None = None
+    """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
+    mean_span: float = 3.0
+    """Mean length of a span in tokens."""
+    permute: bool = False
+    """Put the sentences of a text into random order (infilling)."""
+    batch: int = 128
+    """Texts per step."""
+    max_text: int = 288
+    """Tokens of a text, special tokens included."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        layers, has_encoder = self.decoder_layers, self.encoder is not None
+        return {
+            **super().rules(),
+            "batch": require_positive(self.batch),
+            "generator": ((self.generator is None) == has_encoder, "name a generator or an encoder, one of the two"),
+            "fresh": (not (self.fresh and has_encoder), "for a generator only"),
+            "decoder_layers": (layers is None or (has_encoder and layers > 0), "above 0, with an encoder"),
+            "objective": require_choice(self.objective, ("spans", "infilling")),
+            "rate": require_proper_share(self.rate),
+            "mean_span": (self.mean_span >= 1, "1 or more"),
+            "permute": (not self.permute or self.objective == "infilling", "for infilling only"),
+            "max_text": (self.max_text > 5, "more than 5"),
+        }

@@ -1,0 +1,199 @@
+"""Training loop of a dual encoder (``pipelines.dpr.train``).
+
+Legend: B questions of a batch, P its different passages, D width.
+"""
+
+import json
+import shlex
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.common.best import BestWeights
+from pipelines.common.config import HeldOutConfig
+from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
+from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.dpr.batches import RetrievalBatch, RetrievalBatches
+from pipelines.dpr.config import DprConfig
+from pipelines.dpr.mine import EXAMPLES_FILE, mine_bm25_examples, mine_retriever_negatives
+from ragqa import artefacts
+from ragqa.errors import BadInput, MissingExtra
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.pretrained import set_dropout
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
+from ragqa.runtime.export import export
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+
+DONE_FILE = "done.json"
+"""File with the settings of a finished round."""
+
+
+def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+    """Mine, train and export, or continue; return the directory of the retriever.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    first = load_start(config, 1)  # errors are raised before hours of mining
+    check_inputs(config)
+    if not (config.out / EXAMPLES_FILE).is_file():
+        check_directory(config.out)
+    config.out.mkdir(parents=True, exist_ok=True)
+    with lock_directory(config.out):
+        limit = first.passages.max_tokens
+        config = replace(config, max_query=min(config.max_query, limit), max_block=min(config.max_block, limit))
+        assert first.tokenizer is not None
+        tokenizer = TextTokenizer(first.tokenizer.parent)
+        with parallel.take_turns():
+            mined = mine_bm25_examples(config, progress, notify)
+            blocks = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+        held_out_config = HeldOutConfig(dev=config.dev, sample=config.sample, regex=config.dev_regex)
+        held_out = HeldOutQuestions.read(held_out_config, blocks, config.seed)
+        examples, sizes = mined, {name: getattr(config, name) for name in ("batch", "hard", "max_query", "max_block")}
+        for number in range(1, config.rounds + 1):
+            if number > 1:
+                folder, before = round_folder(config, number), round_folder(config, number - 1) / "model"
+                with parallel.take_turns():
+                    examples = mine_retriever_negatives(config, folder, before, mined, progress, notify)
+            batches = RetrievalBatches(examples, blocks, **sizes, seed=(config.seed, number))
+            train_round(config, number, batches, held_out, progress, notify)
+        with parallel.take_turns():
+            return publish(config, notify) if parallel.is_first_process() else config.out / "model"
+
+
+def train_round(
+    config: DprConfig,
+    number: int,
+    batches: RetrievalBatches,
+    held_out: HeldOutQuestions | None,
+    progress: Progress,
+    notify: Notify,
+) -> None:
+    """Train the model of a round, or continue; do nothing if it is finished.
+
+    Args:
+        config: settings of the run.
+        number: number of the round, from 1.
+        batches: examples to learn from.
+        held_out: questions to measure recall on.
+        progress: shows the steps.
+        notify: takes a line for each evaluation.
+    """
+    steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
+    folder = round_folder(config, number)
+    settings = replace(config, out=folder, steps=steps, rounds=number, no_export=False)
+    if is_finished(settings):
+        return
+    torch.manual_seed(config.seed)
+    retriever = load_start(config, number).to(config.device)
+    retriever.limit_tokens(config.max_query, config.max_block)
+    set_dropout(retriever.train(), config.dropout)
+    with open_run(settings, retriever, name=f"DPR, round {number}", progress=progress, notify=notify) as run:
+        best = BestWeights(run, "recall@5")
+
+        def evaluate() -> None:
+            assert held_out
+            work, device, workers = folder / "dev", config.device, config.workers
+            best.report(
+                **evaluate_with_new_index(work, retriever, held_out, config.corpus, device=device, workers=workers)
+            )
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.eval_every,
+        ):
+            train_step(run, retriever, batches[step], settings)
+        best.restore()
+    write_model(retriever, folder / "model")
+    if parallel.is_first_process():
+        artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(settings)))
+
+
+def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: run in progress.
+        retriever: both towers.
+        batch: batch of all processes.
+        config: settings of the round.
+    """
+    rate = config.compute_rate(run.step, default_warmup=1237)
+    padded = batch.pad_passages(parallel.count_processes())
+    pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
+    contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=len(batch.passages))
+
+
+def check_inputs(config: DprConfig) -> None:
+    """Check the files and the corpus before mining; raise BadInput or ArtefactError."""
+    for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
+        if not file.is_file():
+            raise BadInput(f"{file}: no such file of questions")
+    open_retriever(config.corpus, RetrieverKind.BM25)
+
+
+def load_start(config: DprConfig, number: int) -> DualEncoder:
+    """Return the towers with which a round begins; raise BadInput if they do not exist."""
+    if number > 1 and config.continue_weights:
+        return DualEncoder.load(round_folder(config, number - 1) / "model")
+    start = config.retriever or config.encoder
+    assert start is not None
+    if not start.is_dir():  # transformers would ask the hub for a model of this name
+        raise BadInput(f"{start}: no such directory to begin from")
+    if config.retriever is not None:
+        return DualEncoder.load(start)
+    return DualEncoder.from_encoder(start, width=config.width, pooling=config.pooling, shared=config.shared)
+
+
+def round_folder(config: DprConfig, number: int) -> Path:
+    """Return the directory of a round."""
+    return config.out / f"round-{number}"
+
+
+def list_settings(config: DprConfig) -> dict[str, Any]:
+    """Return the settings that must not change while a run continues, as JSON values."""
+    fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
+    settings: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
+    return settings
+
+
+def is_finished(config: DprConfig) -> bool:
+    """Tell whether a round was trained to its end; raise BadInput if it had other settings."""
+    file = config.out / DONE_FILE
+    if not file.is_file():
+        return False
+    before, now = read_record(file), list_settings(config)
+    if changed := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
+        raise BadInput(f"{config.out} was trained with other settings ({', '.join(changed)}): choose another directory")
+    return True
+
+
+def publish(config: DprConfig, notify: Notify) -> Path:
+    """Copy the last round's model to OUT/model, export it, and report how to index with it."""
+    model, temporary = config.out / "model", config.out / ".model.writing"
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(round_folder(config, config.rounds) / "model", temporary)
+    artefacts.swap_into_place(temporary, model)
+    encoder = model
+    if not config.no_export:
+        try:
+            export(model, config.out / "export")
+            encoder = config.out / "export"
+        except MissingExtra as error:
+            notify(f"not exported: {error}")
+    sources = artefacts.peek_manifest(config.corpus).config["sources"]
+    documents = shlex.join(sources) if len(sources) <= 3 else "DOCUMENTS"
+    notify(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
+    return model

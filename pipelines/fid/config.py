@@ -1,0 +1,57 @@
+"""Settings of Fusion-in-Decoder and of the closed book."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pipelines.common.config import (
+    HeldOutConfig,
+    Rules,
+    TrainingConfig,
+    WritingConfig,
+    require_non_negative,
+    require_positive,
+)
+from ragqa.settings.groups import FLAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class FidConfig(TrainingConfig):
+    """Settings of the training.
+
+    FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps. The closed book: T5, 10,000 to 20,000 steps.
+    """
+
+    questions: Path
+    """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
+    writing: Annotated[WritingConfig, FLAT]
+    """Generator that training begins from."""
+    index: Path | None = None
+    """Index directory of the passages; optional for a closed book.
+    With an index, a closed book is saved as a pipeline, too."""
+    retriever: str | None = None
+    """Retriever kind, as of ragqa index; by default all that the index can do."""
+    k: int = 10
+    """Passages per question; 0 is the closed book. More give better answers and take longer."""
+    held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
+    """Held-out questions."""
+    calibrate: int = 1000
+    """Largest number of held-out questions to calibrate confidence on."""
+    steps: int = 10_000
+    """Optimizer steps."""
+    batch: int = 64
+    """Questions per step."""
+
+    def rules(self) -> Rules:
+        """Return the rules of all settings."""
+        return {
+            **super().rules(),
+            "batch": require_positive(self.batch),
+            "calibrate": require_non_negative(self.calibrate),
+            "k": require_non_negative(self.k),
+        }
+
+    @property
+    def is_closed_book(self) -> bool:
+        """True if the generator reads no passages."""
+        return self.k == 0 or self.index is None

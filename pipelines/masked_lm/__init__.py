@@ -1,0 +1,1 @@
+"""Masked language modelling (BERT, Devlin et al. 2019)."""

@@ -1,0 +1,12 @@
+"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019).
+
+    python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
+
+REALM's towers and reader begin from the result where no published model is available or wanted.
+"""
+
+from pipelines.common.command import run_recipe
+from pipelines.masked_lm.config import MaskedLMConfig
+
+if __name__ == "__main__":
+    run_recipe("pipelines.masked_lm", MaskedLMConfig, __doc__, "pipelines.masked_lm.loop")

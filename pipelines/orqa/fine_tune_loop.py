@@ -1,0 +1,216 @@
+"""Training loop of ORQA's and REALM's fine-tuning (``pipelines.orqa.fine_tune``).
+
+Legend: B questions, K passages of the beam, D width, S spans of a passage.
+"""
+
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from pipelines.common.answer_rows import AnsweredQuestions, locate_answers
+from pipelines.common.assemble import AssembleConfig
+from pipelines.common.best import BestWeights
+from pipelines.common.examples.gold_spans import GoldSpans
+from pipelines.common.examples.spans import make_reader_batch, score_spans
+from pipelines.common.learning_rates import compute_rate
+from pipelines.common.questions import draw_step, read_training_questions
+from pipelines.common.retrieval_eval import KS, encode_questions
+from pipelines.common.run import BatchLoss, open_run, write_model
+from pipelines.common.training_index import FrozenIndex, TrainingIndex, check_corpus_size
+from pipelines.orqa.config import FineTuneConfig
+from ragqa.metrics import exact_match
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.pretrained import set_dropout
+from ragqa.models.span_readers import MlpSpanReader
+from ragqa.models.tower import Tower
+from ragqa.objectives import retrieval_nll, span_nll
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.reading.calibration import UNCALIBRATED
+from ragqa.reading.span import ExtractiveReader
+from ragqa.retrieval.base import Ranking
+from ragqa.runtime.scorer import make_torch_scorer
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+from ragqa.types import Hit
+
+_BATCH = 64
+"""Number of questions in a batch of an evaluation."""
+
+
+class OpenQA(nn.Module):
+    """The question tower and the reader."""
+
+    def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
+        """Combine a question tower and a reader with its tokenizer."""
+        super().__init__()
+        self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
+
+
+def compute_loss(
+    model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
+) -> BatchLoss:
+    """Return the sum of both terms of the loss for a batch (Lee et al. 2019, section 7.1).
+
+    The live question tower searches, the beam is scored, and the best passages are read. A question whose beam holds no
+    answer adds 0, as does one whose answer is not read.
+
+    Args:
+        model: question tower and reader.
+        index: passages to search.
+        answered: training questions, with the passages that answer them.
+        places: places of the batch's questions in ``answered``, this process's share of them.
+        config: settings of the run.
+    """
+    questions = [answered.questions[place] for place in places]
+    texts = [question.text for question in questions]
+    query_BD = index.encode(model.questions, texts, config.device)
+    rows_BK = index.propose(query_BD.detach().float().cpu().numpy(), config.beam)
+    relevance_BK = index.score(query_BD, rows_BK)
+    has_answer = np.stack([answered.has_answer(place, rows) for place, rows in zip(places, rows_BK, strict=True)])
+    has_answer_BK = torch.from_numpy(has_answer).to(config.device)
+    windows = make_reader_batch(
+        model.tokenizer,
+        texts,
+        [index.passages(rows[: config.read]) for rows in rows_BK],
+        [GoldSpans(model.tokenizer, question.answers, regex=config.held_out.regex) for question in questions],
+        max_tokens=model.reader.max_tokens,
+        max_span=config.max_span,
+    ).to(config.device)
+    with autocast(config.device):
+        score_BKS, correct_BKS = score_spans(model.reader, windows, (len(places), config.read))
+    retrieval_B = retrieval_nll(relevance_BK, has_answer_BK)
+    span_B = span_nll(score_BKS, relevance_BK[:, : config.read], correct_BKS)
+    tokens = windows.ids_NL.numel()
+    return BatchLoss.from_mean(
+        (retrieval_B + span_B).mean(),
+        torch.ones(len(places), device=config.device),
+        tokens=tokens,
+        flops=count_flops(model.reader, tokens),
+        retrieval_nll=retrieval_B.mean().item(),
+        span_nll=span_B.mean().item(),
+        in_beam=has_answer_BK.any(-1).float().mean().item(),
+        in_read=correct_BKS.flatten(1).any(-1).float().mean().item(),
+    )
+
+
+def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
+    """Return the numbers of this process's questions of a step."""
+    return parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
+
+
+def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
+    """Return the rates of two parameter groups of the question tower and two of the reader."""
+    peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
+    schedule = partial(compute_rate, step, warmup=config.warmup, total=config.steps, default_warmup=10_000)
+    return [schedule(peak=peak) for peak in peaks for _ in range(2)]
+
+
+@torch.no_grad()
+def evaluate(
+    model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
+) -> dict[str, float]:
+    """Evaluate on held-out questions as a pipeline would answer them.
+
+    Returns:
+        ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam`` and ``in_read``: the shares of questions with an
+        answer in some passage of the beam, and of those that are read.
+    """
+    model.eval()
+    scorer = make_torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
+    reader = ExtractiveReader(scorer, UNCALIBRATED)
+    beam = min(config.beam, index.store.live_count)
+    depths = {**{f"recall@{k}": k for k in KS}, "in_beam": beam, "in_read": config.read}
+    correct = dict.fromkeys(("em", *depths), 0)
+    for first in range(0, len(held_out), _BATCH):
+        places = range(first, min(first + _BATCH, len(held_out)))
+        texts = [held_out.questions[place].text for place in places]
+        vectors_BD = encode_questions(model.questions, index.tokenizer, texts, config.device)
+        rankings = index.mips.search(vectors_BD, beam)
+        answers = reader.read(texts, [_hits(index, ranking, config.read) for ranking in rankings])
+        for place, ranking, answer in zip(places, rankings, answers, strict=True):
+            has_answer_K = held_out.has_answer(place, ranking.rows)
+            for name, depth in depths.items():
+                correct[name] += bool(has_answer_K[:depth].any())
+            gold = held_out.questions[place].answers
+            correct["em"] += exact_match(answer.text, gold, regex=config.held_out.regex)
+    model.train()
+    return {name: count / len(held_out) for name, count in correct.items()}
+
+
+def _hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
+    return list(map(Hit, index.passages(ranking.rows[:read]), ranking.scores[:read].tolist()))
+
+
+def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
+    """Return the untrained model, and the retriever that its question tower belongs to."""
+    retriever = DualEncoder.load(config.retriever)
+    if retriever.is_shared:  # training the question tower must not change the passages' vectors
+        retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
+    reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
+    reader.config.reader_tokens = config.max_input  # it answers as it was trained
+    model = OpenQA(retriever.questions, reader, TextTokenizer(config.encoder)).to(config.device).train()
+    set_dropout(model, config.dropout)
+    if config.freeze_retriever:
+        set_dropout(model.questions.requires_grad_(False), 0.0)
+    return model, retriever
+
+
+def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
+    """Check passages and questions before earlier stages; raise the errors of ``main``."""
+    read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, config.read, "--read")
+
+
+def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+    """Fine-tune, or continue; return the directory of the retriever, next to ``reader``.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    training, sample = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, config.read, "--read")
+    torch.manual_seed(config.seed)
+    model, retriever = init_model(config)
+    parts = (model.questions, model.reader)
+    with open_run(config, model, *parts, name="fine-tuning", progress=progress, notify=notify) as run:
+        best = BestWeights(run, "em")
+        index = FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
+        cache, regex = config.out / "answers", config.held_out.regex
+        answered, held_out = locate_answers(
+            index.store, index.corpus_fingerprint, training, sample, cache, regex=regex, progress=progress
+        )
+        notify(f"{len(answered)} questions of {len(training)} are answered by a passage")
+        for step in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=(lambda: best.report(**evaluate(model, index, held_out, config))) if len(held_out) else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            loss = compute_loss(model, index, answered, draw_share(answered, config, step), config)
+            run.take_step(loss, rate=compute_rates(step, config), clip=config.clip)
+        best.restore()
+    write_model(retriever, config.out / "model")
+    write_model(model.reader, config.out / "reader", config.encoder / "tokenizer.json")
+    return config.out / "model"
+
+
+def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
+    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
+    return AssembleConfig.after_training(
+        config,
+        config.index,
+        config.held_out,
+        corpus=config.corpus,
+        train=config.questions,
+        out=out,
+        reader=config.out / "reader",
+        vectors=config.out / "vectors",
+        read=config.read,
+    )

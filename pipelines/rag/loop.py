@@ -1,0 +1,120 @@
+"""Training loop of RAG (``pipelines.rag.train``)."""
+
+from contextlib import closing
+from copy import deepcopy
+from pathlib import Path
+
+import torch
+
+from pipelines.common import generator_training
+from pipelines.common.assemble import AssembleConfig
+from pipelines.common.best import BestWeights
+from pipelines.common.questions import read_training_questions
+from pipelines.common.run import Run, open_run, write_model
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.training_index import FrozenIndex, RefreshedIndex, TrainingIndex, check_corpus_size
+from pipelines.rag.config import RagConfig
+from pipelines.rag.losses import Rag, compute_loss
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.pretrained import set_dropout
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training.health import Health
+
+
+def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+    """Train, or continue; return the directory of the retriever, next to ``generator``.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+        StaleIndex, RefreshFailed: no index of the present weights could be made.
+    """
+    training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    check_corpus_size(config.corpus, config.k, "--k")
+    torch.manual_seed(config.seed)
+    model, retriever = load_models(config, notify)
+    opened = open_run(config, model, model.retriever, model.generator, name="RAG", progress=progress, notify=notify)
+    with opened as run, closing(open_index(config, retriever, run, progress)) as index:
+        best, health = BestWeights(run, "em"), Health.from_state(run.state.extra.get("health"))
+
+        def save() -> None:
+            best.save(index=index.version, health=health.to_state())
+            index.keep_saved_versions()
+
+        def evaluate() -> None:
+            find_passages = generator_training.make_passage_finder(index, model.questions, config.k, config.device)
+            scores = generator_training.evaluate_generator(
+                model.generator, find_passages, held_out, device=config.device, regex=config.held_out.regex
+            )
+            best.report(**scores)
+            alarms = health.check_recall(scores["recall@5"], len(held_out))
+            run.alarm(run.step, [*alarms, *health.check_answers(scores["em"])])
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=save,
+            adopt_index=index.adopt_newer_index,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            model.retriever.requires_grad_(step >= config.rates.frozen)
+            questions, answers = generator_training.draw_questions(
+                training, batch=config.batch, seed=config.seed, step=step
+            )
+            loss = compute_loss(model, index, questions, answers, config)
+            run.take_step(loss, rate=config.rates.compute_rates(step), clip=config.clip, staleness=index.staleness)
+            run.alarm(step, health.check_step(loss.figures))
+        best.restore()
+    write_model(retriever, config.out / "model")
+    generator_training.write_generator(model.generator, config.out / "generator", config.out / "model")
+    return config.out / "model"
+
+
+def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
+    """Return the modules in training, and the whole retriever they belong to."""
+    retriever = DualEncoder.load(config.retriever)
+    if retriever.is_shared and not config.learn_passages:
+        # The question tower gets weights of its own: what it learns must not change the vectors of the passages.
+        retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
+    generator = generator_training.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
+    assert isinstance(generator, RagGenerator)
+    set_dropout(retriever.train().to(config.device), config.dropout)
+    return Rag(retriever if config.learn_passages else retriever.questions, generator), retriever
+
+
+def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> TrainingIndex:
+    """Open the index that a run searches; it is refreshed if the passage tower learns."""
+    if not config.learn_passages:
+        return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
+    return open_refreshed_index(config, retriever, run, progress)
+
+
+def open_refreshed_index(
+    config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
+) -> RefreshedIndex:
+    """Open the index of a run whose passage tower learns."""
+    assert retriever.tokenizer is not None
+    tokenizer = TextTokenizer(retriever.tokenizer.parent)
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    tower = retriever.passages
+    tower.config.tower_tokens = min(config.max_block, tower.max_tokens)
+    frozen = config.rates.frozen
+    return RefreshedIndex(
+        run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
+    )
+
+
+def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
+    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
+    return AssembleConfig.after_training(
+        config,
+        config.index,
+        config.held_out,
+        corpus=config.corpus,
+        train=config.questions,
+        out=out,
+        generators=(config.out / "generator",),
+        vectors=None if config.learn_passages else config.out / "vectors",
+    )

@@ -1,0 +1,256 @@
+"""Training loop of a generator made from a span reader (``pipelines.rag.warm_generator``).
+
+Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H heads, V vocabulary, M answer tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pipelines.common import generator_training
+from pipelines.common.best import BestWeights
+from pipelines.common.examples.data_sets import TrainingSet
+from pipelines.common.examples.mining import QuestionFile
+from pipelines.common.examples.passage_sampler import PassageMix, PassageSampler
+from pipelines.common.examples.retrieval_examples import list_gold_passages
+from pipelines.common.learning_rates import compute_rate
+from pipelines.common.questions import draw_step, read_training_questions
+from pipelines.common.run import BatchLoss, Run, open_run
+from pipelines.rag.config import WarmGeneratorConfig
+from ragqa.corpus.blocks import make_word_splitter
+from ragqa.errors import BadInput
+from ragqa.metrics import has_answer
+from ragqa.models import attention
+from ragqa.models.generation.copying import Example, initialise_answering
+from ragqa.models.generation.encoder_decoder import make_from_reader
+from ragqa.models.generation.rag import RagGenerator
+from ragqa.models.generation.template import Template
+from ragqa.models.pretrained import set_dropout
+from ragqa.objectives import IGNORED
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.training import parallel
+from ragqa.training.precision import autocast
+from ragqa.types import Passage, Question
+
+_MIN_ATTENTION = 1e-6
+"""Smallest share of attention on an answer's positions that the loss distinguishes."""
+
+
+class GoldQuestions:
+    """Questions with a block of a gold passage each, if possible one with an answer."""
+
+    def __init__(self, questions: Sequence[Question], file: Path) -> None:
+        """Select questions with a gold passage; raise BadInput if ``file`` has none."""
+        self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
+        if not self.questions:
+            raise BadInput(f"{file}: no question names the passage where its answer stands")
+        mix = PassageMix(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
+        training_set = TrainingSet(QuestionFile(file), self.questions)
+        self._sampler = PassageSampler([training_set], [], None, make_word_splitter(), mix)
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
+        """Return a question, a passage, and an answer that stands in the passage if possible."""
+        question = self.questions[number]
+        ((title, text), *_), _ = self._sampler.sample(number, rng)
+        answers = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
+        return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(answers))
+
+
+@dataclass(frozen=True)
+class GoldBatch:
+    """Questions, each with a passage and an answer."""
+
+    texts: list[str]
+    passages: list[Passage]
+    answers: list[str]
+
+    @classmethod
+    def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
+        """Sample a passage and an answer for each of the numbered questions."""
+        texts, passages, answers = zip(*(golds.sample(number, rng) for number in numbers), strict=True)
+        return cls(list(texts), list(passages), list(answers))
+
+    def take_share(self) -> "GoldBatch":
+        """Return this process's share; all processes draw the same batch."""
+        return GoldBatch(
+            parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
+        )
+
+    def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
+        """Return the inputs, the answers, and the answers' positions in the inputs."""
+        tokens = generator.seq2seq.tokens
+        rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
+        pairs = zip(self.texts, self.passages, strict=True)
+        openings = tokens.encode([generator.template.text_before(*pair) for pair in pairs])
+        examples = []
+        for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, openings, self.answers, strict=True):
+            ids = row[mask.bool()].tolist()
+            first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ids, opening, strict=False)))
+            examples.append(make_example(ids, tokens.make_labels([answer, f" {answer}"], limit), first))
+        return examples
+
+
+def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
+    """Return an example whose answer has the tokens that stand in the input.
+
+    Some tokenizers split words differently after a space.
+
+    Args:
+        ids: the input.
+        labels_2T: the answer alone, and after a space.
+        first: place in ``ids`` where the passage begins.
+    """
+    alone, after_space = (labels[labels != IGNORED].tolist() for labels in labels_2T)
+    for answer in (alone, after_space):
+        if places := find_places(ids, answer[:-1], first):
+            return Example(ids, answer, places)
+    return Example(ids, alone, [])
+
+
+def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
+    """Return the positions in ``ids``, from ``first`` on, where ``answer`` begins."""
+    sequence = list(answer)
+    end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
+    starts = range(first, end) if sequence else ()
+    return [start for start in starts if list(ids[start : start + len(sequence)]) == sequence]
+
+
+def count_placed_tokens(example: Example) -> int:
+    """Return the number of answer tokens with a known position in the input."""
+    return len(example.answer) if example.places else 0
+
+
+def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
+    """Return the mean of -log attention on the answer's positions, over its tokens.
+
+    The right places of an answer's token i are i tokens after each beginning of the answer in the input.
+    """
+    mean_BTL, attention_M = weights_BHTL.float().mean(1), []
+    for row, example in zip(mean_BTL, examples, strict=True):
+        for number in range(count_placed_tokens(example)):
+            attention_M.append(row[number, [place + number for place in example.places]].sum())
+    if not attention_M:
+        return weights_BHTL.sum() * 0
+    return -torch.stack(attention_M).clamp_min(_MIN_ATTENTION).log().mean()
+
+
+def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: WarmGeneratorConfig) -> None:
+    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
+    seq2seq = generator.seq2seq
+    seq2seq.model.get_encoder().requires_grad_(run.step >= config.frozen_steps)
+    freeze_embeddings(generator)
+    numbers = draw_step(len(golds), batch=config.batch, seed=config.seed, step=run.step)
+    batch = GoldBatch.sample(golds, numbers, np.random.default_rng([config.seed, run.step]))
+    examples = batch.take_share().make_examples(generator, config.max_answer)
+    inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
+    labels_BT = stack_labels(examples).to(config.device)
+    counted_BT = labels_BT != IGNORED
+    with autocast(config.device), attention.record_weights() as recorded:
+        logits_MV = seq2seq.compute_logits(seq2seq.encode(inputs), seq2seq.shift_labels(labels_BT), counted_BT)
+    nll = cross_entropy(logits_MV, labels_BT[counted_BT])
+    guided = compute_attention_nll(recorded[-1], examples) if config.guide else torch.zeros_like(nll)
+    weight = parallel.compute_loss_weight(counted_BT)
+    placed = parallel.compute_loss_weight(torch.tensor([*map(count_placed_tokens, examples)]))
+    loss = nll * weight + config.guide * guided * placed
+    figures = parallel.average_over_processes({"nll": nll.item()}, weight)
+    figures |= parallel.average_over_processes({"guided": guided.item()}, placed)
+    read_flops, write_flops = generator_training.count_token_flops(seq2seq)
+    passes = 3 if run.step >= config.frozen_steps else 1  # a frozen encoder has no backward pass
+    flops = read_flops * passes / 3 * inputs.ids_NL.numel() + write_flops * labels_BT.numel()
+    result = BatchLoss(loss, figures, inputs.ids_NL.numel() + labels_BT.numel(), flops)
+    run.take_step(result, rate=learning_rates(run.step, config), clip=config.clip)
+
+
+def stack_labels(examples: Sequence[Example]) -> Tensor:
+    """Return the answers' ids ``[B, T]``, padded with ``IGNORED``."""
+    longest = max(len(example.answer) for example in examples)
+    return torch.tensor([[*example.answer, *[IGNORED] * (longest - len(example.answer))] for example in examples])
+
+
+def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
+    """Return the rates of two parameter groups of the encoder and two of the decoder."""
+    peaks = (config.lr / 10 if config.encoder_lr is None else config.encoder_lr, config.lr)
+    rates = []
+    for peak, first in zip(peaks, (min(config.frozen_steps, config.steps - 1), 0), strict=True):
+        total = config.steps - first
+        rate = compute_rate(max(0, step - first), peak=peak, warmup=config.warmup, total=total, default_warmup=100)
+        rates += [rate if step >= first else 0.0] * 2
+    return rates
+
+
+def freeze_embeddings(generator: RagGenerator) -> None:
+    """Freeze the word embeddings, through which copied tokens are generated."""
+    model = generator.seq2seq.model
+    for part in (model.get_encoder(), model.get_decoder()):
+        part.get_input_embeddings().requires_grad_(False)
+
+
+def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
+    """Return the generator before its attention is fitted."""
+    seq2seq = make_from_reader(config.reader, decoder_layers=config.decoder_layers)
+    template = config.template or f"{{question}} {seq2seq.tokens.tokenizer.sep_token} {{title}} / {{passage}}"
+    generator = RagGenerator(
+        seq2seq,
+        template=Template(template),
+        passages=1,
+        max_input=config.max_input,
+        max_answer=config.max_answer,
+    )
+    set_dropout(generator.train().to(config.device), config.dropout)
+    return generator
+
+
+@torch.no_grad()
+def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGeneratorConfig) -> dict[str, float]:
+    """Return ``em`` of greedy answers to held-out questions, each read with its gold passage."""
+    right, rng = 0, np.random.default_rng(config.seed)
+    for first in range(0, len(held_out), generator_training.EVALUATION_BATCH):
+        numbers = range(first, min(len(held_out), first + generator_training.EVALUATION_BATCH))
+        batch = GoldBatch.sample(held_out, numbers, rng)
+        relevance_B1 = torch.zeros(len(numbers), 1, device=config.device)
+        passages = [[passage] for passage in batch.passages]
+        answers = generator_training.write_answers(generator, batch.texts, passages, relevance_B1)
+        questions = [held_out.questions[number] for number in numbers]
+        right += generator_training.count_exact_matches(answers, questions, regex=config.held_out.regex)
+    return {"em": right / len(held_out)}
+
+
+def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
+    """Fit and train a generator, or continue; return its directory.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    torch.manual_seed(config.seed)
+    training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
+    golds = GoldQuestions(training, config.questions)
+    exam = GoldQuestions(held_out, config.held_out.dev) if held_out and config.held_out.dev else None
+    generator = init_generator(config)
+    parts = (generator.seq2seq.model.get_encoder(), generator.seq2seq.model.get_decoder())
+    with open_run(config, generator, *parts, name="generator", progress=progress, notify=notify) as run:
+        if not run.step:
+            rng = np.random.default_rng(config.seed)
+            numbers = rng.permutation(len(golds))[: config.fitted].tolist()
+            batch = GoldBatch.sample(golds, numbers, rng)
+            initialise_answering(generator.seq2seq, batch.make_examples(generator, config.max_answer))
+        best = BestWeights(run, "em")
+        for _ in run.remaining_steps(
+            config.save_every,
+            save=best.save,
+            evaluate=(lambda: best.report(**evaluate(generator, exam, config))) if exam else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            train_step(run, generator, golds, config)
+        best.restore()
+    generator_training.write_generator(generator, config.out / "generator")
+    return config.out / "generator"

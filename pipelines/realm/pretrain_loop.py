@@ -1,0 +1,330 @@
+"""Training loop of REALM's pretraining (``pipelines.realm.pretrain``).
+
+This file follows section 3 of the paper: mask a text, retrieve passages for it, score them with the live towers, read
+the text with each passage, and marginalise the likelihood of the masked words over the passages. The index is refreshed
+during training, from weights some steps old.
+
+Legend: B texts of a batch, K passages of a text with the null passage last, M masked positions, L tokens, D width,
+V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from pipelines.common.masked_text import NULL, MaskedBatch, MaskedText, MaskedTexts, load_tagger, open_masked_texts
+from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_retrieval
+from pipelines.common.run import BatchLoss, Run, open_run, write_model
+from pipelines.common.run_directory import check_directory
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.common.training_index import RefreshedIndex, read_corpus_fingerprint, score_with_towers
+from pipelines.realm.config import PretrainConfig
+from pipelines.realm.read import Score, gold_log_likelihood, read_with_passages
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.models.dual_encoder import DualEncoder
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.pretrained import set_dropout
+from ragqa.objectives import IGNORED, marginal_nll
+from ragqa.pretraining.salient import Tagger
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.retrieval.vectors.mips import Mips
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.health import Health, measure_retrieval
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+
+SPARE = 4
+"""Number of extra hits per text, because trivial ones are dropped."""
+_SHORT = 4
+"""Number of wordpieces below which a passage may contain a text by chance."""
+
+
+class Realm(nn.Module):
+    """Retriever, and the masked language model that reads its passages."""
+
+    def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
+        super().__init__()
+        self.retriever, self.reader = retriever, reader
+
+
+def train_step(
+    run: Run, model: Realm, index: RefreshedIndex, texts: MaskedTexts, config: PretrainConfig
+) -> dict[str, float]:
+    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+
+    Args:
+        run: run in progress.
+        model: retriever and reader.
+        index: index of the passages, some steps old.
+        texts: batches of masked texts.
+        config: settings of the run.
+    """
+    rates = config.rates
+    model.retriever.requires_grad_(run.step >= rates.frozen)
+    # Mask: some spans of each text.
+    batch = texts[run.step].to(config.device)
+    # Query, retrieve, re-encode, read and marginalise.
+    loss = compute_loss(model, index.mips, index.tokenized, batch, config)
+    # Step.
+    run.take_step(loss, rate=rates.compute_rates(run.step), clip=config.clip, staleness=index.staleness)
+    return loss.figures
+
+
+@dataclass(frozen=True)
+class MaskedPrediction:
+    """Predictions of what is masked in the texts of a batch."""
+
+    gold_BKM: Tensor
+    """log p(y_j | z, x) of the masked wordpieces, or another ``score``."""
+    alone_B1M: Tensor
+    """The same with the null passage only."""
+    relevance_BK: Tensor
+    """f(x, z); p(z|x) is its softmax."""
+    rows_BK: np.ndarray
+    """Rows of the passages."""
+    tokens: tuple[int, int, int]
+    """Number of tokens of the texts, the encoded passages, and the pairs, with padding."""
+
+
+def predict(
+    model: Realm,
+    mips: Mips,
+    passages: TokenizedPassages,
+    batch: MaskedBatch,
+    config: PretrainConfig,
+    score: Score = gold_log_likelihood,
+) -> MaskedPrediction:
+    """Retrieve passages and predict what is masked, with each of them (REALM, section 3.2).
+
+    Args:
+        model: retriever and reader.
+        mips: index of the passages' vectors, some steps old.
+        passages: wordpieces of the passages.
+        batch: masked texts.
+        config: settings of the run.
+        score: function of the reader's logits and the masked wordpieces.
+    """
+
+    def read(rows_BK: np.ndarray, limit: int) -> tuple[Tensor, int]:
+        pieces = [[passages.ids(int(row), limit) for row in rows] for rows in rows_BK]
+        return read_with_passages(model.reader, batch, pieces, passages.tokenizer.special_ids, score)
+
+    with autocast(config.device):
+        # Query: the text with its masks.
+        query_BD = model.retriever.questions(batch.x.ids_NL, batch.x.mask_NL)
+        # Retrieve: the stale index only proposes; passages that would give the answer away are dropped (section 3.4).
+        is_trivial = make_triviality_test(batch.texts, passages)
+        rows_BK = propose(mips, query_BD.detach().float().cpu().numpy(), is_trivial, config.proposed)
+        missing_BK = torch.from_numpy(rows_BK == NULL).to(query_BD.device)
+        if config.null:
+            rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
+            missing_BK = pad(missing_BK, (0, 1), value=False)
+        # Re-encode: the live passage tower gives the scores that carry gradient.
+        relevance_BK, encoded = score_with_towers(model.retriever, query_BD, rows_BK, passages, config.max_block)
+        relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
+        # Read: predict what is masked, with each passage.
+        limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
+        gold_BKM, tokens = read(rows_BK, limit)
+        alone_B1M = gold_BKM[:, -1:]
+        if not config.null:  # measuring the worth of retrieval takes about a hundredth of the step
+            with torch.no_grad():
+                alone_B1M, _ = read(np.full((len(rows_BK), 1), NULL), 0)
+    return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
+
+
+def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int], bool], k: int) -> np.ndarray:
+    """Return the rows [B, k] of the best non-trivial passages (REALM, section 3.4).
+
+    Args:
+        mips: index of the passages' vectors.
+        queries_BD: vectors of the texts.
+        is_trivial: tells whether a text, by its number, is given away by a passage, by its row.
+        k: passages of a text.
+
+    Returns:
+        Rows; NULL where fewer passages are left.
+
+    Raises:
+        BadInput: the corpus is too small.
+    """
+    rows = [
+        [row for row in ranking.rows.tolist() if not is_trivial(number, row)][:k]
+        for number, ranking in enumerate(mips.search(queries_BD, k + SPARE))
+    ]
+    fewest = min(map(len, rows))
+    if fewest < k and len(mips) <= k:
+        raise BadInput(f"the corpus has {fewest} passages for a text, not {k}: lower --k")
+    return np.array([row + [NULL] * (k - len(row)) for row in rows])
+
+
+def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
+    """Return the function ``is_trivial`` of ``propose``.
+
+    A passage is trivial if the text comes from it, or if it contains the whole text.
+
+    Trivial are the passage that a text was taken from, and every other that contains the whole text.
+    """
+    # Some tokenizers cut a text's first wordpiece differently within a passage.
+    contents = [np.asarray(text.original_ids[1:], np.int32).tobytes() for text in texts]
+    is_long = [len(text.original_ids) > _SHORT for text in texts]
+
+    def is_trivial(number: int, row: int) -> bool:
+        return row == texts[number].row or (is_long[number] and passages.contains(row, contents[number]))
+
+    return is_trivial
+
+
+def compute_loss(
+    model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
+) -> BatchLoss:
+    """Return REALM's loss of a batch (section 3.1): −log p(y|x) = −log Σ_z p(y|z,x) p(z|x).
+
+    Args:
+        model: retriever and reader.
+        mips: index of the passages' vectors, some steps old.
+        passages: wordpieces of the passages.
+        batch: masked texts.
+        config: settings of the run.
+    """
+    prediction = predict(model, mips, passages, batch, config)
+    counted_BM = batch.labels_BM != IGNORED
+    loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
+    return measure(model, prediction, counted_BM, loss, config)
+
+
+def measure(
+    model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
+) -> BatchLoss:
+    """Return the loss with the figures for the log: health of retrieval, tokens and operations."""
+    health = measure_retrieval(
+        prediction.gold_BKM,
+        prediction.alone_B1M,
+        prediction.relevance_BK,
+        counted_BM,
+        # Texts of all processes may share passages.
+        parallel.gather_rows(torch.from_numpy(prediction.rows_BK))[0].numpy(),
+        has_null=config.null,
+        marginal=config.marginal,
+    )
+    modules = (model.retriever.questions, model.retriever.passages, model.reader)
+    predicted = prediction.rows_BK.size * counted_BM.shape[1]  # padding included
+    flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, predicted)))
+    counted = counted_BM if config.marginal == "token" else counted_BM.any(-1)
+    return BatchLoss.from_mean(loss, counted, tokens=sum(prediction.tokens), flops=flops, **health)
+
+
+def main(
+    config: PretrainConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
+) -> Path:
+    """Pretrain, or continue; return the directory of the retriever, next to ``reader``.
+
+    Args:
+        config: settings of the run.
+        tagger: finds salient spans instead of the tagger that ``config`` names.
+        progress: shows the steps.
+        notify: takes a line for each evaluation, new index and alarm.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+        StaleIndex, RefreshFailed: no index of the present weights could be made.
+    """
+    check_directory(config.out)
+    torch.manual_seed(config.seed)
+    tokenizer = TextTokenizer(config.encoder)
+    model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
+    check_same_tokenizer(model.retriever, tokenizer, config)
+    config = limit_lengths(config, model)
+    model.retriever.passages.config.tower_tokens = config.max_block  # the index embeds no more of a passage either
+    set_dropout(model.train().to(config.device), config.dropout)
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    texts = open_texts(config, passages, tagger)
+    held_out = HeldOutQuestions.read(config.held_out, passages, config.seed)
+    opened = open_run(config, model, model.retriever, model.reader, name="REALM", progress=progress, notify=notify)
+    with opened as run, closing(open_index(run, passages, model.retriever, config)) as index:
+        health = Health.from_state(run.state.extra.get("health"))
+        index.keep_saved_versions()
+
+        def save() -> None:
+            run.save(index=index.version, health=health.to_state())
+            index.keep_saved_versions()
+
+        def evaluate() -> None:
+            assert held_out
+            recall = evaluate_retrieval(held_out, model.retriever.questions, index.mips, config.device)
+            run.report(**recall, staleness=index.staleness)
+            run.alarm(run.step, health.check_recall(recall["recall@5"], len(held_out.questions)))
+
+        for step in run.remaining_steps(
+            config.save_every,
+            save=save,
+            adopt_index=index.adopt_newer_index,
+            evaluate=evaluate if held_out else None,
+            eval_every=config.held_out.eval_every,
+        ):
+            figures = train_step(run, model, index, texts, config)
+            run.alarm(step, health.check_step(figures, retriever_steps=step + 1 - config.rates.frozen))
+    write_model(model.retriever, config.out / "model")
+    write_model(model.reader, config.out / "reader")
+    return config.out / "model"
+
+
+def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
+    """Return the batches of masked texts from ``config.texts``, or from the passages."""
+    return open_masked_texts(
+        config.masking,
+        passages,
+        tagger,
+        batch=config.batch,
+        seed=config.seed,
+        texts=config.texts,
+        are_passages=config.texts is None
+        or read_corpus_fingerprint(config.texts) == read_corpus_fingerprint(config.corpus),
+    )
+
+
+def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
+    """Open the index that is refreshed as the retriever learns."""
+    frozen = config.rates.frozen
+    return RefreshedIndex(
+        run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
+    )
+
+
+def check_inputs(config: PretrainConfig) -> None:
+    """Check the inputs before earlier stages make the retriever; raise the errors of ``main``."""
+    KnowledgeAugmentedEncoder.load(config.encoder)
+    _ = TextTokenizer(config.encoder).mask_id
+    for index in (config.corpus, config.texts):
+        if index is not None:
+            read_corpus_fingerprint(index)
+    if (count := PassageStore.open(config.corpus / "passages").live_count) <= config.proposed:
+        raise BadInput(
+            f"{config.corpus} holds {count} passages, and a text needs {config.proposed} besides its own: lower --k"
+        )
+    if config.masking.masking == "salient":
+        load_tagger(config.masking.tagger, (), ())
+
+
+def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
+    """Return the settings with texts and passages shortened to what the models can read."""
+    text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
+    block = min(config.max_block, model.retriever.passages.max_tokens)
+    return replace(config, masking=replace(config.masking, max_text=text), max_block=block)
+
+
+def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
+    """Raise BadInput if retriever and encoder have different tokenizers."""
+    assert retriever.tokenizer is not None
+    if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
+        raise BadInput(
+            f"{config.retriever} and {config.encoder} have different tokenizers: begin both from one encoder"
+        )

@@ -1,0 +1,149 @@
+"""Training loop of the warm-up of REALM's reader (``pipelines.realm.reader_warmup``).
+
+Legend: B texts, M masked positions of the text that has most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.common.masked_text import MaskedBatch, MaskedText, open_masked_texts
+from pipelines.common.run import BatchLoss, open_run, write_model
+from pipelines.common.run_directory import check_directory
+from pipelines.common.tokenized_passages import TokenizedPassages
+from pipelines.realm.config import ReaderWarmupConfig
+from pipelines.realm.read import read_with_passages
+from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
+from ragqa.models.pretrained import set_dropout
+from ragqa.objectives import IGNORED
+from ragqa.pretraining.salient import Tagger
+from ragqa.progress import SILENT, Notify, Progress, ignore_line
+from ragqa.runtime.tokens import TextTokenizer
+from ragqa.training import parallel
+from ragqa.training.meter import count_flops
+from ragqa.training.precision import autocast
+
+_PASSAGES = 1
+"""Third part of the seed, after seed and step, for the choice of passages."""
+
+
+@dataclass(frozen=True)
+class GivenPassages:
+    """Passages of a batch, one per text."""
+
+    ids: list[list[int]]
+    """Wordpieces, title first."""
+    is_own_B: Tensor
+    """True for a text's own passage."""
+
+
+class PassageChooser:
+    """Chooser of passages for masked texts, by (seed, step) alone."""
+
+    def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
+        self._passages, self._config = passages, config
+
+    def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
+        """Return passages for this process's texts of a step."""
+        config, store = self._config, self._passages.store
+        own_share, keep_share = self.shares_at(step)
+        rng = np.random.default_rng([config.seed, step, _PASSAGES])
+        draws = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
+        ids, is_own = [], []
+        for text, (chances, other) in zip(texts, parallel.take_share(list(draws)), strict=True):
+            is_own.append(bool(chances[0] < own_share))
+            if not is_own[-1]:
+                ids.append(self._passages.ids(int(store.get_live_rows(int(other))), config.max_block))
+            elif chances[1] < keep_share:
+                ids.append(self._passages.ids(text.row, config.max_block))
+            else:
+                ids.append(self._cut_out(text)[: config.max_block])
+        return GivenPassages(ids, torch.tensor(is_own))
+
+    def shares_at(self, step: int) -> tuple[float, float]:
+        """Return ``own_share`` and ``keep_share`` at a step; they fall in the first half of training."""
+        remaining = max(0.0, 1 - 2 * step / self._config.steps)
+        own, keep = self._config.own_share, self._config.keep_share
+        return own + remaining * (1 - own), keep + remaining * (1 - keep)
+
+    def _cut_out(self, text: MaskedText) -> list[int]:
+        """Return the passage of a text without the text."""
+        passage, (start, end) = self._passages.store[text.row], text.characters
+        rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
+        return self._passages.tokenizer.tokenize(rest.titled_text).ids
+
+
+def compute_loss(
+    model: KnowledgeAugmentedEncoder, batch: MaskedBatch, passages: GivenPassages, special: tuple[int, int]
+) -> BatchLoss:
+    """Return the mean negative log-likelihood of the masked tokens, in nats.
+
+    Args:
+        model: masked language model.
+        batch: masked texts.
+        passages: a passage for each text.
+        special: ids of [CLS] and [SEP].
+    """
+    counted_BM = batch.labels_BM != IGNORED
+    with autocast(batch.labels_BM.device):
+        gold_B1M, tokens = read_with_passages(model, batch, [[ids] for ids in passages.ids], special)
+    nll_BM = -gold_B1M[:, 0] * counted_BM
+    flops = count_flops(model, tokens, batch.positions_BM.numel())
+    loss = BatchLoss.from_mean(nll_BM.sum() / counted_BM.sum(), counted_BM, tokens=tokens, flops=flops)
+    by_passage = _losses_by_passage(nll_BM.detach(), counted_BM, passages.is_own_B.to(nll_BM.device))
+    return replace(loss, figures=loss.figures | by_passage)
+
+
+def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
+    """Return the mean losses with own and with other passages, over all processes."""
+    losses: dict[str, float] = {}
+    for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
+        selected_BM = counted_BM & rows_B[:, None]
+        count = parallel.sum_over_processes(int(selected_BM.sum()))
+        mean = (nll_BM * selected_BM).sum().item() / max(1, int(selected_BM.sum()))
+        if count:
+            losses |= parallel.average_over_processes({name: mean}, parallel.compute_loss_weight(selected_BM))
+    return losses
+
+
+def main(
+    config: ReaderWarmupConfig,
+    *,
+    tagger: Tagger | None = None,
+    progress: Progress = SILENT,
+    notify: Notify = ignore_line,
+) -> Path:
+    """Warm a reader up, or continue; return its directory, for ``--encoder`` of pretraining.
+
+    Args:
+        config: settings of the run.
+        tagger: finds salient spans instead of the tagger that ``config`` names.
+        progress: shows the steps.
+        notify: takes a line for the user.
+
+    Raises:
+        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        NonFiniteLoss: a step would have spoiled the weights.
+    """
+    check_directory(config.out)
+    torch.manual_seed(config.seed)
+    model = KnowledgeAugmentedEncoder.load(config.encoder).to(config.device)
+    set_dropout(model.train(), config.dropout)
+    text = min(config.masking.max_text, model.max_tokens // 2)
+    block = min(config.max_block, model.max_tokens - text - 1)
+    config = replace(config, masking=replace(config.masking, max_text=text), max_block=block)
+    tokenizer = TextTokenizer(config.encoder)
+    passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
+    texts = open_masked_texts(config.masking, passages, tagger, batch=config.batch, seed=config.seed)
+    chooser = PassageChooser(passages, config)
+    with open_run(config, model, name="reader warm-up", progress=progress, notify=notify) as run:
+        for step in run.remaining_steps(config.save_every):
+            batch = texts[step].to(config.device)
+            loss = compute_loss(model, batch, chooser.choose(step, batch.texts), tokenizer.special_ids)
+            run.take_step(loss, rate=config.compute_rate(step), clip=config.clip)
+    write_model(model, config.out / "model")
+    return config.out / "model"
