@@ -57,7 +57,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)
     artefacts.read_manifest(config.corpus, "index")

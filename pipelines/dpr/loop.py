@@ -42,7 +42,7 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     first = load_start(config, 1)  # errors are raised before hours of mining
     check_inputs(config)

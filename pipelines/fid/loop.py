@@ -34,7 +34,7 @@ def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ig
 
     Raises:
         BadInput, ArtefactError, Mismatch: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     find_passages = open_passage_finder(config)
     torch.manual_seed(config.seed)

@@ -173,7 +173,7 @@ def main(
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     settings = JointSettings.split(config)

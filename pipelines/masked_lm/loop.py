@@ -39,7 +39,7 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)
     init_model = KnowledgeAugmentedEncoder.from_config if config.fresh else KnowledgeAugmentedEncoder.load

@@ -1,6 +1,6 @@
 r"""ORQA: open-retrieval question answering, from passages and pairs of question and answer.
 
-The method is of Lee et al. 2019.
+This recipe trains and assembles the system of Lee et al. 2019.
 
     python -m pipelines.orqa --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/orqa
@@ -39,7 +39,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ig
     """Train the stages that are not finished; return the pipeline directory.
 
     Raises:
-        RagqaError: as the stages do.
+        RagqaError: an input cannot be used, or a stage fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

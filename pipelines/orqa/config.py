@@ -28,7 +28,7 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class InverseClozeConfig(TrainingConfig):
-    """Settings of the inverse cloze task. ORQA: batch 4096, 100,000 steps."""
+    """Settings of the inverse cloze task. The paper has batch 4096 and 100,000 steps."""
 
     corpus: Path
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
@@ -37,7 +37,7 @@ class InverseClozeConfig(TrainingConfig):
     batch: int = 4096
     """Pairs of sentence and passage per step."""
     chunk: int = 128
-    """Texts whose activations are in memory at a time."""
+    """Texts whose activations are in memory at the same time."""
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
@@ -47,9 +47,9 @@ class InverseClozeConfig(TrainingConfig):
     shared: bool = False
     """Use one encoder for questions and passages."""
     keep_rate: float = KEEP_RATE
-    """Share of the pairs whose passage still holds the sentence."""
+    """Share of the pairs whose passage still contains the sentence."""
     drop_rate: float | None = None
-    """Share of wordpieces to drop from a passage to make its query, instead of a sentence."""
+    """Share of a passage's wordpieces to drop; the others are the query, instead of a sentence."""
     max_query: int = 64
     """Wordpieces of a sentence, [CLS] and [SEP] included."""
     max_block: int = 288
@@ -61,7 +61,7 @@ class InverseClozeConfig(TrainingConfig):
         """Return the rules of all settings."""
         return {
             **super().rules(),
-            "batch": (self.batch > 1, "more than 1: the others are the wrong answers"),
+            "batch": (self.batch > 1, "more than 1: the other pairs are the wrong answers"),
             "chunk": require_positive(self.chunk),
             "width": require_layer_width(self.width),
             "pooling": require_choice(self.pooling, ("cls", "mean")),
@@ -75,7 +75,7 @@ class InverseClozeConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainingConfig):
-    """Settings of fine-tuning. The defaults are ORQA's and REALM's."""
+    """Settings of fine-tuning; the defaults are those of ORQA and REALM."""
 
     corpus: Path
     """Index directory of the passages."""
@@ -90,7 +90,7 @@ class FineTuneConfig(TrainingConfig):
     batch: int = 1
     """Questions per step."""
     beam: int = 5000
-    """Passages that the question tower learns to rank, those with an answer first."""
+    """Number of passages that the question tower learns to rank: passages with an answer first."""
     read: int = 5
     """Number of the beam's best passages to read."""
     max_input: int = 320
@@ -127,7 +127,9 @@ class FineTuneConfig(TrainingConfig):
 
 
 CLOZE = InverseClozeConfig(**STAGE_DEFAULTS)
+"""Default settings of the inverse cloze stage."""
 TUNE = FineTuneConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, questions=FROM_RECIPE, index=STAGE_INDEX)
+"""Default settings of the fine-tuning stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +155,6 @@ class OrqaConfig:
     seed: int = 0
     """Seed of all random numbers."""
     cloze: InverseClozeConfig = CLOZE
-    """Settings of the inverse cloze task; they override those above."""
+    """Settings of the inverse cloze task; they override the settings of the whole recipe."""
     tune: FineTuneConfig = TUNE
-    """Settings of fine-tuning; they override those above."""
+    """Settings of fine-tuning; they override the settings of the whole recipe."""

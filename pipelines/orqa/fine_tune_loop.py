@@ -44,7 +44,7 @@ _BATCH = 64
 
 
 class OpenQA(nn.Module):
-    """The question tower and the reader."""
+    """Model that fine-tuning trains: question tower and span reader."""
 
     def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
         """Combine a question tower and a reader with its tokenizer."""
@@ -55,16 +55,16 @@ class OpenQA(nn.Module):
 def compute_loss(
     model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
 ) -> BatchLoss:
-    """Return the sum of both terms of the loss for a batch (Lee et al. 2019, section 7.1).
+    """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section 7.1).
 
-    The live question tower searches, the beam is scored, and the best passages are read. A question whose beam holds no
-    answer adds 0, as does one whose answer is not read.
+    The live question tower searches, the passages of the beam are scored, and the best of them are read. The retrieval
+    term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is read has.
 
     Args:
         model: question tower and reader.
         index: passages to search.
         answered: training questions, with the passages that answer them.
-        places: places of the batch's questions in ``answered``, this process's share of them.
+        places: positions in ``answered`` of the questions of this process's share of the batch.
         config: settings of the run.
     """
     questions = [answered.questions[place] for place in places]
@@ -100,12 +100,21 @@ def compute_loss(
 
 
 def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
-    """Return the numbers of this process's questions of a step."""
+    """Draw the questions of a step; return the positions of this process's share of them.
+
+    Args:
+        answered: training questions, to which the positions refer.
+        config: settings of the run, which have the size of a batch and the seed.
+        step: number of the step.
+    """
     return parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
 
 
 def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the rates of two parameter groups of the question tower and two of the reader."""
+    """Return the learning rates of a step: two for the question tower, then two for the reader.
+
+    Each module has two parameter groups: with and without weight decay.
+    """
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
     schedule = partial(compute_rate, step, warmup=config.warmup, total=config.steps, default_warmup=10_000)
     return [schedule(peak=peak) for peak in peaks for _ in range(2)]
@@ -115,11 +124,17 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Evaluate on held-out questions as a pipeline would answer them.
+    """Evaluate the model on held-out questions, which are answered as by a pipeline.
+
+    Args:
+        model: question tower and reader.
+        index: passages to search.
+        held_out: held-out questions, with the passages that answer them.
+        config: settings of the run.
 
     Returns:
-        ``em`` of the answers; ``recall@k`` by DPR's rule; ``in_beam`` and ``in_read``: the shares of questions with an
-        answer in some passage of the beam, and of those that are read.
+        ``em``: exact match of the answers, from 0 to 1. ``recall@k``, ``in_beam`` and ``in_read``: shares of questions
+        with an answer in one of the k best passages, in the beam, and in the passages that are read.
     """
     model.eval()
     scorer = make_torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
@@ -132,7 +147,7 @@ def evaluate(
         texts = [held_out.questions[place].text for place in places]
         vectors_BD = encode_questions(model.questions, index.tokenizer, texts, config.device)
         rankings = index.mips.search(vectors_BD, beam)
-        answers = reader.read(texts, [_hits(index, ranking, config.read) for ranking in rankings])
+        answers = reader.read(texts, [_make_hits(index, ranking, config.read) for ranking in rankings])
         for place, ranking, answer in zip(places, rankings, answers, strict=True):
             has_answer_K = held_out.has_answer(place, ranking.rows)
             for name, depth in depths.items():
@@ -143,12 +158,12 @@ def evaluate(
     return {name: count / len(held_out) for name, count in correct.items()}
 
 
-def _hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
+def _make_hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
     return list(map(Hit, index.passages(ranking.rows[:read]), ranking.scores[:read].tolist()))
 
 
 def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
-    """Return the untrained model, and the retriever that its question tower belongs to."""
+    """Return the model before fine-tuning, and the retriever that contains its question tower."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared:  # training the question tower must not change the passages' vectors
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
@@ -162,17 +177,19 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 
 def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
-    """Check passages and questions before earlier stages; raise the errors of ``main``."""
+    """Check passages and questions without training; raise the errors of ``main``."""
     read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune, or continue; return the directory of the retriever, next to ``reader``.
+    """Fine-tune, or continue a run; return the directory of the retriever.
+
+    The reader is written beside it, into ``reader``.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     training, sample = read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
@@ -202,7 +219,12 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
 
 
 def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
+    """Return the settings that make a pipeline of a finished run.
+
+    Args:
+        config: settings of the run.
+        out: directory to write the parts of the pipeline into.
+    """
     return AssembleConfig.after_training(
         config,
         config.index,

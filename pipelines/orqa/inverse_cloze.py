@@ -1,9 +1,10 @@
-"""Train a retriever by the inverse cloze task (Lee et al. 2019, section 5), ORQA's first stage.
+"""Train a retriever by the inverse cloze task, the first stage of ORQA (Lee et al. 2019).
 
     python -m pipelines.orqa.inverse_cloze --corpus wiki.index --encoder encoder --out runs/cloze
 
-A sentence has to find the passage that it was taken from, among the passages of the whole batch. Vectors of a batch are
-computed in chunks (``--chunk``), so that memory does not limit the batch.
+A query is a sentence of a passage. The retriever learns to rank this passage above the other passages of the batch
+(section 5 of the paper). The vectors of a batch are computed in chunks (``--chunk``), so that memory does not limit the
+batch.
 """
 
 from pipelines.common.command import run_recipe

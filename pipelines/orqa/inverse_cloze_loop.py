@@ -32,7 +32,7 @@ from ragqa.types import Passage
 
 @dataclass(frozen=True)
 class InverseClozePairs:
-    """Wordpieces of B questions and their passages, with [CLS] and [SEP]."""
+    """Wordpieces of the B queries and passages of a batch, with [CLS] and [SEP]."""
 
     questions: list[list[int]]
     passages: list[list[int]]
@@ -41,7 +41,7 @@ class InverseClozePairs:
 
 
 class InverseClozeBatches:
-    """Batches of pairs, each a pure function of (seed, step)."""
+    """Batches of pairs; a batch depends on the seed and the number of its step alone."""
 
     def __init__(self, config: InverseClozeConfig, passages: TokenizedPassages) -> None:
         """Prepare the batches; raise BadInput if a batch is larger than the corpus."""
@@ -73,10 +73,14 @@ class InverseClozeBatches:
 
 
 def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[int]]]:
-    """Split a passage's wordpieces into the title's and each sentence's.
+    """Split the wordpieces of a passage into those of its title and of each sentence.
 
     Title and text are tokenized as a whole, as an index embeds them. A wordpiece belongs to the sentence of its last
-    character, because some begin with the space before it.
+    character, because some wordpieces begin with the space before the sentence.
+
+    Args:
+        passage: a passage.
+        pieces: wordpieces of ``passage.titled_text``, with the offsets of their characters.
     """
     text_start = len(passage.titled_text) - len(passage.text)
     starts = [text_start + start for start, _, _ in find_sentences(passage.text, 0)]
@@ -89,13 +93,16 @@ def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list
 
 
 def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, config: InverseClozeConfig) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step on a batch of pairs.
 
     Args:
-        run: the run.
-        retriever: both towers.
-        pairs: the batch.
+        run: run in progress.
+        retriever: question tower and passage tower.
+        pairs: batch of the step.
         config: settings of the run.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
@@ -104,7 +111,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
-    """Check the passages and the held-out questions; raise the errors of ``main``."""
+    """Check passages and held-out questions without training; raise the errors of ``main``."""
     artefacts.read_manifest(config.corpus, "index")
     _check_batch(config, PassageStore.open(config.corpus / "passages"))
     if config.held_out.dev is not None:
@@ -117,11 +124,11 @@ def _check_batch(config: InverseClozeConfig, store: PassageStore) -> None:
 
 
 def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train a retriever, or continue; return its directory.
+    """Train a retriever, or continue a run; return the directory of the retriever.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)

@@ -28,7 +28,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)

@@ -229,7 +229,7 @@ def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: No
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)

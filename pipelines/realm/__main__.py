@@ -1,13 +1,13 @@
-r"""REALM: retrieval-augmented language model pretraining, up to a pipeline.
+r"""REALM: retrieval-augmented language model pretraining, from passages to a pipeline.
 
-The method is of Guu et al. 2020.
+This recipe trains and assembles the system of Guu et al. 2020.
 
     python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/realm
     ragqa ask --pipeline runs/realm/system/pipeline "…"
 
-This is ORQA with one more stage: between the inverse cloze task and fine-tuning, retriever and reader are pretrained
-together to find in the passages what is masked in a text. An interrupted run continues; finished stages are not
+This is ORQA with one more stage between the inverse cloze task and fine-tuning: retriever and reader are pretrained
+together to predict the masked words of a text from passages. An interrupted run continues; finished stages are not
 repeated.
 """
 
@@ -25,9 +25,9 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 @dataclass(frozen=True, kw_only=True)
 class RealmConfig(OrqaConfig):
-    """Settings of REALM: ORQA's and the pretraining's.
+    """Settings of REALM: the settings of ORQA, and those of pretraining.
 
-    The defaults are the paper's, except the retriever's learning rate.
+    The defaults are those of the paper, except for the retriever's learning rate.
     """
 
     reader: Path | None = None
@@ -35,7 +35,7 @@ class RealmConfig(OrqaConfig):
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     pretrain: PretrainConfig = PRETRAIN
-    """Settings of pretraining; they override those above."""
+    """Settings of pretraining; they override the settings of the whole recipe."""
 
 
 def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig, FineTuneConfig]:
@@ -67,7 +67,7 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = i
     """Train the stages that are not finished; return the pipeline directory.
 
     Raises:
-        RagqaError: as the stages do.
+        RagqaError: an input cannot be used, or a stage fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble
@@ -86,7 +86,7 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = i
     train = partial(partial, train_in_processes, progress=progress, notify=notify)
     # The retriever learns to find the passage of a sentence. Otherwise the reader would learn to ignore retrieval.
     run_stage(cloze, train(inverse_cloze_loop.main), notify)
-    # Both learn to find in the passages what is masked in a text; the index is refreshed.
+    # Retriever and reader learn to predict masked words from passages; the index is refreshed.
     run_stage(pretraining, train(pretrain_loop.main), notify)
     # The question tower and the reader learn to find answers; the index stays as it is.
     run_stage(tuning, train(fine_tune_loop.main), notify)

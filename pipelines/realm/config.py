@@ -37,10 +37,10 @@ class ReaderWarmupConfig(TrainingConfig):
     batch: int = 512
     """Texts per step."""
     own_share: float = 0.5
-    """Share of the texts read with their own passage; the others get a random one.
+    """Share of the texts read with their own passage; the other texts get a random passage.
     It falls from 1 to this value in the first half of the steps."""
     keep_share: float = 0.5
-    """Share of own passages that still hold the text; the others have it cut out.
+    """Share of own passages that still contain the text; it is cut out of the others.
     It falls from 1 to this value in the first half of the steps."""
     max_block: int = 288
     """Wordpieces of a passage."""
@@ -60,14 +60,14 @@ class ReaderWarmupConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainingConfig):
-    """Settings of pretraining. REALM: batch 512, 200,000 steps, k 8, a refresh every 500."""
+    """Settings of pretraining. The paper: batch 512, 200,000 steps, k 8, a refresh every 500."""
 
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""
     encoder: Path
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
-    """Directory of the retriever; pretrain it by the inverse cloze task, or it learns little."""
+    """Directory of the retriever; it learns little unless the inverse cloze task trained it."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     steps: int = 200_000
@@ -84,10 +84,10 @@ class PretrainConfig(TrainingConfig):
     """Peak learning rate of the reader."""
     retriever_lr: float | None = None
     """Peak learning rate of the towers; default: a fifth of ``lr``.
-    A retriever that learns as fast as its reader collapses. REALM has one rate for both."""
+    A retriever that learns as fast as its reader collapses. The paper has one rate for both."""
     frozen: int | None = None
     """Steps before the retriever learns; default: half of all steps.
-    The reader learns to use passages first. In REALM the retriever learns from the beginning: 0."""
+    The reader learns to use passages first. In the paper the retriever learns from the beginning: 0."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
@@ -129,3 +129,4 @@ class PretrainConfig(TrainingConfig):
 
 
 PRETRAIN = PretrainConfig(**STAGE_DEFAULTS, retriever=FROM_RECIPE, index=STAGE_INDEX)
+"""Default settings of the pretraining stage."""

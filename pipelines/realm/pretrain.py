@@ -1,4 +1,4 @@
-r"""Pretrain a retriever by masked language modelling alone (REALM, Guu et al. 2020).
+r"""Pretrain retriever and reader by masked language modelling (REALM, Guu et al. 2020).
 
     python -m pipelines.realm.pretrain --corpus wiki.index --encoder runs/encoder/model --retriever runs/cloze/model \
         --out runs/realm

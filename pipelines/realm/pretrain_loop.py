@@ -42,9 +42,9 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 SPARE = 4
-"""Number of extra hits per text, because trivial ones are dropped."""
+"""Number of extra passages retrieved per text, because trivial passages are dropped."""
 _SHORT = 4
-"""Number of wordpieces below which a passage may contain a text by chance."""
+"""Number of wordpieces up to which a passage may contain a text by chance."""
 
 
 class Realm(nn.Module):
@@ -58,7 +58,7 @@ class Realm(nn.Module):
 def train_step(
     run: Run, model: Realm, index: RefreshedIndex, texts: MaskedTexts, config: PretrainConfig
 ) -> dict[str, float]:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step; return its figures for the log (REALM, section 3).
 
     Args:
         run: run in progress.
@@ -66,6 +66,9 @@ def train_step(
         index: index of the passages, some steps old.
         texts: batches of masked texts.
         config: settings of the run.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     rates = config.rates
     model.retriever.requires_grad_(run.step >= rates.frozen)
@@ -80,18 +83,18 @@ def train_step(
 
 @dataclass(frozen=True)
 class MaskedPrediction:
-    """Predictions of what is masked in the texts of a batch."""
+    """Predictions of the masked words of a batch, with each retrieved passage."""
 
     gold_BKM: Tensor
-    """log p(y_j | z, x) of the masked wordpieces, or another ``score``."""
+    """log p(y_j | z, x) of the masked wordpieces, or what else ``score`` of ``predict`` returns."""
     alone_B1M: Tensor
-    """The same with the null passage only."""
+    """The scores of ``gold_BKM``, with the null passage alone."""
     relevance_BK: Tensor
     """f(x, z); p(z|x) is its softmax."""
     rows_BK: np.ndarray
-    """Rows of the passages."""
+    """Rows of the passages in the corpus, ``NULL`` for the null passage."""
     tokens: tuple[int, int, int]
-    """Number of tokens of the texts, the encoded passages, and the pairs, with padding."""
+    """Number of tokens of texts, of encoded passages, and of pairs, padding included."""
 
 
 def predict(
@@ -102,7 +105,7 @@ def predict(
     config: PretrainConfig,
     score: Score = gold_log_likelihood,
 ) -> MaskedPrediction:
-    """Retrieve passages and predict what is masked, with each of them (REALM, section 3.2).
+    """Retrieve passages, and predict the masked words with each passage (REALM, section 3.2).
 
     Args:
         model: retriever and reader.
@@ -146,11 +149,11 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
     Args:
         mips: index of the passages' vectors.
         queries_BD: vectors of the texts.
-        is_trivial: tells whether a text, by its number, is given away by a passage, by its row.
-        k: passages of a text.
+        is_trivial: function of the number of a text and the row of a passage; True if the passage must be dropped.
+        k: number of passages per text.
 
     Returns:
-        Rows; NULL where fewer passages are left.
+        The rows in the corpus, best first; NULL where fewer than ``k`` passages are left.
 
     Raises:
         BadInput: the corpus is too small.
@@ -170,7 +173,9 @@ def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassage
 
     A passage is trivial if the text comes from it, or if it contains the whole text.
 
-    Trivial are the passage that a text was taken from, and every other that contains the whole text.
+    Args:
+        texts: masked texts of a batch; ``is_trivial`` takes their numbers.
+        passages: wordpieces of the passages.
     """
     # Some tokenizers cut a text's first wordpiece differently within a passage.
     contents = [np.asarray(text.original_ids[1:], np.int32).tobytes() for text in texts]
@@ -203,7 +208,15 @@ def compute_loss(
 def measure(
     model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
 ) -> BatchLoss:
-    """Return the loss with the figures for the log: health of retrieval, tokens and operations."""
+    """Return the loss with its figures for the log: health of retrieval, tokens and operations.
+
+    Args:
+        model: retriever and reader.
+        prediction: predictions of the masked words.
+        counted_BM: True for each masked position, False for padding.
+        loss: mean loss of this process's share of the batch, in nats.
+        config: settings of the run.
+    """
     health = measure_retrieval(
         prediction.gold_BKM,
         prediction.alone_B1M,
@@ -224,7 +237,9 @@ def measure(
 def main(
     config: PretrainConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Pretrain, or continue; return the directory of the retriever, next to ``reader``.
+    """Pretrain, or continue a run; return the directory of the retriever.
+
+    The reader is written beside it, into ``reader``.
 
     Args:
         config: settings of the run.
@@ -234,7 +249,7 @@ def main(
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
         StaleIndex, RefreshFailed: no index of the present weights could be made.
     """
     check_directory(config.out)
@@ -278,7 +293,13 @@ def main(
 
 
 def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
-    """Return the batches of masked texts from ``config.texts``, or from the passages."""
+    """Return the batches of masked texts from ``config.texts``, or from the passages.
+
+    Args:
+        config: settings of the run.
+        passages: wordpieces of the passages.
+        tagger: finds salient spans; None opens the tagger that ``config`` names.
+    """
     return open_masked_texts(
         config.masking,
         passages,
@@ -292,7 +313,14 @@ def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagg
 
 
 def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
-    """Open the index that is refreshed as the retriever learns."""
+    """Open the index that is refreshed while the retriever learns.
+
+    Args:
+        run: run in progress, whose checkpoints name the versions of the index.
+        passages: wordpieces of the passages.
+        retriever: retriever in training; its passage tower makes each version.
+        config: settings of the run.
+    """
     frozen = config.rates.frozen
     return RefreshedIndex(
         run, passages, retriever, config, config.index, config.refresh, corpus=config.corpus, frozen=frozen
@@ -300,7 +328,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 
 def check_inputs(config: PretrainConfig) -> None:
-    """Check the inputs before earlier stages make the retriever; raise the errors of ``main``."""
+    """Check all inputs but the retriever without training; raise the errors of ``main``."""
     KnowledgeAugmentedEncoder.load(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
@@ -315,14 +343,20 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with texts and passages shortened to what the models can read."""
+    """Return the settings with lengths of texts and passages that the models can read."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)
 
 
 def check_same_tokenizer(retriever: DualEncoder, tokenizer: TextTokenizer, config: PretrainConfig) -> None:
-    """Raise BadInput if retriever and encoder have different tokenizers."""
+    """Raise BadInput if the retriever's tokenizer is not ``tokenizer``.
+
+    Args:
+        retriever: retriever to train.
+        tokenizer: tokenizer of the encoder that the reader begins from.
+        config: settings of the run, for the message.
+    """
     assert retriever.tokenizer is not None
     if TextTokenizer(retriever.tokenizer.parent).fingerprint != tokenizer.fingerprint:
         raise BadInput(

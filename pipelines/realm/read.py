@@ -1,4 +1,4 @@
-"""Reader of pretraining: predict the masked words of a text, next to a passage.
+"""Reading in REALM's pretraining: predict the masked words of a text next to a passage.
 
 Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
 V vocabulary.
@@ -20,7 +20,12 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 
 def gold_log_likelihood(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
-    """Return log p(y_j | z, x) [N, M] of the masked wordpieces."""
+    """Return log p(y_j | z, x) of the masked wordpieces [N, M] (REALM, section 3.2).
+
+    Args:
+        logits_NMV: logits of the reader at the masked positions.
+        labels_NM: ids of the masked wordpieces, ``IGNORED`` where there is none.
+    """
     return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
 
 
@@ -31,14 +36,14 @@ def read_with_passages(
     special: tuple[int, int],
     score: Score = gold_log_likelihood,
 ) -> tuple[Tensor, int]:
-    """Read each text with each of its passages, as [CLS] x [SEP] z [SEP].
+    """Read each text with each of its passages, as [CLS] text [SEP] passage [SEP].
 
-    Pairs of similar length are read together, to pad little.
+    Pairs of similar length are read together, so that little padding is needed.
 
     Args:
         reader: masked language model.
-        batch: texts.
-        passages: wordpieces of the passages [B][K]; none for the null passage.
+        batch: masked texts.
+        passages: wordpieces of the passages [B][K]; the null passage is empty.
         special: ids of [CLS] and [SEP].
         score: function of the logits at the masked positions, and of the labels.
 

@@ -2,11 +2,11 @@
 
     python -m pipelines.realm.reader_warmup --corpus wiki.index --encoder runs/encoder/model --out runs/reader
 
-A masked language model that has read single texts only does not use a passage next to a text, even one that holds the
-masked words. Until it does, a retriever learns from noise. REALM's BERT learns to use passages in 200,000 steps; few
-steps with eight candidates a text are not enough. Here each text has one passage, so that eight times as many texts are
-read in the same time. At first it is the text's own passage, from which words can be copied. Later the text is cut out
-of more and more passages, or the passage is a random one.
+A masked language model that was trained on single texts does not use a passage next to a text, even if the passage
+contains the masked words. Until the reader uses passages, the retriever learns from noise. REALM's BERT learns to use
+them in 200,000 steps; a few steps with eight passages per text are not enough. Here each text has one passage, so that
+eight times as many texts are read in the same time. In the first steps this is the text's own passage, from which words
+can be copied. Later more and more texts are cut out of their passage, or get a random passage.
 """
 
 from pipelines.common.command import run_recipe

@@ -28,29 +28,34 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 _PASSAGES = 1
-"""Third part of the seed, after seed and step, for the choice of passages."""
+"""Third part of the seed of the choice of passages, after the seed of the run and the step."""
 
 
 @dataclass(frozen=True)
 class GivenPassages:
-    """Passages of a batch, one per text."""
+    """Passages to read with the texts of a batch, one per text."""
 
     ids: list[list[int]]
-    """Wordpieces, title first."""
+    """Wordpieces of each passage, title first."""
     is_own_B: Tensor
-    """True for a text's own passage."""
+    """True for each text that is read with its own passage."""
 
 
 class PassageChooser:
-    """Chooser of passages for masked texts, by (seed, step) alone."""
+    """Chooser of passages for masked texts; the choice depends on seed and step alone."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
         self._passages, self._config = passages, config
 
     def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
-        """Return passages for this process's texts of a step."""
+        """Return a passage for each text.
+
+        Args:
+            step: number of the step.
+            texts: texts of this process's share of the batch.
+        """
         config, store = self._config, self._passages.store
-        own_share, keep_share = self.shares_at(step)
+        own_share, keep_share = self.compute_shares(step)
         rng = np.random.default_rng([config.seed, step, _PASSAGES])
         draws = zip(rng.random((config.batch, 2)), rng.integers(store.live_count, size=config.batch), strict=True)
         ids, is_own = [], []
@@ -64,14 +69,14 @@ class PassageChooser:
                 ids.append(self._cut_out(text)[: config.max_block])
         return GivenPassages(ids, torch.tensor(is_own))
 
-    def shares_at(self, step: int) -> tuple[float, float]:
-        """Return ``own_share`` and ``keep_share`` at a step; they fall in the first half of training."""
+    def compute_shares(self, step: int) -> tuple[float, float]:
+        """Return ``own_share`` and ``keep_share``, which fall in the first half of the run."""
         remaining = max(0.0, 1 - 2 * step / self._config.steps)
         own, keep = self._config.own_share, self._config.keep_share
         return own + remaining * (1 - own), keep + remaining * (1 - keep)
 
     def _cut_out(self, text: MaskedText) -> list[int]:
-        """Return the passage of a text without the text."""
+        """Return the wordpieces of a text's passage, from which the text is cut out."""
         passage, (start, end) = self._passages.store[text.row], text.characters
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
         return self._passages.tokenizer.tokenize(rest.titled_text).ids
@@ -94,12 +99,15 @@ def compute_loss(
     nll_BM = -gold_B1M[:, 0] * counted_BM
     flops = count_flops(model, tokens, batch.positions_BM.numel())
     loss = BatchLoss.from_mean(nll_BM.sum() / counted_BM.sum(), counted_BM, tokens=tokens, flops=flops)
-    by_passage = _losses_by_passage(nll_BM.detach(), counted_BM, passages.is_own_B.to(nll_BM.device))
+    by_passage = _compute_losses_by_passage(nll_BM.detach(), counted_BM, passages.is_own_B.to(nll_BM.device))
     return replace(loss, figures=loss.figures | by_passage)
 
 
-def _losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses with own and with other passages, over all processes."""
+def _compute_losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
+    """Return the mean losses of texts with their own and with random passages.
+
+    The means are over all processes.
+    """
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]
@@ -117,17 +125,19 @@ def main(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Path:
-    """Warm a reader up, or continue; return its directory, for ``--encoder`` of pretraining.
+    """Warm a reader up, or continue a run; return the reader's directory.
+
+    Pretraining begins from this reader (``pipelines.realm.pretrain --encoder``).
 
     Args:
         config: settings of the run.
         tagger: finds salient spans instead of the tagger that ``config`` names.
         progress: shows the steps.
-        notify: takes a line for the user.
+        notify: takes each line for the user.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)

@@ -45,7 +45,7 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
-        NonFiniteLoss: a step would have spoiled the weights.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)
     tokenizer = TextTokenizer(config.encoder)

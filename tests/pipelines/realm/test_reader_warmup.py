@@ -84,7 +84,7 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
         == given.choose(3, texts[3].texts).ids
         != given.choose(4, texts[4].texts).ids
     )
-    assert [given.shares_at(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
+    assert [given.compute_shares(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
     first = given.choose(0, texts[0].texts)
     assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.is_own_B.all()
     short = PassageChooser(blocks, replace_settings(config, max_block=5))
@@ -93,11 +93,13 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
 
 def test_losses_are_told_apart() -> None:
     nll_BM, counted_BM = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[True, True], [True, False]])
-    assert reader_warmup_loop._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, False])) == {
+    assert reader_warmup_loop._compute_losses_by_passage(nll_BM, counted_BM, torch.tensor([True, False])) == {
         "nll_own": 2.0,
         "nll_other": 5.0,
     }
-    assert reader_warmup_loop._losses_by_passage(nll_BM, counted_BM, torch.tensor([True, True])) == {"nll_own": 3.0}
+    assert reader_warmup_loop._compute_losses_by_passage(nll_BM, counted_BM, torch.tensor([True, True])) == {
+        "nll_own": 3.0
+    }
 
 
 def test_it_learns_to_look_into_the_passage(config: ReaderWarmupConfig, tmp_path: Path) -> None:
