@@ -21,14 +21,14 @@ class RetrievalBatch:
 
     questions: list[list[int]]
     passages: list[list[int]]
-    """Different passages of all questions, each once, so that none is its own negative."""
+    """Passages of all questions; each occurs once, so that no passage is its own negative."""
     positive_B: Tensor
     """Row of each question's positive passage."""
     masked_BP: Tensor
     """True for relevant passages other than the positive; they are no negatives."""
 
     def pad_passages(self, count: int) -> "RetrievalBatch":
-        """Return the batch padded with masked passages, so that ``count`` processes share it evenly."""
+        """Return the batch with masked passages added, so that ``count`` processes share it evenly."""
         missing = -len(self.passages) % count
         masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
         return replace(
@@ -39,7 +39,7 @@ class RetrievalBatch:
 
 
 class RetrievalBatches:
-    """Batches of retrieval examples; each is a pure function of the seed and the step."""
+    """Batches of retrieval examples; a batch depends on the seed and its step alone."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RetrievalBatches:
         self._texts = list(texts)
         self._number_of = {text: len(blocks) + n for n, text in enumerate(texts)}
         self.per_epoch = len(examples) // batch
-        """Steps of an epoch; the questions left over are others in every epoch."""
+        """Number of steps of an epoch; it leaves out less than a batch of questions, chosen at random."""
 
     def __getitem__(self, step: int) -> RetrievalBatch:
         epoch, position = divmod(step, self.per_epoch)
@@ -96,7 +96,7 @@ class RetrievalBatches:
         return [self._number_of[positive] if isinstance(positive, str) else positive for positive in example.positives]
 
     def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> RetrievalBatch:
-        """Make a batch; ``passage_numbers`` holds each example's passages, the positive first."""
+        """Make a batch of examples and the numbers of their passages, the positive first."""
         numbers = [number for passages in passage_numbers for number in passages]
         texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}

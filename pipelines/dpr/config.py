@@ -20,24 +20,24 @@ from ragqa.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class DprConfig(TrainingConfig):
-    """Settings of DPR's training. The defaults are DPR's for Natural Questions."""
+    """Settings of DPR's training; the defaults are those of the paper for Natural Questions."""
 
     corpus: Path
     """Index directory of the passages, made with ``--retriever bm25``."""
     encoder: Path | None = None
     """Directory of the encoder that both towers begin from."""
     retriever: Path | None = None
-    """Directory of a dual encoder to begin from instead; its width, pooling and towers stay."""
+    """Directory of a dual encoder to begin from instead of ``encoder``; width and pooling stay."""
     questions: tuple[Path, ...] = ()
     """Files of questions with answers or gold passages; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
-    """Leave out gold passages that the corpus does not hold.
-    Some have no titles or other punctuation, so that a model can tell them from negatives by their form."""
+    """Leave out gold passages that the corpus does not contain.
+    Some of them have no title or other punctuation, so that a model recognises them by their form."""
     dev: Path | None = None
     """File of held-out questions to measure recall on, left out of training.
-    Each round saves the weights with the best recall@5, or the last ones without this file."""
+    Each round saves the weights with the best recall@5, or the last weights without this file."""
     dev_regex: bool = False
     """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     sample: int | None = 500
@@ -47,11 +47,11 @@ class DprConfig(TrainingConfig):
     continue_weights: bool = False
     """Begin later rounds with the weights of the round before (ANCE) instead of anew (DPR)."""
     depth: int = 100
-    """Hits per question among which its positive and its negatives are searched."""
+    """Number of passages to retrieve per question; its positive and negatives are chosen from them."""
     pool: int = 30
     """Negatives per question and retriever, highest-ranked first, to sample from."""
     epochs: float = 40.0
-    """Passes over the questions in each round; DPR takes 100 for small sets (section 4.2)."""
+    """Passes over the questions in each round; the paper has 100 for small data sets (section 4.2)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
     """Optimizer steps of a round, instead of ``epochs``."""
     batch: int = 128
@@ -59,7 +59,7 @@ class DprConfig(TrainingConfig):
     hard: int = 1
     """Hard negatives of each question in a batch."""
     chunk: int = 128
-    """Texts whose activations are in memory at a time; it changes speed, not results."""
+    """Texts whose activations are in memory at the same time; it changes speed, not results."""
     lr: float = 2e-5
     """Peak learning rate."""
     warmup: int | None = None
@@ -73,7 +73,7 @@ class DprConfig(TrainingConfig):
     pooling: Literal["cls", "mean"] = "cls"
     """Pooling of a text's hidden states: [CLS], or the mean over all wordpieces."""
     shared: bool = False
-    """One encoder for questions and passages."""
+    """Use one encoder for questions and passages."""
     max_query: int = 64
     """Wordpieces of a question, [CLS] and [SEP] included."""
     max_block: int = 256
@@ -89,7 +89,7 @@ class DprConfig(TrainingConfig):
         """Raise BadInput for settings that cannot be used."""
         super().__post_init__()
         if (self.encoder is None) == (self.retriever is None):
-            raise BadInput("one of --encoder and --retriever is needed: what training begins from")
+            raise BadInput("give either --encoder or --retriever: training begins from its weights")
         if not self.files:
             raise BadInput("--questions or --patterns is needed: files of training questions")
 

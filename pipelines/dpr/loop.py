@@ -38,7 +38,7 @@ DONE_FILE = "done.json"
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine, train and export, or continue; return the directory of the retriever.
+    """Mine, train and export, or continue a run; return the directory of the retriever.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -62,7 +62,7 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ign
         examples, sizes = mined, {name: getattr(config, name) for name in ("batch", "hard", "max_query", "max_block")}
         for number in range(1, config.rounds + 1):
             if number > 1:
-                folder, before = round_folder(config, number), round_folder(config, number - 1) / "model"
+                folder, before = get_round_folder(config, number), get_round_folder(config, number - 1) / "model"
                 with parallel.take_turns():
                     examples = mine_retriever_negatives(config, folder, before, mined, progress, notify)
             batches = RetrievalBatches(examples, blocks, **sizes, seed=(config.seed, number))
@@ -79,18 +79,18 @@ def train_round(
     progress: Progress,
     notify: Notify,
 ) -> None:
-    """Train the model of a round, or continue; do nothing if it is finished.
+    """Train the retriever of a round, or continue; do nothing if the round is finished.
 
     Args:
         config: settings of the run.
         number: number of the round, from 1.
-        batches: examples to learn from.
-        held_out: questions to measure recall on.
+        batches: batches of training examples.
+        held_out: held-out questions to measure recall on, or None.
         progress: shows the steps.
         notify: takes a line for each evaluation.
     """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
-    folder = round_folder(config, number)
+    folder = get_round_folder(config, number)
     settings = replace(config, out=folder, steps=steps, rounds=number, no_export=False)
     if is_finished(settings):
         return
@@ -122,13 +122,16 @@ def train_round(
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step on a batch of questions and passages.
 
     Args:
         run: run in progress.
-        retriever: both towers.
+        retriever: question tower and passage tower.
         batch: batch of all processes.
         config: settings of the round.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     rate = config.compute_rate(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
@@ -145,9 +148,9 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the towers with which a round begins; raise BadInput if they do not exist."""
+    """Return the retriever with which a round begins; raise BadInput if it does not exist."""
     if number > 1 and config.continue_weights:
-        return DualEncoder.load(round_folder(config, number - 1) / "model")
+        return DualEncoder.load(get_round_folder(config, number - 1) / "model")
     start = config.retriever or config.encoder
     assert start is not None
     if not start.is_dir():  # transformers would ask the hub for a model of this name
@@ -157,7 +160,7 @@ def load_start(config: DprConfig, number: int) -> DualEncoder:
     return DualEncoder.from_encoder(start, width=config.width, pooling=config.pooling, shared=config.shared)
 
 
-def round_folder(config: DprConfig, number: int) -> Path:
+def get_round_folder(config: DprConfig, number: int) -> Path:
     """Return the directory of a round."""
     return config.out / f"round-{number}"
 
@@ -170,7 +173,7 @@ def list_settings(config: DprConfig) -> dict[str, Any]:
 
 
 def is_finished(config: DprConfig) -> bool:
-    """Tell whether a round was trained to its end; raise BadInput if it had other settings."""
+    """Return True if a round was trained to its end; raise BadInput if it had other settings."""
     file = config.out / DONE_FILE
     if not file.is_file():
         return False
@@ -184,7 +187,7 @@ def publish(config: DprConfig, notify: Notify) -> Path:
     """Copy the last round's model to OUT/model, export it, and report how to index with it."""
     model, temporary = config.out / "model", config.out / ".model.writing"
     shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(round_folder(config, config.rounds) / "model", temporary)
+    shutil.copytree(get_round_folder(config, config.rounds) / "model", temporary)
     artefacts.swap_into_place(temporary, model)
     encoder = model
     if not config.no_export:

@@ -1,4 +1,4 @@
-"""Mining of DPR's training examples: BM25's first, then the retriever's own negatives."""
+"""Mining of DPR's training examples with BM25, and of negatives with the trained retriever."""
 
 import shutil
 from pathlib import Path
@@ -23,13 +23,13 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.encoder import load_encoder
 
 EXAMPLES_FILE = "pairs.jsonl"
-"""File of the run with the examples that BM25 gives."""
+"""File of a run with the examples that were mined with BM25."""
 NEGATIVES_FILE = "negatives.jsonl"
-"""File of a round with the retriever's negatives."""
+"""File of a round with the negatives that the retriever found."""
 
 
 def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) -> list[RetrievalExample]:
-    """Mine examples with BM25, or read those of an earlier run."""
+    """Mine training examples with BM25, or read the examples that an earlier run has written."""
     index = artefacts.read_manifest(config.corpus, "index")
     retriever = open_retriever(config.corpus, RetrieverKind.BM25)
     identity = {
@@ -65,15 +65,18 @@ def mine_retriever_negatives(
     progress: Progress,
     notify: Notify,
 ) -> list[RetrievalExample]:
-    """Mine negatives with a trained retriever, or read those of an earlier run; return examples.
+    """Mine negatives with a trained retriever, or read those that an earlier run has written.
 
     Args:
         config: settings of the run.
         folder: directory of the round.
         retriever: directory of the retriever of the round before.
-        examples: the examples that BM25 gives.
-        progress: receives the number of questions done.
-        notify: receives the counts, in one line.
+        examples: the examples that were mined with BM25.
+        progress: shows the number of questions.
+        notify: takes one line with the counts.
+
+    Returns:
+        The examples with the negatives of both retrievers.
     """
     folder.mkdir(exist_ok=True)
     file, vectors = folder / NEGATIVES_FILE, folder / "vectors"

@@ -1,20 +1,20 @@
-r"""Train a dual encoder from questions with answers or gold passages (DPR).
-
-DPR is by Karpukhin et al. 2020.
+r"""Train a dual encoder on questions with answers or gold passages (Karpukhin et al. 2020).
 
     ragqa index wiki/ --out wiki.index --retriever bm25
     python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
         --dev nq/dev.jsonl --out runs/dpr --rounds 2
 
-A question has to find its passage among those of the whole batch. Among them is a hard negative, which BM25 ranks high
-and which holds no answer. With ``--rounds 2`` the trained retriever then finds hard negatives, too, and training begins
-again with both kinds. It begins from the encoder, as DPR's later checkpoint did, or with ``--continue-weights`` from
-the weights of the round before (ANCE, Xiong et al. 2021). DPR's author found the two about equal
+This is DPR. The retriever learns to find the passage of a question among all passages of the batch. For each question
+the batch contains a hard negative: a passage that BM25 ranks high and that has no answer.
+
+With ``--rounds 2`` the trained retriever finds further hard negatives, and a second round trains with both kinds. This
+round begins from the encoder again, as DPR's later checkpoint did. With ``--continue-weights`` it begins from the
+weights of the first round (ANCE, Xiong et al. 2021). DPR's author found both about equal
 (github.com/facebookresearch/DPR, issue 114).
 
 The run writes OUT/model, its export for the CPU OUT/export, and OUT/round-N with the figures of each round. The
-published recipe is for 8 GPUs (``--processes 8 --gpus``). Vectors are computed in parts of ``--chunk``, so that one GPU
-or a CPU will do.
+published recipe is for 8 GPUs (``--processes 8 --gpus``). Vectors are computed in chunks of ``--chunk``, so that one
+GPU or a CPU is enough.
 """
 
 from pipelines.common.command import run_recipe

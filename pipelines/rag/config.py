@@ -25,12 +25,12 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class RagConfig(TrainingConfig):
-    """Settings of RAG's training. RAG: DPR and BART-large, 100 epochs at most, k 5 or 10."""
+    """Settings of RAG's training. The paper: DPR and BART-large, at most 100 epochs, k 5 or 10."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
-    """Directory of the dual encoder: DPR's, or one of pipelines.realm.pretrain."""
+    """Directory of the dual encoder, from pipelines.dpr.train or pipelines.realm.pretrain."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     writing: Annotated[WritingConfig, FLAT]
@@ -38,7 +38,7 @@ class RagConfig(TrainingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Marginalise over passages per token (RAG-Token) or per answer (RAG-Sequence)."""
     learn_passages: bool = False
-    """Train the passage encoder, too, and refresh the index, unlike the paper."""
+    """Train the passage encoder as well, and refresh the index (not in the paper)."""
     batch: int = 8
     """Questions per step."""
     k: int = 5
@@ -50,7 +50,7 @@ class RagConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; by default that of the generator, as in the paper."""
     frozen: int | None = 0
-    """Steps before the retriever learns; none in the paper, whose generator is BART.
+    """Steps before the retriever learns; the paper, which begins from BART, has none.
     An untrained generator must learn to use passages first."""
     weight_decay: float = 0.001
     """Weight decay of matrices; biases and norms have none."""
@@ -92,7 +92,7 @@ class RagConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmGeneratorConfig(TrainingConfig):
-    """Settings of the training of a generator that begins from a span reader."""
+    """Settings of the training of a generator that is made from a span reader."""
 
     reader: Path
     """Directory of a span reader in torch, from pipelines.span_reader.train."""
@@ -104,7 +104,7 @@ class WarmGeneratorConfig(TrainingConfig):
     """Layers of the decoder."""
     template: str | None = None
     """Template of the input with {question}, {title} and {passage}.
-    By default the question, a separator, and the passage, as the encoder was trained."""
+    By default question, separator, title and passage, as in the training of the reader."""
     fitted: int = 1000
     """Number of questions on which the decoder's attention is fitted."""
     steps: int = 2000
@@ -114,9 +114,9 @@ class WarmGeneratorConfig(TrainingConfig):
     lr: float = 1e-3
     """Peak learning rate of the decoder."""
     encoder_lr: float | None = None
-    """Peak learning rate of the encoder; by default a tenth of the decoder's."""
+    """Peak learning rate of the encoder; by default a tenth of ``lr``."""
     frozen: int | None = None
-    """Steps before the encoder learns; default: a quarter of all."""
+    """Steps before the encoder learns; default: a quarter of all steps."""
     warmup: int | None = None
     """Warm-up steps; default: 100, or a tenth of all if that is less.
     The encoder's warm-up begins when it starts to learn."""

@@ -24,7 +24,9 @@ from ragqa.training.health import Health
 
 
 def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train, or continue; return the directory of the retriever, next to ``generator``.
+    """Train retriever and generator, or continue a run; return the directory of the retriever.
+
+    The generator is written beside it, into ``generator``.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -73,10 +75,10 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
-    """Return the modules in training, and the whole retriever they belong to."""
+    """Return the modules in training, and the retriever with both towers."""
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
-        # The question tower gets weights of its own: what it learns must not change the vectors of the passages.
+        # The question tower gets weights of its own, because the vectors of the passages must not change.
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     generator = generator_training.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
     assert isinstance(generator, RagGenerator)
@@ -85,7 +87,14 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
 
 
 def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT) -> TrainingIndex:
-    """Open the index that a run searches; it is refreshed if the passage tower learns."""
+    """Open the index that training searches; it is refreshed if the passage tower learns.
+
+    Args:
+        config: settings of the run.
+        retriever: retriever in training.
+        run: run in progress, whose checkpoints name the version of the index.
+        progress: shows the number of embedded passages.
+    """
     if not config.learn_passages:
         return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
     return open_refreshed_index(config, retriever, run, progress)
@@ -94,7 +103,7 @@ def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Pr
 def open_refreshed_index(
     config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
 ) -> RefreshedIndex:
-    """Open the index of a run whose passage tower learns."""
+    """Open the index of a run whose passage tower learns; arguments as in ``open_index``."""
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
@@ -107,7 +116,12 @@ def open_refreshed_index(
 
 
 def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run in the directory ``out``."""
+    """Return the settings that make a pipeline of a finished run.
+
+    Args:
+        config: settings of the run.
+        out: directory to write the parts of the pipeline into.
+    """
     return AssembleConfig.after_training(
         config,
         config.index,

@@ -1,6 +1,4 @@
-"""RAG's loss: the likelihood of an answer, marginalised over the passages (section 2).
-
-The paper is Lewis et al. 2020.
+"""Loss of RAG: likelihood of answers, marginalised over passages (Lewis et al. 2020).
 
 Legend: B questions, K passages of a question, T tokens of an answer, D width.
 """
@@ -27,7 +25,7 @@ from ragqa.types import Question
 
 
 class Rag(nn.Module):
-    """Modules in training: the question tower or both towers, and the generator."""
+    """Modules of RAG in training: the question tower or both towers, and the generator."""
 
     def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
         super().__init__()
@@ -36,7 +34,7 @@ class Rag(nn.Module):
 
     @property
     def questions(self) -> Tower:
-        """The question tower."""
+        """Question tower, which encodes the questions."""
         return self.retriever if isinstance(self.retriever, Tower) else self.retriever.questions
 
 
@@ -49,17 +47,17 @@ class AnswerLikelihoods:
     gold_BKT: Tensor
     """log p(y_i | x, z, y_<i) of the answers' tokens."""
     alone_B1T: Tensor
-    """The same with an empty passage, without gradient."""
+    """The log-probabilities with an empty passage in place of ``z``, without gradient."""
     relevance_BK: Tensor
     """Retrieval scores of the passages."""
     rows_BK: np.ndarray
-    """Rows of the passages."""
+    """Rows of the passages in the corpus."""
     counted_BT: Tensor
     """True for tokens of the answers, False for padding."""
     tokens: int
     """Tokens that went through a model, padding included."""
     flops: float
-    """Operations of the step."""
+    """Floating-point operations of the step."""
 
 
 def score_answers(
@@ -71,7 +69,7 @@ def score_answers(
         model: modules in training.
         index: passages to search.
         texts: B questions.
-        answers: an answer to each.
+        answers: an answer to each question.
         config: settings of the run.
     """
     generator = model.generator
@@ -101,10 +99,17 @@ def score_answers(
 def compute_loss(
     model: Rag, index: TrainingIndex, questions: list[Question], answers: list[str], config: RagConfig
 ) -> BatchLoss:
-    """Return RAG's loss of a batch, with figures of retrieval.
+    """Return RAG's loss of a batch, with figures of retrieval (section 2 of the paper).
 
-    The figure ``nll`` is the loss of an answer without label smoothing; ``loss`` is the one that is minimised.
-    Arguments as in ``score_answers``.
+    The figure ``nll`` is the loss without label smoothing; ``loss`` is the loss that is minimised. Both are means over
+    the answers, in nats.
+
+    Args:
+        model: modules in training.
+        index: passages to search.
+        questions: questions of this process's share of the batch.
+        answers: an answer to each question.
+        config: settings of the run.
     """
     scored = score_answers(model, index, [question.text for question in questions], answers, config)
     loss = scored.nll_B.mean()

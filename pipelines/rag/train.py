@@ -3,11 +3,11 @@ r"""Train retriever and generator end to end (RAG, Lewis et al. 2020).
     python -m pipelines.rag.train --corpus wiki.index --retriever runs/dpr/model --generator bart-large \
         --questions train.jsonl --dev dev.jsonl --out runs/rag
 
-For each question passages are retrieved; a sequence-to-sequence model reads the question with each passage and writes
-the answer. The likelihood of the answer, marginalised over the passages, trains the question tower and the generator.
-The vectors of the passages stay as they are, as in the paper. With ``--learn-passages`` the passage tower learns, too,
-and the index is refreshed during training, as in ``pipelines.realm.pretrain``. ``pipelines.common.assemble`` makes a
-pipeline of the result.
+The retriever finds passages for each question. The generator, a sequence-to-sequence model, reads the question with
+each passage and writes the answer. The likelihood of the answer, marginalised over the passages, trains the question
+tower and the generator. The vectors of the passages stay as they are, as in the paper. With ``--learn-passages`` the
+passage tower learns as well, and the index is refreshed during training, as in ``pipelines.realm.pretrain``.
+``pipelines.common.assemble`` makes a pipeline of the result.
 """
 
 from pipelines.common.command import run_recipe

@@ -39,14 +39,14 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage, Question
 
 _MIN_ATTENTION = 1e-6
-"""Smallest share of attention on an answer's positions that the loss distinguishes."""
+"""Lower limit of the attention on an answer's positions, so that its logarithm is finite."""
 
 
 class GoldQuestions:
-    """Questions with a block of a gold passage each, if possible one with an answer."""
+    """Questions, each with a block of its gold passage that has an answer if possible."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
-        """Select questions with a gold passage; raise BadInput if ``file`` has none."""
+        """Select the questions with a gold passage; raise BadInput if ``file`` has none of them."""
         self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
@@ -58,7 +58,12 @@ class GoldQuestions:
         return len(self.questions)
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """Return a question, a passage, and an answer that stands in the passage if possible."""
+        """Return a question, a passage, and an answer that stands in the passage if possible.
+
+        Args:
+            number: number of the question.
+            rng: generator of the random choices.
+        """
         question = self.questions[number]
         ((title, text), *_), _ = self._sampler.sample(number, rng)
         answers = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
@@ -75,7 +80,13 @@ class GoldBatch:
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
-        """Sample a passage and an answer for each of the numbered questions."""
+        """Sample a passage and an answer for each question.
+
+        Args:
+            golds: all questions.
+            numbers: numbers of the questions to take.
+            rng: generator of the random choices.
+        """
         texts, passages, answers = zip(*(golds.sample(number, rng) for number in numbers), strict=True)
         return cls(list(texts), list(passages), list(answers))
 
@@ -86,7 +97,12 @@ class GoldBatch:
         )
 
     def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
-        """Return the inputs, the answers, and the answers' positions in the inputs."""
+        """Return the token ids of inputs and answers, and the answers' positions in the inputs.
+
+        Args:
+            generator: generator with the tokenizer and the template.
+            limit: tokens of an answer, the end token included.
+        """
         tokens = generator.seq2seq.tokens
         rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
         pairs = zip(self.texts, self.passages, strict=True)
@@ -100,14 +116,14 @@ class GoldBatch:
 
 
 def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
-    """Return an example whose answer has the tokens that stand in the input.
+    """Return an example whose answer has the same tokens as in the input.
 
     Some tokenizers split words differently after a space.
 
     Args:
-        ids: the input.
-        labels_2T: the answer alone, and after a space.
-        first: place in ``ids`` where the passage begins.
+        ids: token ids of the input.
+        labels_2T: token ids of the answer, and of the answer after a space.
+        first: position in ``ids`` where the passage begins.
     """
     alone, after_space = (labels[labels != IGNORED].tolist() for labels in labels_2T)
     for answer in (alone, after_space):
@@ -117,7 +133,13 @@ def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
 
 
 def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[int]:
-    """Return the positions in ``ids``, from ``first`` on, where ``answer`` begins."""
+    """Return the positions where an answer begins in an input.
+
+    Args:
+        ids: token ids of the input.
+        answer: token ids of the answer.
+        first: first position to look at.
+    """
     sequence = list(answer)
     end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
     starts = range(first, end) if sequence else ()
@@ -130,9 +152,13 @@ def count_placed_tokens(example: Example) -> int:
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log attention on the answer's positions, over its tokens.
+    """Return the mean of -log attention on the right positions, over the tokens of the answers.
 
-    The right places of an answer's token i are i tokens after each beginning of the answer in the input.
+    The right positions of token i of an answer are i tokens after each beginning of the answer in the input.
+
+    Args:
+        weights_BHTL: attention of the decoder on the input, by head.
+        examples: inputs and answers.
     """
     mean_BTL, attention_M = weights_BHTL.float().mean(1), []
     for row, example in zip(mean_BTL, examples, strict=True):
@@ -144,7 +170,17 @@ def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> 
 
 
 def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: WarmGeneratorConfig) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change."""
+    """Take an optimizer step on a batch of questions.
+
+    Args:
+        run: run in progress.
+        generator: generator in training.
+        golds: training questions.
+        config: settings of the run.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+    """
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.frozen_steps)
     freeze_embeddings(generator)
@@ -167,7 +203,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     passes = 3 if run.step >= config.frozen_steps else 1  # a frozen encoder has no backward pass
     flops = read_flops * passes / 3 * inputs.ids_NL.numel() + write_flops * labels_BT.numel()
     result = BatchLoss(loss, figures, inputs.ids_NL.numel() + labels_BT.numel(), flops)
-    run.take_step(result, rate=learning_rates(run.step, config), clip=config.clip)
+    run.take_step(result, rate=compute_rates(run.step, config), clip=config.clip)
 
 
 def stack_labels(examples: Sequence[Example]) -> Tensor:
@@ -176,8 +212,11 @@ def stack_labels(examples: Sequence[Example]) -> Tensor:
     return torch.tensor([[*example.answer, *[IGNORED] * (longest - len(example.answer))] for example in examples])
 
 
-def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
-    """Return the rates of two parameter groups of the encoder and two of the decoder."""
+def compute_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
+    """Return the learning rates of a step: two for the encoder, then two for the decoder.
+
+    Each module has two parameter groups: with and without weight decay.
+    """
     peaks = (config.lr / 10 if config.encoder_lr is None else config.encoder_lr, config.lr)
     rates = []
     for peak, first in zip(peaks, (min(config.frozen_steps, config.steps - 1), 0), strict=True):
@@ -188,7 +227,7 @@ def learning_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
 
 
 def freeze_embeddings(generator: RagGenerator) -> None:
-    """Freeze the word embeddings, through which copied tokens are generated."""
+    """Freeze the word embeddings, because the fitted decoder copies tokens through them."""
     model = generator.seq2seq.model
     for part in (model.get_encoder(), model.get_decoder()):
         part.get_input_embeddings().requires_grad_(False)
@@ -211,7 +250,13 @@ def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
 
 @torch.no_grad()
 def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGeneratorConfig) -> dict[str, float]:
-    """Return ``em`` of greedy answers to held-out questions, each read with its gold passage."""
+    """Return ``em``: the exact match of greedy answers to held-out questions, from 0 to 1.
+
+    Args:
+        generator: generator to evaluate.
+        held_out: held-out questions, each read with its gold passage.
+        config: settings of the run.
+    """
     right, rng = 0, np.random.default_rng(config.seed)
     for first in range(0, len(held_out), generator_training.EVALUATION_BATCH):
         numbers = range(first, min(len(held_out), first + generator_training.EVALUATION_BATCH))
@@ -225,7 +270,7 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
 
 
 def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fit and train a generator, or continue; return its directory.
+    """Fit and train a generator, or continue a run; return the directory of the generator.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.

@@ -268,7 +268,7 @@ def test_each_round_saves_its_best_weights(
     chosen = config(world, small, tmp_path / "run", **options)
     dpr.main(chosen)
     for number in (1, 2):  # the second goes on with the best of the first, and gets no better
-        written = DualEncoder.load(dpr.round_folder(chosen, number) / "model").questions.state_dict()
+        written = DualEncoder.load(dpr.get_round_folder(chosen, number) / "model").questions.state_dict()
         same = [n for n in range(8) if all(torch.equal(seen[n][name], written[name]) for name in written)]
         assert same == [2, 4]
     assert [row["best_step"] for row in read_rows(tmp_path / "run" / "round-1") if "recall@5" in row] == [0, 2, 4, 4]
@@ -309,8 +309,8 @@ def test_options_come_from_the_command_line_or_a_file(tmp_path: Path) -> None:
         ({"questions": (Path("none.jsonl"),)}, "none.jsonl: no such file of questions"),
         ({"dev": Path("none.jsonl")}, "none.jsonl: no such file of questions"),
         ({"encoder": Path("none")}, "none: no such directory to begin from"),
-        ({"encoder": None}, "one of --encoder and --retriever is needed"),
-        ({"retriever": Path("none")}, "one of --encoder and --retriever is needed"),
+        ({"encoder": None}, "give either --encoder or --retriever"),
+        ({"retriever": Path("none")}, "give either --encoder or --retriever"),
         ({"encoder": None, "retriever": Path("none")}, "none: no such directory to begin from"),
         ({"corpus": Path("none")}, "none does not exist"),
         ({"questions": ()}, "--questions or --patterns is needed"),

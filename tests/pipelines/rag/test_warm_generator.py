@@ -20,8 +20,8 @@ from pipelines.rag.warm_generator_loop import (
     GoldQuestions,
     WarmGeneratorConfig,
     compute_attention_nll,
+    compute_rates,
     find_places,
-    learning_rates,
     make_example,
 )
 from ragqa.errors import ArtefactError, BadInput
@@ -136,8 +136,8 @@ def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
         WarmGeneratorConfig, reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2
     )
     assert config.frozen_steps == 10
-    assert learning_rates(0, config) == [0, 0, 5e-4, 5e-4] and learning_rates(9, config)[0] == 0
-    assert learning_rates(11, config)[:2] == [1e-4, 1e-4] and learning_rates(1, config)[2] == 1e-3
+    assert compute_rates(0, config) == [0, 0, 5e-4, 5e-4] and compute_rates(9, config)[0] == 0
+    assert compute_rates(11, config)[:2] == [1e-4, 1e-4] and compute_rates(1, config)[2] == 1e-3
 
 
 def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) -> None:
