@@ -1,1 +1,1 @@
-"""Readers: from retrieved passages to answers with sources and confidences."""
+"""Readers, which turn retrieved passages into answers with sources and confidences."""

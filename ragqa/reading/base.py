@@ -1,4 +1,4 @@
-"""Interfaces of readers, and settings of decoding."""
+"""Interfaces of readers, and settings of answer generation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ DEFAULT_PASSAGES = 10
 """Default number of passages per question; more take longer and gain little on SQuAD."""
 
 NO_PASSAGES = "no passages were found"
-"""Reason of every reader for declining a question without passages."""
+"""Reason that every reader gives when it declines a question without passages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """Settings of a generator's search for an answer."""
+    """Settings with which a generator decodes answers."""
 
     beams: int = 1
     """Number of beams of beam search; 1 is greedy search."""
     fast: bool = False
-    """True for fast decoding of RAG-Sequence (Lewis et al. 2020, 2.5).
+    """True for fast decoding of RAG-Sequence (Lewis et al. 2020, section 2.5).
 
-    A candidate is scored only under passages whose search found it.
+    It scores a candidate only under the passages whose search found the candidate.
     """
     max_answer: int | None = None
     """Maximum answer length in tokens, the end included; None for the length used in training."""
@@ -31,19 +31,19 @@ class Decoding:
 
     @classmethod
     def from_options(cls, **options: int | bool | None) -> Self | None:
-        """Make settings from command-line options; return None if all of them are None."""
+        """Make settings from command-line options, or return None if no option is set."""
         values = {name: value for name, value in options.items() if value is not None}
         return cls(**values) if values else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class RetrieverIdentity:
-    """The retriever whose scores come with the hits that a reader reads."""
+    """Identity of the retriever that scores the hits of a reader."""
 
     kind: str
     """Name of the retriever, for messages."""
     encoder: str | None
-    """Fingerprint of the encoder whose inner products are the scores; None without one."""
+    """Fingerprint of the encoder whose inner products are the scores; None for other scores."""
 
 
 class Reader(Protocol):
@@ -65,18 +65,18 @@ class Reader(Protocol):
         ...
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question; only a closed book answers without hits."""
+        """Return an answer for each question; only closed-book readers answer without hits."""
         ...
 
 
 @runtime_checkable
 class AnswerGenerator(Protocol):
-    """Reader that writes its answers and may stream them."""
+    """Reader that generates its answers and can stream them."""
 
     decoding: Decoding
-    """Settings in use, with no field None."""
+    """Settings in use; no field is None."""
     prior_warning: str | None
-    """One-line warning if the hits are scored by another retriever than in training."""
+    """Warning if the retriever that scores the hits is not the one used in training, or None."""
 
     @property
     def passages(self) -> int:
@@ -85,11 +85,11 @@ class AnswerGenerator(Protocol):
 
     @property
     def can_stream(self) -> bool:
-        """True if it can stream an answer with its settings."""
+        """True if the reader can stream answers with its settings."""
         ...
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the text of the answer in pieces, then the answer."""
+        """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
         ...
 
 

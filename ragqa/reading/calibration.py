@@ -1,9 +1,9 @@
-"""Calibration: the probability that an answer is right, from the reader's evidence for it.
+"""Calibration of confidences: the probability that an answer is right, given the reader's evidence.
 
-A logistic regression (Platt 1999) from evidence to the probability of an exact match. It is fitted on held-out
-questions, some of them with their document removed from the corpus. The coefficients are stored in
-``calibration.json`` next to the reader's weights, together with two values chosen on the same questions: the confidence
-below which to decline, and the weight of retrieval scores in reading.
+A logistic regression (Platt 1999) maps evidence to the probability of an exact match. It is fitted on held-out
+questions. For some of them, the document with the answer is removed from the corpus. ``calibration.json``, next to the
+reader's weights, stores the coefficients and two values chosen on the same questions: the confidence below which the
+reader declines, and the weight of retrieval scores in reading.
 
 Legend: N answers, F features.
 """
@@ -22,7 +22,7 @@ from ragqa.artefacts import CALIBRATION, write_text_whole
 from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
-"""Features of a generative reader, and of a calibration file that names none."""
+"""Features of generative readers, and of calibration files that name no features."""
 _ONE_PASSAGE = ", one passage"
 SPAN_FEATURES = (
     "constant",
@@ -39,8 +39,8 @@ SPAN_FEATURES = (
 )
 """Features of a span reader.
 
-Retrieval scores count in standard deviations, since they come on any scale. Evidence means something else where no
-other passage competes with an answer, so four features exist a second time for questions with one passage.
+Features from retrieval scores are in standard deviations, since every retriever has its own scale. If only one passage
+was read, no other passage competes with the answer. Four features have a second coefficient for this case.
 """
 THRESHOLD = 0.2
 """Confidence below which a reader declines if its calibration names no threshold."""
@@ -53,24 +53,28 @@ class Evidence:
     weight: float
     """Probability of the merged answer among all spans of all passages."""
     span: float
-    """Score of its best span, without relevance."""
+    """Score of the answer's best span, without the relevance of its passage."""
     relevance: float
-    """Score of the passage, or of the window with the span, including the prior from retrieval."""
+    """Relevance score of the passage (or the window with the span), with the retrieval prior."""
     own_relevance: float = 0.0
-    """Score of the passage without the prior."""
+    """Relevance score of the passage without the retrieval prior."""
     passages_read: int = 1
     """Number of passages that were read."""
     lead: float = 0.0
-    """Log of the ratio between its weight and the weight of the best other answer."""
+    """Log of the ratio of the answer's weight to the weight of the best other answer."""
     behind_best: float = 0.0
-    """Retrieval score of its passage less the best score, in standard deviations; 0 or less."""
+    """Retrieval score of the passage minus the best score, in standard deviations; 0 or less."""
     best_ahead: float = 0.0
-    """Best retrieval score less the mean of all, in standard deviations; 0 or more."""
+    """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
-    """Number of passages whose best span is this answer, among those with a candidate span."""
+    """Number of passages whose best candidate span is this answer."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
-        """Return the named features [F]; raises KeyError for an unknown name."""
+        """Return the features [F] in the order of ``names``.
+
+        Raises:
+            KeyError: there is no feature of a name.
+        """
         weight = min(max(self.weight, 1e-4), 1 - 1e-4)
         values = {
             "constant": 1.0,
@@ -91,22 +95,22 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the regression, and threshold and prior from the same questions."""
+    """Coefficients of the regression, with the threshold and the prior for the same reader."""
 
     coefficients: tuple[float, ...]
     fitted_on: str = "nothing: the raw probability of the answer"
     answers: int = 0
-    """Number of answers it was fitted on; a question may have several."""
+    """Number of answers in the fit; a question can have several."""
     features: tuple[str, ...] = BASIC_FEATURES
     """Names of the features that the coefficients belong to."""
     threshold: float = THRESHOLD
     """Confidence below which a question is declined by default."""
     prior: float = 1.0
-    """Weight of one standard deviation of retrieval scores (see ``ragqa.reading.prior``)."""
+    """Weight of standardized retrieval scores in reading (``ragqa.reading.prior.make_prior``)."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All values under their original names, so that fingerprints of readers do not change."""
+        """Values for the fingerprint of a reader, under their original names."""
         row = asdict(self)
         row["questions"] = row.pop("answers")
         return row
@@ -158,7 +162,7 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration((0.0, 1.0, 0.0, 0.0))
-"""The raw probability of the answer."""
+"""Calibration that returns the raw probability of an answer."""
 
 
 def fit_calibration(
@@ -178,7 +182,7 @@ def fit_calibration(
         fitted_on: description of the questions, for the file.
         features: names of the features to use.
         counts: [N], weight of each answer; 1 by default.
-        ridge: penalty on the squared coefficients, for each answer; the constant's is a thousandth of it.
+        ridge: penalty per answer on the squared coefficients; the penalty of the constant is a thousandth of it.
 
     Returns:
         The calibration, with the default threshold and prior.
@@ -188,7 +192,7 @@ def fit_calibration(
     count_N = np.ones(len(y_N)) if counts is None else np.asarray(counts, dtype=np.float64)
     beta_F = np.zeros(x_NF.shape[1])
     penalty = ridge * count_N.sum() * np.eye(len(beta_F))
-    penalty[0, 0] *= 1e-3  # answers that are all right, or all wrong, have no likeliest constant
+    penalty[0, 0] *= 1e-3  # not 0: if all answers are right, or all wrong, the constant would grow without limit
     for _ in range(50):
         p_N = 1 / (1 + np.exp(-x_NF @ beta_F))
         gradient = x_NF.T @ (count_N * (y_N - p_N)) - penalty @ beta_F

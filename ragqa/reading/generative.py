@@ -1,6 +1,6 @@
-"""Generative readers: RAG-Token, RAG-Sequence, Fusion-in-Decoder, and the closed book.
+"""Generative readers: RAG-Token, RAG-Sequence, Fusion-in-Decoder and closed book.
 
-Legend: B questions, K passages a question.
+Legend: B questions, K passages per question.
 """
 
 from collections.abc import Iterator
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from ragqa.models.generation.generators import Generator
     from ragqa.models.generation.search import SearchSettings
 _INCOMPLETE = "\ufffd"
-"""Character that byte-level tokenizers write for an incomplete one."""
+"""Replacement character that byte-level tokenizers write for an incomplete character."""
 
 
 class WrittenAnswer(NamedTuple):
-    """An answer with its evidence, before calibration."""
+    """Generated answer with its evidence, before calibration."""
 
     text: str
     evidence: Evidence
 
 
 class GenerativeReader:
-    """Reader that writes answers from passages, or from memory (closed book); it runs in torch."""
+    """Reader that generates answers from passages, or from memory (closed book), in torch."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class GenerativeReader:
         device: str = "cpu",
         scored_by: RetrieverIdentity | None = None,
     ) -> None:
-        """Make a reader of a generator.
+        """Make a reader from a generator.
 
         Args:
             generator: the model.
-            calibration: turns evidence into confidence.
+            calibration: calibration that turns evidence into confidence.
             fingerprint: digest of the model.
-            decoding: settings; a field of None takes its value from the generator's training.
+            decoding: settings of decoding; fields that are None get the values of the generator's training.
             alternatives: number of other answers to return.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
-            scored_by: retriever that scores the hits; None if it is the one of the generator's training.
+            scored_by: retriever that scores the hits; None for the retriever that the generator was trained with.
 
         Raises:
             BadInput: the generator cannot decode with these settings.
@@ -80,13 +80,13 @@ class GenerativeReader:
         """Load a generator from a directory or the hub, and the calibration next to it.
 
         Args:
-            source: directory or hub name; see ``ragqa.models.generation.generators.load_generator``.
-            kind: generative ``GeneratorKind`` of a plain seq2seq; None if the directory names it.
+            source: directory or hub name of a saved generator, a published RAG checkpoint or a plain seq2seq.
+            kind: ``GeneratorKind`` of a plain seq2seq; None if the directory names its kind.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             options: further arguments of the constructor.
 
         Raises:
-            ArtefactError, DamagedArtefact, BadInput: as ``load_generator``.
+            ArtefactError, DamagedArtefact, BadInput: as for ``load_generator``.
         """
         from ragqa.models.generation.generators import fingerprint_generator, load_generator
         from ragqa.runtime.runner import check_device
@@ -94,13 +94,13 @@ class GenerativeReader:
         check_device(device)
         generator = load_generator(source, kind)
         fingerprint = f"{fingerprint_generator(source)}-{generator.kind}"
-        # p(y|x) of a right answer falls with its length, so an uncalibrated generator declines nothing.
+        # Without a calibration nothing is declined: p(y|x) also falls with the length of a right answer.
         calibration = Calibration.load(Path(source), threshold=0.0)
         return cls(generator, calibration, fingerprint=fingerprint, device=device, **options)
 
     @property
     def is_closed_book(self) -> bool:
-        """True if it reads no passages."""
+        """True if the generator reads no passages."""
         return self._generator.template.is_closed_book
 
     @property
@@ -114,7 +114,7 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question; only a closed book answers without hits."""
+        """Return an answer for each question; only closed-book readers answer without hits."""
         rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
             self._make_answer(question, passages, candidates) if candidates else decline(question)
@@ -122,7 +122,7 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return each question's answer with its evidence; an empty list if it is declined."""
+        """Return each question's answer with its evidence, as a list of one; empty if declined."""
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
             for candidates in self._generate(questions, hits)
@@ -141,11 +141,11 @@ class GenerativeReader:
 
     @property
     def can_stream(self) -> bool:
-        """True for greedy search, except by RAG-Sequence, which compares whole answers."""
+        """True with greedy search, except for RAG-Sequence, which compares complete answers."""
         return self._search.beams == 1 and self.kind != GeneratorKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield pieces of the answer as they are written, then the answer."""
+        """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
         if not (hits or self.is_closed_book):
             yield decline(question)
             return
@@ -160,7 +160,8 @@ class GenerativeReader:
                 (candidates,) = stop.value
                 break
             text = self._decode(ids)
-            # A token may change the punctuation before it or complete a character, so the next one must agree.
+            # A token can change the punctuation before it or complete a character, so text is stable only if the
+            # next step repeats it.
             prefix = commonprefix([previous, text])  # noqa: RUF071 (characters of a text, not parts of a path)
             stable, previous = prefix.rstrip(_INCOMPLETE), text
             if stable.startswith(shown) and stable != shown:
@@ -212,7 +213,7 @@ class GenerativeReader:
         return self._generator.seq2seq.tokens.decode(ids)
 
     def _cite(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
-        """Return the passages as sources, in order of their posterior probability."""
+        """Return the passages as sources, by falling posterior probability."""
         if self.is_closed_book:
             return ()
         sources = []
@@ -227,11 +228,11 @@ class GenerativeReader:
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
-    """Return the prior over passages, and a warning if another retriever scored in training.
+    """Return the prior over passages, and a warning if training used another retriever.
 
-    RAG's prior is the softmax of the inner products of its own towers. Scores of another scale (BM25, cosines) would
-    select a single passage or none. Of these only the distances to the best score count, in standard deviations
-    (``SPREAD``).
+    RAG's prior is the softmax of the inner products of its own towers. Scores on another scale (BM25, cosines) would
+    select a single passage, or weight all passages equally. So for such scores the prior is their distance to the best
+    score in standard deviations (``SPREAD``).
     """
     kind, trained_with = GeneratorKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:
@@ -246,7 +247,11 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
 
 
 def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
-    """Return the settings with None replaced by the generator's own."""
+    """Return the decoding settings, with the generator's own values in place of None.
+
+    Raises:
+        BadInput: a setting is out of range, or the generator does not support it.
+    """
     room = generator.seq2seq.max_tokens
     longest = generator.max_answer if decoding.max_answer is None else decoding.max_answer
     if decoding.fast and generator.kind != GeneratorKind.RAG_SEQUENCE:
@@ -264,7 +269,7 @@ def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> 
 
     assert decoding.max_answer is not None
     count = 1 + alternatives
-    if kind != GeneratorKind.RAG_SEQUENCE:  # which has candidates of all passages, even with few beams
+    if kind != GeneratorKind.RAG_SEQUENCE:  # RAG-Sequence searches each passage, so it has more candidates than beams
         count = min(count, decoding.beams)
     return SearchSettings(decoding.beams, decoding.max_answer, decoding.min_answer, returned=count)
 
@@ -275,7 +280,7 @@ def _make_evidence(candidate: "Candidate") -> Evidence:
 
 
 def decline(question: str, hits: list[Hit] | None = None) -> Answer:
-    """Return a declined answer: without passages, or because nothing was written from ``hits``."""
+    """Return a declined answer: no passages were found, or nothing was generated from ``hits``."""
     sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
     reason = NO_PASSAGES if hits is None else "the generator wrote nothing"
     return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

@@ -1,4 +1,4 @@
-"""Prior over passages: the contribution of retrieval scores to reading.
+"""Prior over passages, by which retrieval scores contribute to reading.
 
 Legend: K passages of a question.
 """
@@ -11,16 +11,16 @@ from ragqa.runtime.scorer import RAW
 from ragqa.types import Hit
 
 Prior = Callable[[list[Hit]], np.ndarray]
-"""A function from K hits to their log-prior [K], up to a constant."""
+"""Function from K hits to their log-prior [K], up to a constant."""
 
 
 def make_prior(name: str, weight: float = 1.0) -> Prior:
     """Return the prior of a reader.
 
     Args:
-        name: ``RAW`` for the scores themselves, to which the reader learned to add its own (ORQA, section 4.1);
-            ``SPREAD`` for standardized scores.
-        weight: factor of standardized scores; raw ones are always used as in training.
+        name: ``RAW`` for the retrieval scores themselves, if the reader was trained to add its own scores to them
+            (ORQA, section 4.1); ``SPREAD`` for standardized scores.
+        weight: factor of standardized scores; raw scores are always used as in training.
     """
     return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)
 
@@ -30,9 +30,9 @@ def _get_scores(hits: list[Hit]) -> np.ndarray:
 
 
 def standardize_scores(hits: list[Hit]) -> np.ndarray:
-    """Return the distances [K] to the best score in standard deviations, 0 or less.
+    """Return the distance [K] of each hit's score to the best score, in standard deviations.
 
-    Retrieval scores come on any scale, so only their distances can mean the same for every retriever.
+    Distances are 0 or less. Every retriever has its own scale of scores, so only standardized distances are comparable.
     """
     scores = _get_scores(hits)
     distances: np.ndarray = (scores - scores.max(initial=-np.inf)) / (scores.std() or 1.0)

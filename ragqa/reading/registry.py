@@ -1,4 +1,4 @@
-"""Names of all readers, and opening of a reader from a setting.
+"""Registry of reader kinds, and functions that open a reader from its setting.
 
 To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load``, and add
 one entry to ``READERS``.
@@ -22,7 +22,7 @@ READERS: dict[str, str] = {
     SPAN: "ragqa.reading.span:ExtractiveReader",
     **dict.fromkeys(GeneratorKind, _GENERATIVE),
 }
-"""Classes of all kinds of readers, by name so that looking up a kind imports none of them."""
+"""Import path of the class of each reader kind; a path, so that this module imports no reader."""
 
 
 def open_reader(
@@ -39,10 +39,10 @@ def open_reader(
             None for the reader of the package.
         decoding: settings of a generative reader; None for its settings in training.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
-        scored_by: retriever that scores its hits; None if it is the one of its training.
+        scored_by: retriever that scores the hits; None for the retriever that the reader was trained with.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+        ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
         BadInput: ``decoding`` is set for a span reader, or is out of range.
     """
     kind, source = split_setting(setting)
@@ -54,7 +54,7 @@ def open_reader(
 
 
 def split_setting(setting: str | None) -> tuple[str | None, str | None]:
-    """Return kind and source of a setting; either may be None.
+    """Split a reader setting into kind and source; either can be None.
 
     Raises:
         BadInput: there is a kind, but no source after the colon.
@@ -68,7 +68,7 @@ def split_setting(setting: str | None) -> tuple[str | None, str | None]:
 
 
 def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
-    """Apply ``relocate`` to the path in a setting; the hub name of a model stays as it is."""
+    """Return a reader setting with ``relocate`` applied to its path; hub names stay unchanged."""
     kind, source = split_setting(setting)
     assert source is not None
     if kind is None:
@@ -77,7 +77,7 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def is_generator(path: Path) -> bool:
-    """Tell whether the directory ``path`` holds a seq2seq, trained here or elsewhere."""
+    """Return True if the directory ``path`` holds a seq2seq model, of ragqa or of transformers."""
     if (path / "generator.json").is_file():
         return True
     try:
@@ -88,10 +88,10 @@ def is_generator(path: Path) -> bool:
 
 
 def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str:
-    """Return the setting that a pipeline stores under ``name``, or ``name`` if it is one.
+    """Return the reader setting that a pipeline stores under a name.
 
     Args:
-        name: name or setting.
+        name: name of a reader in the pipeline; a setting is returned unchanged.
         readers: settings of the pipeline's readers by their names.
         owner: path of the pipeline, for messages.
 
@@ -109,5 +109,5 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
 
 
 def read_kind(fingerprint: str) -> str:
-    """Return the kind of the reader with this fingerprint, as reports record it."""
+    """Return the reader kind that is part of a reader's fingerprint."""
     return fingerprint.partition("-")[2] or SPAN

@@ -1,7 +1,7 @@
-"""Extractive reader: the most probable spans over all passages of a question.
+"""Extractive reader, which answers with the most probable spans of all passages of a question.
 
-Probabilities are normalised over the spans of all K passages at once (Clark & Gardner 2018; ORQA section 4.1), so that
-a confident passage beats a vague one. Spans that normalise to the same answer are merged.
+Probabilities are normalised over the spans of all K passages at once (Clark & Gardner 2018; ORQA, section 4.1), so that
+spans of different passages compete. Spans that normalise to the same answer are merged.
 
 Legend: K passages of a question, P wordpieces of a window, W longest answer in wordpieces.
 """
@@ -25,48 +25,51 @@ from ragqa.text import normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
-"""Maximum length of an answer in wordpieces (BERT on SQuAD), if the reader has no own."""
+"""Maximum length of an answer in wordpieces (BERT on SQuAD) for readers without a limit of their own."""
 _CANDIDATES = 100
-"""Number of spans per question that are merged; the others have no visible weight."""
+"""Number of best spans per question that are merged; the others have negligible weight."""
 
 
 @dataclass(frozen=True)
 class _SpanCandidate:
+    """Span that may be an answer; start and end are characters of the passage."""
+
     passage: int
     start: int
     end: int
     score: float
+    """Score of the span, with relevance."""
     relevance: float
-    """Share of the score that its whole window has."""
+    """Part of the score that all spans of the window share."""
     prior: float
-    """Share of the relevance that comes from retrieval (ORQA, section 4.1)."""
+    """Part of the relevance that comes from retrieval (ORQA, section 4.1)."""
 
     def overlaps(self, other: "_SpanCandidate") -> bool:
-        """Tell whether two spans share characters, as longer and shorter forms of an answer do."""
+        """Return True if the spans share characters, like a longer and a shorter form of an answer."""
         return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 
 @dataclass(frozen=True)
 class ScoredPassages:
-    """The hits of a question with the scores of their spans, before the prior is added."""
+    """Hits of a question with the scores of their spans, before the retrieval prior is added."""
 
     hits: list[Hit]
     windows: list[Window]
     scores: list[Scores]
 
     def take(self, count: int) -> "ScoredPassages":
-        """Return the scores of the first ``count`` hits alone."""
+        """Return the scored passages of the first ``count`` hits."""
         windows = sum(window.passage < count for window in self.windows)
         return ScoredPassages(self.hits[:count], self.windows[:windows], self.scores[:windows])
 
     def get_text(self, candidate: _SpanCandidate) -> str:
-        """Return the text of a span."""
+        """Return the text of a candidate span."""
         return self.hits[candidate.passage].passage.text[candidate.start : candidate.end]
 
 
 @dataclass(frozen=True)
 class SpanAnswer:
-    """An answer merged from its spans, with its evidence, before calibration."""
+    """Answer merged from spans with the same text, with its evidence, before calibration."""
 
     text: str
     candidates: list[_SpanCandidate]
@@ -75,7 +78,7 @@ class SpanAnswer:
 
 
 class ExtractiveReader:
-    """Reader that marks spans in passages; the confidence comes from its calibration."""
+    """Reader that marks spans in passages; a calibration computes their confidence."""
 
     kind = registry.SPAN
     is_closed_book = False
@@ -92,8 +95,8 @@ class ExtractiveReader:
 
         Args:
             scorer: model that scores spans.
-            calibration: turns evidence into confidence.
-            max_tokens: maximum length of a window; None for the scorer's limit.
+            calibration: calibration that turns evidence into confidence.
+            max_tokens: maximum length of a window in wordpieces; None for the scorer's limit.
             alternatives: number of other answers to return.
         """
         self._scorer, self._calibration = scorer, calibration
@@ -103,7 +106,7 @@ class ExtractiveReader:
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
         """Digest of the scorer and the calibration."""
         self.prior = scorer.prior
-        """``RAW`` or ``SPREAD``: the form of retrieval scores in its prior."""
+        """``RAW`` or ``SPREAD``: the form of retrieval scores in the prior."""
 
     @classmethod
     def load(
@@ -118,19 +121,19 @@ class ExtractiveReader:
         """Load the reader at ``path`` with the calibration in the same directory.
 
         Args:
-            path: see ``ragqa.runtime.scorer.load_scorer``.
+            path: directory of an export or a torch reader; None for the reader of the package.
             kind: kind of reader; not used here.
             device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
-            decoding: must be None, since this reader does not write.
+            decoding: must be None, because a span reader does not generate.
             scored_by: retriever that scores the hits; not used here.
 
         Raises:
-            ArtefactError, DamagedArtefact: there is no reader, or it is not whole.
+            ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
             BadInput: ``decoding`` is not None.
         """
         if decoding is not None:
             options = "--beams, --fast, --max-answer and --min-answer"
-            raise BadInput(f"{options} are for readers that write, and this one marks spans: leave them out")
+            raise BadInput(f"{options} are for generative readers, and this is a span reader: leave them out")
         scorer = load_scorer(Path(path) if path else None, device=device)
         return cls(scorer, Calibration.load(scorer.path))
 
@@ -145,11 +148,11 @@ class ExtractiveReader:
         return [self._make_answer(*row) for row in rows]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
-        """Return the possible answers to each question, most probable first, with their evidence."""
+        """Return the possible answers to each question with their evidence, most probable first."""
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
     def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
-        """Score all spans of each question's hits; reading spends nearly all its time here."""
+        """Score all spans of each question's hits, which takes nearly all the time of reading."""
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
             texts = [(hit.passage.title, hit.passage.text) for hit in question_hits]
@@ -162,7 +165,12 @@ class ExtractiveReader:
         ]
 
     def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:
-        """Return the possible answers, most probable first; ``prior_weight`` as in ``make_prior``."""
+        """Merge the scored spans of a question into its possible answers, most probable first.
+
+        Args:
+            scored: hits and span scores of the question.
+            prior_weight: weight of standardized retrieval scores in the prior.
+        """
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
     def _make_note(self, question: str) -> str | None:
@@ -186,7 +194,7 @@ class ExtractiveReader:
 
     def _make_alternative(self, hits: list[Hit], answer: SpanAnswer) -> Alternative:
         sources = _make_sources(hits, answer)
-        first = sources[0]  # others may spell the answer with another case or article
+        first = sources[0]  # other sources may spell the answer with another case or article
         assert first.span is not None
         text = first.hit.passage.text[first.span.start : first.span.end]
         return Alternative(text, self._calibration.compute_confidence(answer.evidence), sources)
@@ -215,7 +223,7 @@ def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[lis
     log_total = top + float(np.log(np.exp(flat - top).sum()))
     count = min(_CANDIDATES, len(flat))
     rows = np.argpartition(-flat, count - 1)[:count]
-    rows = rows[np.lexsort((rows, -flat[rows]))]
+    rows = rows[np.lexsort((rows, -flat[rows]))]  # spans of equal score in the order of the text, on every machine
     borders = np.cumsum([0, *(table.size for table in tables)])
     candidates = []
     for row in rows[np.isfinite(flat[rows])]:
@@ -228,14 +236,14 @@ def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[lis
 
 
 def _score_spans(window: Window, scores: Scores) -> np.ndarray:
-    """Return [P, W]: the score of the w + 1 wordpieces from p; -inf for impossible spans."""
+    """Return scores [P, W] of the spans of w + 1 wordpieces from p; -inf for impossible spans."""
     part = slice(window.offset, window.offset + len(window.offsets))
     table_PW = scores.make_table(part, MAX_ANSWER)
     return np.where(window.find_possible_spans(table_PW.shape[1]), table_PW, -np.inf)
 
 
 def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
-    """Merge spans that normalise to the same answer; most probable answer first."""
+    """Merge spans that normalise to the same answer; return the answers, most probable first."""
     candidates, log_total = _select_candidates(scored, prior_K)
     groups: dict[str, list[_SpanCandidate]] = {}
     best_answer_of: dict[int, str] = {}  # by passage
@@ -273,7 +281,7 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return the passages with the answer as sources, by falling weight; weights sum to 1."""
+    """Return the passages that hold the answer as sources, by falling weight; weights sum to 1."""
     by_passage: dict[int, list[_SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)

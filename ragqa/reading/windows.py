@@ -1,7 +1,7 @@
 """Windows: question, title and part of a passage as one sequence of tokens.
 
-A passage longer than the model's limit is read in overlapping windows. An answer may begin and end only at whole words
-of the passage; this module decides on them for all span decoders and for training.
+A passage longer than the model's limit is read in overlapping windows. An answer begins and ends at whole words of the
+passage. This module marks these words, for answering and for training.
 
 Legend: P wordpieces of a window, W longest span in wordpieces.
 """
@@ -17,9 +17,9 @@ from ragqa.errors import BadInput
 from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer, TokenInput
 
 OVERLAP = 32
-"""Wordpieces that two neighbouring windows of a passage share."""
+"""Number of wordpieces that two neighbouring windows of a passage share."""
 LONGEST_WORD = 100
-"""Maximum length of a wordpiece in characters; longer ones are no part of an answer."""
+"""Maximum length in characters of a wordpiece that can be part of an answer."""
 MIN_WINDOW = 16
 """Minimum length of a window in wordpieces: room for question, title and passage."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
@@ -39,20 +39,23 @@ class Window:
     overlap: int
     """Number of leading passage wordpieces shared with the previous window."""
     begins: np.ndarray
-    """[P] bool: a word begins here."""
+    """[P] bool, true where a word begins."""
     ends: np.ndarray
-    """[P] bool: a word ends here."""
+    """[P] bool, true where a word ends."""
 
     @property
     def is_word(self) -> np.ndarray:
-        """[P] bool: the wordpiece is at most ``LONGEST_WORD`` characters long."""
+        """[P] bool, true for wordpieces of at most ``LONGEST_WORD`` characters."""
         mask: np.ndarray = self.offsets[:, 1] - self.offsets[:, 0] <= LONGEST_WORD
         return mask
 
     def find_possible_spans(self, width: int) -> np.ndarray:
-        """Return [P, W] bool: an answer may be the span of w + 1 wordpieces from p.
+        """Return [P, W] bool, true if the span of w + 1 wordpieces from p can be an answer.
 
         Spans that end in the overlap belong to the previous window.
+
+        Args:
+            width: longest span in wordpieces, W.
         """
         ends = np.zeros(len(self.ends) + width - 1, dtype=bool)
         ends[self.overlap : len(self.ends)] = self.ends[self.overlap :]
@@ -72,7 +75,7 @@ def count_question_room(max_tokens: int) -> int:
 def make_windows(
     tokenizer: TextTokenizer, question: str, passages: list[tuple[str, str]], max_tokens: int
 ) -> Iterator[Window]:
-    """Yield the windows of all passages, in order; a passage without a wordpiece has none.
+    """Yield the windows of all passages, in order; a passage without wordpieces has no window.
 
     Args:
         tokenizer: tokenizer of the reader.
@@ -99,7 +102,7 @@ def make_windows(
         begins, ends = _find_word_edges(passages[row][1], pieces)
         offsets = _find_offsets(passages[row][1], pieces)
         count = len(pieces.ids)
-        # The last window begins before the last ``overlap`` wordpieces, which the one before it has read.
+        # No window begins within the last ``overlap`` wordpieces, since the window before has read them.
         for first in range(0, max(count - overlap, min(count, 1)), width - overlap):
             part = slice(first, first + width)
             tokens = TokenInput([*prefix, *pieces.ids[part], last], first_segment)
@@ -123,12 +126,12 @@ def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
 
 
 def _find_word_edges(text: str, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-    """Return two [P] bool arrays: a word begins with the wordpiece, a word ends with it."""
+    """Return two [P] bool arrays, true where a word begins and where a word ends."""
     word = np.array([-1 if w is None else w for w in pieces.words], dtype=np.int64)
     changes = word[1:] != word[:-1]
     begins, ends = np.concatenate([[True], changes]), np.concatenate([changes, [True]])
     offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
-    # BERT cuts numbers at their commas and points, and 12,345 must not answer "345".
+    # BERT splits numbers at commas and points, but the answer in 12,345 must not be "345".
     inner = [edge for match in _SEPARATOR_IN_NUMBER.finditer(text) for edge in match.span()]
     if inner:
         begins &= ~np.isin(offsets[:, 0], inner)

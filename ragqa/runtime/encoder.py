@@ -1,4 +1,4 @@
-"""Text encoders, which compute vectors of texts by ONNX Runtime or torch."""
+"""Text encoders, which compute vectors of texts with ONNX Runtime or torch."""
 
 import hashlib
 import json
@@ -32,8 +32,8 @@ class TextEncoder:
     """Encoder of passages and questions; ``load_encoder`` returns one.
 
     Args:
-        passages, questions: runners of the two towers; the same one if they share a tower.
-        tokenizer: tokenizer of both.
+        passages, questions: runners of the two towers; the same runner twice for a shared tower.
+        tokenizer: tokenizer of both towers.
         config: width, limits and identity of the model.
         precision: one of ``PRECISIONS``, or ``int8``.
     """
@@ -58,7 +58,7 @@ class TextEncoder:
         return self._run(self._passages, texts, self.max_tokens)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N questions, from the question tower if there are two."""
+        """Return vectors [N, D] float32 of N questions, from the question tower or a shared tower."""
         return self._run(self._questions, texts, self.question_tokens)
 
     def _run(self, runner: Runner, texts: Iterable[str], limit: int) -> np.ndarray:
@@ -74,7 +74,7 @@ def load_encoder(
     precision: str | None = None,
     threads: int | None = None,
 ) -> TextEncoder:
-    """Load an encoder from an export or, by torch, from its weights.
+    """Load an encoder from an export (ONNX Runtime) or from its weights (torch).
 
     Args:
         name: export, Hugging Face directory, or hub name; None for the encoder that comes with the package.
@@ -113,15 +113,15 @@ def get_encoder_path(name: str | Path | None) -> Path:
 
 
 def is_export(path: Path) -> bool:
-    """Tell whether ``path`` is an exported model."""
+    """Return True if ``path`` is the directory of an exported model."""
     return (path / artefacts.MANIFEST).is_file()
 
 
 def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
-    """Load a torch tower; return it with its directory and its settings.
+    """Load a tower in torch; return the tower, its directory and its settings.
 
-    Pooling, projection and normalisation come from a sentence-transformers directory; a plain encoder is pooled by the
-    mean and normalised.
+    A sentence-transformers directory defines pooling, projection and normalisation. Vectors of a plain encoder are
+    normalised means of its states.
     """
     path = _download(name)
     from ragqa.models.tower import Tower
@@ -165,7 +165,12 @@ def _download(name: str) -> Path:
 
 
 def compute_identity(path: Path, settings: dict[str, Any]) -> str:
-    """Return a digest, 16 hexadecimal digits, of the weights, the tokenizer and the settings."""
+    """Return a digest of a tower's weights, tokenizer and settings, as 16 hex digits.
+
+    Args:
+        path: directory of the tower.
+        settings: settings that ``load_tower`` returned.
+    """
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
     parts = [artefacts.checksum(file) for file in weights]
     parts += [artefacts.checksum(path / "tokenizer.json"), json.dumps(settings, sort_keys=True)]
@@ -173,7 +178,7 @@ def compute_identity(path: Path, settings: dict[str, Any]) -> str:
 
 
 def _run_tower(tower: Any, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-    # In training mode dropout changes the vectors at each call; a single layer left in it is enough.
+    # In training mode dropout changes the vectors at each call, even if only one layer is left in this mode.
     if any(part.training for part in tower.modules()):
         raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
     return (tower(ids, mask),)
@@ -194,16 +199,16 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of passage and question tower, or ``name`` alone if they are one."""
+    """Return the directories of passage and question tower, or ``name`` for a shared tower."""
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
 def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Join the configurations of two towers; a shared tower has one already.
+    """Join the configurations of two towers; without ``questions`` the tower is shared.
 
     Raises:
-        Mismatch: their vectors differ in width.
+        Mismatch: the vectors of the towers differ in width.
     """
     if questions is None:
         return passages

@@ -1,7 +1,7 @@
 """Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
-Weights are quantised per channel in advance, and activations when the model runs (dynamic quantisation). The word
-embeddings have their own file, so that a reader can share the file of the encoder it was trained from.
+Weights are quantised per channel at export, and activations when the model runs (dynamic quantisation). Word embeddings
+are in a separate file, so that a reader can share the file of the encoder that it was trained from.
 """
 
 import logging
@@ -26,7 +26,7 @@ CARD_FILE = "README.md"
 _KINDS = ("encoder", "reader")
 _SMALL_FILES = (artefacts.CALIBRATION, CARD_FILE)
 _FILES = (artefacts.MANIFEST, "model.onnx", EMBEDDINGS_FILE, "tokenizer.json", "questions", *_SMALL_FILES)
-"""Files that the directory of an export may hold."""
+"""Names that the directory of an export may hold."""
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefacts.Manifest:
@@ -36,7 +36,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
         out: directory to write; it is replaced when the export is complete. If it holds an export of the same
             weights, its calibration and model card stay unless the source has others.
-        share: export of an encoder with the same word embeddings, whose file is used.
+        share: export of an encoder with the same word embeddings, whose file is used instead of a copy.
         card: Markdown model card to copy as README.md.
 
     Returns:
@@ -75,7 +75,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export to add files to; without an error it replaces the export.
+    """Yield a copy of an export to add files to; a block without an error replaces the export.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.
@@ -102,7 +102,7 @@ def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, iden
 
 
 def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, to be renamed to ``out``; describe its embeddings."""
+    """Write a model into ``folder``, the later ``out``; return its entry on the embeddings."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         model = _quantise(module, kind, Path(scratch))
@@ -112,7 +112,7 @@ def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | 
 
 
 def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
-    """Return kind, module (ids, types) -> outputs, directory and config of a model."""
+    """Load a model; return its kind, module (ids, types) -> outputs, directory and config."""
     import torch
 
     from ragqa.models import span_readers
@@ -132,7 +132,7 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     choose_attention(model, UNPADDED)
 
     class SingleText(torch.nn.Module):
-        """Model of one unpadded text: without a mask, none is computed."""
+        """Model of one unpadded text, which needs no attention mask."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -167,14 +167,14 @@ def _quantise(module: Any, kind: str, scratch: Path) -> Any:
             external_data=False,
             verbose=False,
         )
-        # Fuse once, here: a process then opens the model three times faster than if it fused it itself.
+        # Fuse operators at export: a process opens a fused model three times as fast as one that it has to fuse.
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(scratch / "fused.onnx")
         options.log_severity_level = 3
         create_session(scratch / "full.onnx", options)
-        # Signed weights: unsigned ones run at 0.6 of the speed on AVX-512 VNNI. Half the range of 8 bits
-        # (reduce_range): CPUs without VNNI add two products in 16 bits, where those of the full range overflow.
+        # Signed weights, because unsigned weights have only 0.6 of the speed on AVX-512 VNNI. Half the range of 8 bits
+        # (reduce_range), because CPUs without VNNI add two products in 16 bits, where the full range overflows.
         options_int8 = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
         quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **options_int8)
         _check_runs(scratch / "int8.onnx")
@@ -191,7 +191,7 @@ def _check_runs(model: Path) -> None:
     ids = np.arange(9)[None]
     try:
         loaded.run(None, {item.name: ids if item.name == "input_ids" else ids * 0 for item in loaded.get_inputs()})
-    except Exception as error:  # of its own types, for instance on DeBERTa's position products in 8 bits
+    except Exception as error:  # ONNX Runtime has its own types, raised for DeBERTa's position products in 8 bits
         reason = summarize_error(error)[:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
@@ -200,7 +200,7 @@ def _check_runs(model: Path) -> None:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Suppress warnings of exporter and quantiser about missing packages and recommended steps."""
+    """Suppress the exporter's and quantiser's warnings about missing packages and optional steps."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -211,10 +211,10 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings into a file, or refer to the shared one; describe them."""
+    """Move the word embeddings into a file, or refer to the shared file; return their entry."""
     from onnx import TensorProto, numpy_helper
 
-    tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))
+    tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))  # the word embeddings are the largest
     table = np.ascontiguousarray(numpy_helper.to_array(tensor))
     file = folder / EMBEDDINGS_FILE
     table.tofile(file)

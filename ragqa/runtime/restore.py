@@ -1,6 +1,6 @@
-"""Torch weights of an exported reader, to train it if only the 8-bit model is at hand.
+"""Torch weights from an exported reader, to train the reader if only its export is available.
 
-The weights are rounded to 8 bits, as the CPU uses them; nothing more is lost.
+The restored weights are the 8-bit weights of the export, converted to float32.
 """
 
 import shutil
@@ -18,7 +18,7 @@ _READER_PREFIX = "function."
 
 
 def restore_weights(exported: Path, like: Path, out: Path) -> None:
-    """Write the torch reader of an export into the directory ``out``, with its tokenizer.
+    """Write the torch reader of an export and its tokenizer into the directory ``out``.
 
     Args:
         exported: directory of an exported reader.
@@ -28,7 +28,7 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
     Raises:
         BadInput: ``out`` holds something other than a reader.
         MissingExtra: torch, transformers or onnx is not installed.
-        ArtefactError, DamagedArtefact: there is no exported reader, or it is not whole.
+        ArtefactError, DamagedArtefact: there is no exported reader, or it is incomplete.
         Mismatch: the reader has another shape or tokenizer than ``like``, or does not score starts and ends.
     """
     try:
@@ -44,7 +44,9 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
         raise Mismatch(f"{exported} holds a reader '{kind}': only readers of kind '{SpanReader.kind}' can be restored")
     tokenizer, expected = exported / "tokenizer.json", like / "tokenizer.json"
     if not expected.is_file() or tokenizer.read_bytes() != expected.read_bytes():
-        raise Mismatch(f"{like} has not the tokenizer.json of {exported}: name the encoder that it was made of")
+        raise Mismatch(
+            f"{like} does not have the tokenizer.json of {exported}: name the encoder that the reader was trained from"
+        )
     reader = SpanReader.from_encoder(like)
     reader.config.reader_tokens = config["max_tokens"]
     if config.get("max_span"):
@@ -56,16 +58,17 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
     try:
         missing, _ = reader.load_state_dict(known, strict=False)
     except RuntimeError as error:
-        raise Mismatch(f"{exported} is not of the shape of {like}: {' '.join(str(error).split())[:200]}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise Mismatch(f"{exported} does not have the shape of {like}: {reason}") from error
     if missing:
-        raise Mismatch(f"{exported} has no {missing[0]}, which a reader made of {like} has")
+        raise Mismatch(f"{exported} has no {missing[0]}, which a reader made from {like} has")
     with artefacts.replace_directory(out) as folder:
         reader.save(folder)
         shutil.copyfile(tokenizer, folder / "tokenizer.json")
 
 
 def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings, which stand in a separate file."""
+    """Return the word embeddings, which an export keeps in a separate file."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -74,9 +77,10 @@ def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
 
 
 def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every parameter in float32, by its name in torch.
+    """Return every parameter in float32 by its name in torch.
 
-    The exporter renames the factors of matrix products; the bias added to a product still has its own name.
+    The exporter renames the weights of matrix products, but not the biases. So a weight gets the name of the bias that
+    is added to its product.
     """
     from onnx import TensorProto, numpy_helper
 
@@ -92,7 +96,7 @@ def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
     for name, value in initializers.items():
         stem = name.removesuffix("_quantized")
         parameter = stem.removeprefix(_READER_PREFIX)
-        if stem != name:  # MatMulInteger's are [in, out], with a scale for each output
+        if stem != name:  # weights of MatMulInteger are [in, out], with a scale for each output
             scale, zero = initializers[f"{stem}_scale"], initializers[f"{stem}_zero_point"]
             value = ((value.astype(np.int32) - zero.astype(np.int32)) * scale).astype(np.float32)
             if not stem.startswith(_READER_PREFIX):
@@ -103,7 +107,7 @@ def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _find_bias(uses: dict[str, list[Any]], name: str) -> str:
-    """Return the name of the bias added to the matrix product with the factor ``name``."""
+    """Return the name of the bias that is added to the product with the weight ``name``."""
     while len(nodes := uses[name]) == 1:
         biases = [key for key in nodes[0].input if key.startswith(_READER_PREFIX) and key.endswith("bias")]
         if biases:  # a layer norm fused into the node lists its own bias first

@@ -14,28 +14,34 @@ from ragqa.runtime.tokens import TokenInput
 
 Outputs = tuple[np.ndarray, ...]
 
-# Both replace operators by one that is slower on a CPU than its parts: five times for a sum and its layer norm, one and
-# a half times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
+# Each of these fusions makes an operator that is slower on a CPU than its parts: 5 times for a sum and its layer norm,
+# 1.5 times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
 _DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
 _BATCH_TOKENS = 16_384
-"""Maximum number of tokens in a batch of torch, with padding."""
+"""Maximum number of tokens, padding included, in a batch of ``TorchRunner``."""
 
 
 class OnnxRunner:
-    """Runner of an export with one text and one thread per call, and calls on all cores.
+    """Runner of an export: each call has one text and one thread, and calls run on all cores.
 
     Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
-    other texts. On a CPU single texts are also faster.
+    other texts. Single texts are also faster on a CPU.
     """
 
     engine = "onnx"
 
     def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
-        """Load the export at ``path``, for ``threads`` parallel calls (by default one per core)."""
+        """Load an export.
+
+        Args:
+            path: directory of the export.
+            config: configuration in its manifest.
+            threads: number of parallel calls; by default one per core.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # One thread per call: threads within a call wait for each other, calls on different cores do not.
+        # One thread per call, because threads within a call wait for each other and calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
@@ -66,12 +72,12 @@ def create_session(model: Path, options: Any) -> Any:
 
 
 def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """Map the word embeddings into memory: two models that share the file also share its pages."""
+    """Map the word embeddings into memory, so that models which share the file share the memory."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
             raise ArtefactError(
-                f"{path} shares the embeddings of {file.parent}, which does not exist: copy that directory, too"
+                f"{path} shares the embeddings of {file.parent}, which does not exist: copy that directory as well"
             )
         owner = artefacts.read_manifest(file.parent, "encoder")
         if owner.files.get(file.name, {}).get("sha256") != table["sha256"]:
@@ -109,7 +115,7 @@ Runner = OnnxRunner | TorchRunner
 
 
 def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return ids, attention mask and token types, padded to the first sequence, the longest."""
+    """Return ids, attention mask and token types; the first sequence must be the longest."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
@@ -122,12 +128,12 @@ def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
 
 
 def check_device(device: str) -> None:
-    """Raise MissingExtra if torch is not installed, BadInput if it does not see ``device``."""
+    """Raise MissingExtra if torch is not installed, or BadInput if torch does not see ``device``."""
     try:
         import torch
     except ImportError as error:
         raise MissingExtra(f"running a model on {device}", "torch") from error
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # the latter if torch was built without CUDA
+    except (RuntimeError, AssertionError) as error:  # AssertionError if torch was built without CUDA
         raise BadInput(f"--device {device}: torch sees no such device on this machine; use --device cpu") from error

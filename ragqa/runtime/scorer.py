@@ -1,6 +1,6 @@
-"""Span scorers, which score all spans of a sequence by ONNX Runtime or torch.
+"""Span scorers, which score all spans of a sequence with ONNX Runtime or torch.
 
-Legend: L tokens of a sequence, P tokens that may start an answer, W longest span in tokens.
+Legend: L tokens of a sequence, P tokens at which an answer can start, W longest span in tokens.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from ragqa.runtime.tokens import TextTokenizer, TokenInput
 RAW, SPREAD = "raw", "spread"
 """Forms of a retrieval score in a reader's prior.
 
-``raw`` is the score itself, for a reader trained together with its retriever; ``spread`` is its distance to the best
-score of the question in standard deviations, for scores of any scale.
+``raw`` is the score itself, for a reader trained together with its retriever. ``spread`` is the distance to the best
+score of the question in standard deviations, for scores on any scale.
 """
 
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Scores of one sequence from a reader that scores start and end of a span separately."""
+    """Scores of a sequence from a reader that scores starts and ends of spans separately."""
 
     start: np.ndarray
     """[L], score of each token as the start of an answer."""
@@ -38,7 +38,12 @@ class SpanScores:
     """Maximum length of a span in tokens, if the reader was trained with one."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return [P, W] for the tokens in ``part``: the score of the span of w + 1 tokens from p."""
+        """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
+
+        Args:
+            part: positions of the passage's tokens in the sequence.
+            longest: longest span in tokens; W is smaller if the reader was trained with shorter spans.
+        """
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
         ends = np.full(len(end) + longest - 1, -np.inf)
@@ -49,7 +54,7 @@ class SpanScores:
 
 @dataclass(frozen=True)
 class SpanTable:
-    """Scores of one sequence from a reader that scores each span as a whole."""
+    """Scores of a sequence from a reader that scores each span as a whole."""
 
     spans: np.ndarray
     """[L, W], score of the span of tokens i … i + w."""
@@ -57,7 +62,12 @@ class SpanTable:
     """Score of the passage."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return [P, W] for the tokens in ``part``; W is at most the longest span of training."""
+        """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
+
+        Args:
+            part: positions of the passage's tokens in the sequence.
+            longest: longest span in tokens; W is smaller if the reader was trained with shorter spans.
+        """
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
@@ -79,14 +89,14 @@ class SpanScorer:
         self._runner = runner
         self.tokenizer = tokenizer
         self.path = path
-        """Directory it was loaded from, which also holds the calibration."""
+        """Directory of the reader, which also holds its calibration."""
         self.max_tokens: int = config["max_tokens"]
         """Maximum length of a sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
-        """``RAW`` or ``SPREAD``."""
+        """Form of retrieval scores in the prior, ``RAW`` or ``SPREAD``."""
         self._longest: int | None = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
-        """Identity of weights, engine, window length and longest span."""
+        """Text that identifies weights, engine, window length and longest span."""
 
     def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
         """Return the scores of each sequence, in order."""
@@ -117,7 +127,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     path = get_weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
         manifest = artefacts.read_manifest(path, "reader")
-        # The identity is that of the exported file: another exporter rounds the same weights differently.
+        # The identity is the checksum of the exported file, since another exporter may round the weights differently.
         config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
         return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
     if not (path / "config.json").is_file():
@@ -131,11 +141,11 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
-    """Return a scorer of a torch reader, which may be trained between calls.
+    """Make a scorer from a torch reader, which can be trained between calls.
 
     Args:
         reader: reader of ``ragqa.models``, already on ``device``.
-        tokenizer: its tokenizer.
+        tokenizer: tokenizer of the reader.
         path: directory that holds the calibration.
         identity: digest of the weights.
         device: ``cpu``, ``cuda`` or ``cuda:N``.

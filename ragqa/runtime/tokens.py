@@ -66,7 +66,7 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Tell whether two tokenizers give the same ids for every text without special tokens."""
+        """Return True if both tokenizers give every text the same ids, special tokens aside."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -124,9 +124,11 @@ class TextTokenizer:
         return TokenInput(ids, len(ids))
 
     def make_reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:
-        """Return [CLS] question [SEP] title [SEP] and the length of its first segment.
+        """Return the ids of [CLS] question [SEP] title [SEP], and the length of the first segment.
 
-        A passage without a title has no title segment.
+        Args:
+            question: wordpieces of the question.
+            title: wordpieces of the title; an empty title has no segment.
         """
         first, last = self.special_ids
         head = [first, *question[:MAX_QUESTION], last]

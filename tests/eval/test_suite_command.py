@@ -237,6 +237,6 @@ def test_the_suites_ask_with_the_decoding_that_is_given(three_index: Path, tmp_p
     """It reaches the pipeline: the reader of spans that comes along refuses it."""
     write_questions(tmp_path / "test-a.jsonl", QUESTIONS)
     config = SuiteConfig(pipeline=three_index, data=tmp_path, out=tmp_path / "r", fast=True)
-    with pytest.raises(BadInput, match="are for readers that write, and this one marks spans"):
+    with pytest.raises(BadInput, match="are for generative readers, and this is a span reader"):
         score_suite(THREE, config)
     assert not (tmp_path / "r").exists()

@@ -129,7 +129,7 @@ def test_a_comparison_page_replaces_only_another_one(report: Path, questions: Pa
         (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
         (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "-k, --reader cannot change"),
         (["questions.jsonl", "--predictions", "p.jsonl", "--fast", "--max-answer", "3"], "--fast, --max-answer cannot"),
-        (["questions.jsonl", "--index", "INDEX", "--beams", "3"], "this one marks spans: leave them out"),
+        (["questions.jsonl", "--index", "INDEX", "--beams", "3"], "this is a span reader: leave them out"),
         (["demo", "--index", "INDEX", "--predictions", "p.jsonl"], "--index DIR"),
         (["compare", "missing", "REPORT"], "missing does not exist"),
         (["compare", "INDEX", "REPORT"], "not a ragqa report"),

@@ -149,7 +149,7 @@ def test_decoding_options_of_the_command_line_are_applied(
 def test_invalid_decoding_is_reported_in_one_line(rag: Path, index: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writes = ("--reader", str(rag))
     for options, line in {
-        ("--beams", "2"): "are for readers that write, and this one marks spans: leave them out",
+        ("--beams", "2"): "are for generative readers, and this is a span reader: leave them out",
         (*writes, "--max-answer", "999"): "max_answer = 999: the generator writes 128 tokens at most",
         (*writes, "--max-answer", "3", "--min-answer", "3"): "min_answer = 3, max_answer = 3: at least 1 beam",
         (*writes, "--max-answer", "1"): "max_answer = 1: at least 1 beam, 2 tokens",

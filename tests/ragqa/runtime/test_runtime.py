@@ -261,9 +261,9 @@ def test_weights_that_cannot_be_restored_are_refused(small: Path, exported: Path
     other = tmp_path / "other"
     shutil.copytree(small, other)
     (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + " ")
-    with pytest.raises(Mismatch, match="has not the tokenizer"):
+    with pytest.raises(Mismatch, match="does not have the tokenizer"):
         restore_weights(exported / "reader", other, tmp_path / "out")
-    with pytest.raises(Mismatch, match="nowhere has not the tokenizer"):
+    with pytest.raises(Mismatch, match="nowhere does not have the tokenizer"):
         restore_weights(exported / "reader", tmp_path / "nowhere", tmp_path / "out")
     shutil.copytree(small, tmp_path / "deeper")
     config = json.loads((small / "config.json").read_text())
