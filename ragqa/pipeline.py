@@ -13,7 +13,7 @@ from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
-from ragqa.retrieval.base import Retriever, missing_shards
+from ragqa.retrieval.base import Retriever, get_missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Answer, Hit, Source
@@ -214,7 +214,7 @@ def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: fl
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
         answer = replace(answer, text=None, sources=nearest, alternatives=(), supported=None, reason=reason)
-    return replace(answer, question=question, missing=missing_shards(hits))
+    return replace(answer, question=question, missing=get_missing_shards(hits))
 
 
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:

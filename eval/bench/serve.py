@@ -21,7 +21,7 @@ from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.question_files import read_questions
-from ragqa.retrieval.base import Retriever, missing_shards
+from ragqa.retrieval.base import Retriever, get_missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
@@ -120,7 +120,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 def time_search(retriever: Retriever, questions: list[str]) -> float:
     """Return the seconds of one search; raise RuntimeError if a shard did not answer."""
     seconds, hits = time_call(retriever.search, questions, K)
-    if any(map(missing_shards, hits)):
+    if any(map(get_missing_shards, hits)):
         raise RuntimeError("a shard did not answer: its passages are missing from the hits")
     return seconds
 

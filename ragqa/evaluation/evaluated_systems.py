@@ -12,7 +12,7 @@ from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
 from ragqa.evaluation.rows import SystemResult
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.reading.base import Reader
-from ragqa.retrieval.base import missing_shards
+from ragqa.retrieval.base import get_missing_shards
 from ragqa.types import Answer, Hit, Passage, Question
 
 
@@ -103,7 +103,7 @@ class EvaluatedPipeline(System):
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
         hits_per_text = self._pipeline.retriever.search(texts, k)
-        _check_complete({shard: None for hits in hits_per_text for shard in missing_shards(hits)})
+        _check_complete({shard: None for hits in hits_per_text for shard in get_missing_shards(hits)})
         return hits_per_text
 
 

@@ -17,22 +17,19 @@ if TYPE_CHECKING:
     from ragqa.runtime.encoder import TextEncoder
 
 Encoders: TypeAlias = "dict[str, TextEncoder]"
-"""Loaded encoders by their names, shared by all versions of an index.
-
-Loading an encoder takes longer than opening an index.
-"""
+"""Loaded encoders by name; all versions of an index share them, since loading takes long."""
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows for one question, best first; rows of equal score in ascending order."""
+    """Rows for one question by falling score; rows of equal score are in ascending order."""
 
     rows: Rows
-    """[K] int64, K ≤ k: fewer where fewer match."""
+    """Row numbers [K], int64; K is less than the requested k if fewer passages match."""
     scores: Scores
-    """[K] float32, higher is better."""
+    """Scores [K], float32; higher is better."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -40,14 +37,14 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Origin of a ranker's scores, which are comparable only with scores of equal origin."""
+    """Origin of a ranker's scores; scores of different origins are not comparable."""
 
     retriever: str
     """A ``RetrieverKind``."""
     encoder: str | None = None
-    """Fingerprint of the encoder; None without one."""
+    """Fingerprint of the encoder; None if the ranker has no encoder."""
     engine: str | None = None
-    """Engine of BM25; None without one."""
+    """Engine of BM25; None if the ranker does not use BM25."""
 
 
 class Ranker(Protocol):
@@ -58,14 +55,14 @@ class Ranker(Protocol):
         """Origin of the scores."""
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question."""
+        """Return at most ``k`` rows for each question, best first."""
 
 
 class Retriever(Protocol):
     """Finder of passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, ``PartialHits`` if a shard is missing."""
+        """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class IndexVersion:
     manifest: Manifest
     passages: PassageStore
     encoder: str | None
-    """Encoder to load instead of the manifest's: another form of the same weights."""
+    """Encoder to load instead of the one in the manifest: another form of the same weights."""
     device: str
     """``cpu``, ``cuda`` or ``cuda:N``."""
     fusion: str | None
@@ -85,19 +82,19 @@ class IndexVersion:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that the index was made with."""
+        """Settings with which the index was made."""
         return self.manifest.config
 
     @property
     def rows(self) -> int:
-        """Number of rows of the passage store; deleted passages keep theirs."""
+        """Number of rows of the passage store, including the rows of deleted passages."""
         return int(self.config.get("rows", self.config["passages"]))
 
 
 class PartialHits(list[Hit]):
-    """Hits from the shards of a collection that answered, with the names of the others.
+    """Hits of a search to which some shards of a collection did not contribute.
 
-    It is a list, so code that only reads hits need not know about shards.
+    The class is a list, so code that only reads hits need not know about shards.
     """
 
     def __init__(self, hits: Iterable[Hit], missing: tuple[str, ...]) -> None:
@@ -106,13 +103,13 @@ class PartialHits(list[Hit]):
         """Names of the shards that did not answer."""
 
 
-def missing_shards(hits: list[Hit]) -> tuple[str, ...]:
+def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
     """Return the names of the shards that did not contribute to ``hits``."""
     return hits.missing if isinstance(hits, PartialHits) else ()
 
 
 class PassageRetriever:
-    """Retriever that looks up the passages of the rows that a ranker returns."""
+    """Retriever that returns the passages at the rows that a ranker finds."""
 
     def __init__(self, ranker: Ranker, passages: PassageStore) -> None:
         self.ranker, self.passages = ranker, passages
@@ -124,16 +121,22 @@ class PassageRetriever:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
-        # Engines reserve memory for k results, so do not ask for more than there are passages.
+        # Engines reserve memory for k results, so k is at most the number of passages.
         rankings = self.ranker.rank(questions, min(k, max(1, len(self.passages))))
         results = [(self.passages.get(ranking.rows.tolist()), ranking.scores.tolist()) for ranking in rankings]
         return [[Hit(*pair) for pair in zip(*lists, strict=True)] for lists in results]
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """Return the ``k`` rows with the highest scores, by falling score, then by row."""
+    """Return the ``k`` rows with the highest scores, best first; ties in ascending order.
+
+    Args:
+        rows: row numbers [N].
+        scores: scores of the rows [N].
+        k: maximum number of rows to return.
+    """
     all_rows, all_scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
-    if len(all_rows) > 4 * k:  # sort only rows that can be among the best; ties with the last one stay in
+    if len(all_rows) > 4 * k:  # for speed, sort only the rows that can be among the best, ties with the k-th included
         is_candidate = all_scores >= np.partition(all_scores, -k)[-k]
         all_rows, all_scores = all_rows[is_candidate], all_scores[is_candidate]
     order = np.lexsort((all_rows, -all_scores))[:k]
@@ -141,7 +144,7 @@ def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
 
 
 def merge_rankings(first: Ranking, second: Ranking, k: int) -> Ranking:
-    """Return the best ``k`` of two rankings of different rows."""
+    """Return the best ``k`` rows of two rankings that have no row in common."""
     return select_best(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]), k)
 
 

@@ -13,10 +13,11 @@ from ragqa.types import Passage
 
 
 class BM25:
-    """Ranker by the question's terms (Robertson and Zaragoza 2009).
+    """Ranker by BM25 over the question's terms (Robertson and Zaragoza 2009).
 
-    Both engines lower-case, stem English words (Porter) and leave out 33 stop words. Lucene uses k1 = 0.9 and b = 0.4,
-    as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot be changed.
+    Both engines convert terms to lower case, stem English words (Porter) and leave out 33 stop words. Lucene uses
+    k1 = 0.9 and b = 0.4, as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot
+    be changed.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -24,7 +25,7 @@ class BM25:
 
     @property
     def scoring(self) -> Scoring:
-        """Engine that computes the scores."""
+        """Origin of the scores: BM25 by this engine."""
         return Scoring(RetrieverKind.BM25, engine=self._engine.name)
 
     @classmethod
@@ -39,10 +40,10 @@ class BM25:
         """Index the title and text of all passages into the empty ``folder``.
 
         Args:
-            passages: row i of the store is row i of every ranking.
-            folder: directory to write; created if it does not exist.
+            passages: passages to index; rankings return their row numbers.
+            folder: directory to write; it is created if it does not exist.
             engine: a ``TermEngine``.
-            progress: called with the number of passages indexed so far.
+            progress: function called with the number of passages indexed so far.
 
         Raises:
             BadInput: the engine is unknown, or a file cannot be written.
@@ -58,7 +59,7 @@ class BM25:
         Raises:
             BadInput: the engine is unknown.
             MissingExtra: the engine is not installed.
-            DamagedArtefact: there is no index of this engine, or it is incomplete.
+            DamagedArtefact: the folder has no complete index of this engine.
         """
         return cls(_load_engine(engine).open(folder))
 
@@ -68,37 +69,37 @@ class BM25:
 
         Args:
             folder: directory of the index.
-            engine: the ``TermEngine`` that built it.
-            deleted: rows to delete.
-            added: passages to add, whose ids are their rows.
+            engine: the ``TermEngine`` that built the index.
+            deleted: sorted rows to delete.
+            added: passages to add; their ids are their rows.
 
         Raises:
             BadInput: this engine cannot update an index, or a file cannot be written.
             MissingExtra: the engine is not installed.
-            DamagedArtefact: there is no index of this engine, or it is not whole.
+            DamagedArtefact: the folder has no complete index of this engine.
         """
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none without terms.
+        """Return at most ``k`` rows for each question, best first; none if it has no terms.
 
         Raises:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
-        # Neither engine takes a lone surrogate, which a badly encoded command line may contain.
+        # Neither engine accepts a lone surrogate, which a badly encoded command line can contain.
         texts = [question.encode("utf-8", "replace").decode() for question in questions]
         rankings: list[Ranking] = self._engine.rank(texts, k) if texts else []
         return rankings
 
 
 def open_ranker(index: IndexVersion) -> BM25:
-    """Open the terms of an index."""
+    """Open the BM25 ranker over the terms of an index."""
     return BM25.open(index.path / TERMS_FOLDER, engine=index.config["engine"])
 
 
 def check_engine(name: str) -> None:
-    """Raise BadInput for an unknown engine, MissingExtra if it is not installed."""
+    """Raise BadInput if the engine is unknown, MissingExtra if it is not installed."""
     _load_engine(name).check_installed()
 
 

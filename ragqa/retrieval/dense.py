@@ -1,4 +1,4 @@
-"""Dense retrieval: the inner product of a question's vector with passage vectors."""
+"""Dense retrieval: passages with the largest inner product of question and passage vectors."""
 
 from ragqa.errors import DamagedArtefact, Mismatch
 from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k
@@ -13,14 +13,18 @@ class DenseRanker:
     """Ranker by the inner product of the vectors of passage and question."""
 
     def __init__(self, encoder: TextEncoder, mips: Mips) -> None:
-        """Raise Mismatch if vectors of ``encoder`` do not fit the index."""
+        """Combine an encoder of questions and an index of passage vectors.
+
+        Raises:
+            Mismatch: the vectors of the encoder and of the index have different widths.
+        """
         if encoder.width != mips.width:
-            raise Mismatch(f"the encoder's vectors are {encoder.width} wide, and those of the index {mips.width}")
+            raise Mismatch(f"the encoder's vectors have width {encoder.width}, the vectors of the index {mips.width}")
         self.encoder, self.mips = encoder, mips
 
     @property
     def scoring(self) -> Scoring:
-        """Encoder whose vectors give the scores."""
+        """Origin of the scores: inner products of this encoder's vectors."""
         return Scoring(RetrieverKind.DENSE, self.encoder.fingerprint)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
@@ -37,7 +41,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     """Open the vectors of an index, with the encoder that made them.
 
     Raises:
-        Mismatch: the encoder has changed since, or an earlier ragqa made the index.
+        Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
         DamagedArtefact: the numbers of vectors and passages differ, or a file is damaged.
     """
     encoder = _load_encoder(index)
@@ -59,7 +63,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index, from memory if an earlier version has loaded it."""
+    """Return the encoder of an index; take it from memory if an earlier version loaded it."""
     name, expected = index.encoder or index.config["encoder"], index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:
@@ -67,6 +71,6 @@ def _load_encoder(index: IndexVersion) -> TextEncoder:
     if encoder.fingerprint != expected:
         raise Mismatch(
             f"{index.path} was made with another encoder ({expected}) than "
-            f"{name} is now ({encoder.fingerprint}): index it again, or name the one it was made with"
+            f"{name} is now ({encoder.fingerprint}): index again, or name the encoder that made the index"
         )
     return encoder

@@ -1,4 +1,4 @@
-"""Hybrid retrieval: fusion of the results of dense retrieval and BM25."""
+"""Hybrid retrieval: fuse the results of dense retrieval and BM25."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
 from ragqa.retrieval.vectors.scores import exact_scores
 
 _RRF_CONSTANT = 60
-"""Number added to ranks, so that the first do not decide alone (Cormack et al. 2009)."""
+"""Number added to ranks, so that the first ranks do not decide alone (Cormack et al. 2009)."""
 
 
 class Hybrid:
-    """Ranker by both scores of the passages that dense retrieval or BM25 finds."""
+    """Ranker that fuses the passages found by dense retrieval and by BM25."""
 
     def __init__(
         self,
@@ -25,15 +25,14 @@ class Hybrid:
         weight: float = 0.02,
         depth: int = 100,
     ) -> None:
-        """Fuse ``dense`` and ``bm25``.
+        """Combine a dense ranker and a BM25 ranker.
 
         Args:
             dense: ranker by cosine; it also scores passages that only BM25 returned.
-            bm25: ranker by terms; a passage that it did not return scores 0.
-            fusion: ``weighted``, cosine + ``weight`` x BM25 score; or ``rrf``, the sum over both lists of
-                1 / (60 + rank), ranks from 1 (Cormack, Clarke and Büttcher, SIGIR 2009).
-            weight: factor of the BM25 score, which brings it to the scale of cosines.
-            depth: number of passages taken from each list, or ``k`` if that is more.
+            bm25: ranker by terms; passages that only ``dense`` returned have BM25 score 0.
+            fusion: ``weighted`` (cosine + ``weight`` x BM25 score) or ``rrf`` (see ``fuse_ranks``).
+            weight: factor that brings BM25 scores to the scale of cosines.
+            depth: number of passages taken from each ranker, at least ``k``.
 
         Raises:
             BadInput: the fusion is unknown.
@@ -45,7 +44,7 @@ class Hybrid:
 
     @property
     def scoring(self) -> Scoring:
-        """Encoder and engine that compute the scores."""
+        """Origin of the scores: this encoder and this engine of BM25."""
         return Scoring(RetrieverKind.HYBRID, self.dense.scoring.encoder, self.bm25.scoring.engine)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
@@ -76,7 +75,11 @@ class Hybrid:
 
 
 def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
-    """Return the best ``k`` rows by the sum over both lists of 1 / (60 + rank), ranks from 1."""
+    """Return the best ``k`` rows by reciprocal rank fusion of two rankings.
+
+    The score of a row is the sum over both rankings of 1 / (60 + rank), with ranks from 1. Source: Cormack, Clarke and
+    Büttcher, SIGIR 2009.
+    """
     rows = np.union1d(dense.rows, sparse.rows)
     total = np.zeros(len(rows))
     for ranking in (dense, sparse):
@@ -85,6 +88,6 @@ def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
 
 
 def open_ranker(index: IndexVersion) -> Hybrid:
-    """Open the vectors and the terms of an index."""
+    """Open the hybrid ranker over the vectors and the terms of an index."""
     terms = bm25.open_ranker(index)
     return Hybrid(dense.open_ranker(index), terms, fusion=index.fusion or DEFAULT_FUSION)

@@ -13,13 +13,10 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit
 
 SWAP_SECONDS = 1.0
-"""Seconds to wait for an index that has just disappeared.
-
-Not every file system can swap two directories at once.
-"""
+"""Seconds to wait for an index that just disappeared: some file systems cannot swap two directories in one step."""
 
 VersionId = tuple[int, int] | None
-"""Inode and modification time of a manifest; None where there is no manifest."""
+"""Inode and modification time (nanoseconds) of a manifest; None if there is no manifest."""
 
 
 class LiveRetriever:
@@ -29,19 +26,24 @@ class LiveRetriever:
     """
 
     def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
-        """Search the index at ``path``, which ``load`` opens."""
+        """Open the newest version of an index.
+
+        Args:
+            path: directory of the index.
+            load: function that opens the version that is now at ``path``.
+        """
         self._path, self._load = path, load
         self._lock = Lock()
         self._retriever, self._version = self._open(0.0)
 
     @property
     def ranker(self) -> Ranker:
-        """The ranker of the open version."""
+        """Ranker of the version that is open."""
         return self._retriever.ranker
 
     @property
     def passages(self) -> PassageStore:
-        """The passages of the open version."""
+        """Passages of the version that is open."""
         return self._retriever.passages
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
@@ -49,12 +51,12 @@ class LiveRetriever:
 
         Raises:
             BadInput: ``k`` is less than 1.
-            ArtefactError, Mismatch: the newest version cannot be searched as the first one was.
+            ArtefactError, Mismatch: the newest version cannot be searched with the settings of the first version.
         """
         return self.current().search(questions, k)
 
     def current(self) -> PassageRetriever:
-        """Return a retriever fixed to the newest version; raises as ``search`` does."""
+        """Return a retriever over the newest version only; raises the same errors as ``search``."""
         with self._lock:
             if _read_version(self._path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
@@ -67,7 +69,7 @@ class LiveRetriever:
             version = _read_version(self._path)
             try:
                 retriever = self._load()
-                if _read_version(self._path) == version:  # else it was replaced while it was being opened
+                if _read_version(self._path) == version:  # else the index was replaced while it was being opened
                     return retriever, version
             except (ArtefactError, OSError):
                 if _read_version(self._path) == version and (version is not None or monotonic() >= end):
@@ -96,17 +98,18 @@ def open_retriever(
 
     Args:
         path: index directory.
-        kind: a ``RetrieverKind`` that the index can serve; by default the one it was made for.
+        kind: a ``RetrieverKind`` that the index can serve; by default the kind for which it was made.
         encoder: another form of the encoder that made the index: its export, or its torch weights.
         fusion: a ``Fusion``, for a hybrid retriever only.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and FAISS.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no index, or it is not whole.
+        ArtefactError: there is no index at ``path``.
+        DamagedArtefact: a file of the index is missing or damaged.
         Mismatch: the index was made with another encoder, or lacks what ``kind`` needs.
         BadInput: the kind, fusion or device is unknown.
     """
-    path = path.absolute()  # it is opened again later, when the working directory may be another one
+    path = path.absolute()  # the index is opened again later, possibly from another working directory
     if encoder and Path(encoder).exists():
         encoder = str(Path(encoder).absolute())
     encoders: Encoders = {}
@@ -128,7 +131,12 @@ def _open_version(
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return ``kind``, by default the one the index was made for."""
+    """Return the kind to search with: ``kind``, or else ``index_kind``, which made the index.
+
+    Raises:
+        BadInput: a kind is unknown.
+        Mismatch: the index lacks the vectors or terms that the kind needs.
+    """
     for name in (kind or index_kind, index_kind):
         if name not in list(RetrieverKind):
             raise BadInput(f"retriever '{name}': choose one of {', '.join(RetrieverKind)}")

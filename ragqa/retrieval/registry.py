@@ -1,7 +1,7 @@
-"""The names of every retriever, fusion and BM25 engine, and where each is implemented.
+"""Names and implementations of all retrievers, fusions and BM25 engines.
 
 To add a retriever, write its file with a function ``open_ranker(index)``, and add one member to ``RetrieverKind`` and
-one entry to ``_RETRIEVERS``. Implementations are named and not imported here, so that looking up a name loads none.
+one entry to ``_RETRIEVERS``. This module names the implementations without importing them, so it loads fast.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ VECTORS_FOLDER, TERMS_FOLDER = "dense", "bm25"
 
 
 class RetrieverKind(StrEnum):
-    """A way to find passages, by its name on command lines and in manifests."""
+    """Kind of retriever, by its name on command lines and in manifests."""
 
     HYBRID = "hybrid"
     DENSE = "dense"
@@ -25,35 +25,35 @@ class RetrieverKind(StrEnum):
 
     @property
     def needs_vectors(self) -> bool:
-        """Tell whether it searches passage vectors, and so needs an encoder."""
+        """True if the retriever searches passage vectors, and so needs an encoder."""
         return _RETRIEVERS[self].needs_vectors
 
     @property
     def needs_terms(self) -> bool:
-        """Tell whether it searches terms."""
+        """True if the retriever searches the terms of BM25."""
         return _RETRIEVERS[self].needs_terms
 
     @property
     def can_fuse(self) -> bool:
-        """Tell whether it fuses two lists, so that a ``Fusion`` can be chosen."""
+        """True if the retriever fuses two lists, so that a ``Fusion`` can be chosen."""
         return _RETRIEVERS[self].can_fuse
 
     @property
     def has_inner_products(self) -> bool:
-        """Tell whether its scores are inner products of the encoder's vectors."""
+        """True if the scores of the retriever are inner products of the encoder's vectors."""
         return _RETRIEVERS[self].has_inner_products
 
     def can_search_as(self, other: "RetrieverKind") -> bool:
-        """Tell whether an index made for this kind holds all that ``other`` needs."""
+        """Return True if an index made for this kind has all that a retriever ``other`` needs."""
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
 
     def with_vectors(self) -> "RetrieverKind":
-        """Return the kind of an index that was made for this kind and then got vectors."""
+        """Return the kind that needs the same terms as this kind, and also vectors."""
         kinds = [kind for kind in RetrieverKind if kind.needs_vectors and kind.needs_terms == self.needs_terms]
         return self if self.needs_vectors else kinds[0]
 
     def open_ranker(self, index: "IndexVersion") -> "Ranker":
-        """Open the ranker of this kind over an index."""
+        """Open a ranker of this kind over an index."""
         ranker: Ranker = resolve_name(_RETRIEVERS[self].opener)(index)
         return ranker
 
@@ -63,6 +63,8 @@ DEFAULT_RETRIEVER = RetrieverKind.HYBRID
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
+    """Implementation of a retriever, and its properties (see ``RetrieverKind``)."""
+
     opener: str
     """Dotted name of a function from an ``IndexVersion`` to a ``Ranker``."""
     needs_vectors: bool = False
@@ -83,7 +85,7 @@ _RETRIEVERS = {
 
 
 class Fusion(StrEnum):
-    """A way to fuse the lists of dense retrieval and BM25."""
+    """Method to fuse the results of dense retrieval and BM25."""
 
     WEIGHTED = "weighted"
     RECIPROCAL_RANK = "rrf"
@@ -93,14 +95,14 @@ DEFAULT_FUSION = Fusion.WEIGHTED
 
 
 class TermEngine(StrEnum):
-    """A library that computes BM25."""
+    """Engine of BM25: the library that computes it."""
 
     TANTIVY = "tantivy"
     LUCENE = "lucene"
 
     @property
     def can_update(self) -> bool:
-        """Tell whether passages can be added to and deleted from an index of this engine."""
+        """True if passages can be added to and deleted from an index of this engine."""
         return self is TermEngine.TANTIVY
 
 

@@ -3,9 +3,9 @@
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
 
-A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. Its id is valid within one response
-only, since an update of a shard moves the ids of the next. Every response has the protocol's version under ``ragqa``;
-one with a status other than 200 has a line under ``error``.
+A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. The id is valid within one response
+only, since an update of a shard changes the ids of the shards after it. Every response has the version of the protocol
+under ``ragqa``. A response with a status other than 200 has a message under ``error``.
 """
 
 import json
@@ -23,10 +23,10 @@ from ragqa.retrieval.base import PartialHits, check_k
 from ragqa.types import Hit, Passage
 
 PROTOCOL = 1
-"""Version of the protocol; a client refuses a newer one."""
+"""Version of the protocol; a client refuses newer versions."""
 HEALTH, SEARCH = "/healthz", "/search"
 BATCH = 64
-"""Maximum number of questions in a request; more are sent in several."""
+"""Maximum number of questions in a request; more questions take several requests."""
 TIMEOUT = 60.0
 """Time limit of a request in seconds."""
 _PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
@@ -35,21 +35,21 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, kw_only=True)
 class ServedShard:
-    """A shard of a served collection."""
+    """Shard of a served collection."""
 
     name: str
     up: bool
     passages: int
-    """Number of passages when it last answered."""
+    """Number of passages when the shard last answered."""
     fingerprint: str | None
-    """Fingerprint of its present index; None if it is not up."""
+    """Fingerprint of the shard's index; None if the shard is not up."""
     error: str | None = None
-    """Reason why it is not up."""
+    """Reason why the shard is not up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedCollection:
-    """A collection that a server searches, with its shards."""
+    """Collection of shards that a server searches."""
 
     retriever: str
     fusion: str | None
@@ -59,7 +59,7 @@ class ServedCollection:
     encoder: str | None
     """Fingerprint of the encoder; None for a retriever without one."""
     fingerprint: str | None
-    """Digest of the versions of all shards; None while one is missing."""
+    """Digest of the versions of all shards; None while a shard is missing."""
     origin: str | None
     """Digest that updates do not change; None while a shard is missing."""
     corpus: str | None
@@ -75,23 +75,27 @@ class ServedCollection:
         return tuple(shard.name for shard in self.shards if not shard.up)
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts for ``Pipeline.describe``, with ``missing`` only if shards are missing."""
+        """Return the entries for ``Pipeline.describe``; ``missing`` only if shards are missing."""
         names = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
         facts = {"index": self.fingerprint, "shards": len(self.shards), **{name: getattr(self, name) for name in names}}
         return {**facts, "missing": self.missing} if self.missing else facts
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
-        """Read a server's response; raise KeyError, TypeError or ValueError if it is none."""
+        """Read the collection from a server's response.
+
+        Raises:
+            KeyError, TypeError, ValueError: the response does not follow the protocol.
+        """
         shards = tuple(_from_row(ServedShard, shard) for shard in row["shards"])
         return _from_row(cls, {**row, "sources": tuple(map(str, row["sources"])), "shards": shards})
 
 
 class RemoteRetriever:
-    """Retriever over an index at a URL; many threads may use it at once."""
+    """Retriever over an index at a URL; many threads can use it at once."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
-        """Prepare to search the server at ``url``; nothing is sent yet.
+        """Prepare to search the server at ``url``; this sends no request.
 
         Args:
             url: address of the server, ``http://HOST:PORT``.
@@ -110,15 +114,15 @@ class RemoteRetriever:
             raise BadInput(f"{url} is not a URL: http://HOST:PORT is needed")
         self._secure, self._host, self._path, self._timeout = parts.scheme == "https", host, parts.path, timeout
         self._idle: list[HTTPConnection] = []
-        """Open connections for the next requests."""
+        """Open connections that no request is using."""
         finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, ``PartialHits`` if a shard is missing.
+        """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing.
 
         Raises:
-            BadInput: ``k`` is less than 1 or more than the server allows, a question is empty.
-            RemoteError: the server cannot be reached, does not answer in time, or has no shard left.
+            BadInput: ``k`` is less than 1 or more than the server allows, or a question is empty.
+            RemoteError: the server cannot be reached, does not answer in time, or all its shards are missing.
             Mismatch: the server uses a newer version of the protocol.
         """
         check_k(k)
@@ -126,7 +130,7 @@ class RemoteRetriever:
         return [hits for batch in batches for hits in self._search_batch(batch, k)]
 
     def fetch_collection(self) -> ServedCollection:
-        """Return the collection that the server serves now; raises as ``search`` does."""
+        """Return the collection that the server serves now; raises the same errors as ``search``."""
         row = self._request("GET", HEALTH)
         try:
             return ServedCollection.from_json(row)
@@ -148,7 +152,7 @@ class RemoteRetriever:
         return (PartialHits(hits, missing) if missing else hits for hits in results)
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        """Send a request; raises RemoteError, BadInput or Mismatch unless it succeeds."""
+        """Send a request and return the response; raise the errors of ``search`` if it fails."""
         try:
             status, data = self._exchange(method, self._path + path, body)
         except TimeoutError as error:
@@ -172,7 +176,7 @@ class RemoteRetriever:
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Send a request and return status and body of the response."""
-        # Another thread may take the idle connection, or the server have closed it; a search can be repeated.
+        # The server can have closed an idle connection. To repeat a search does no harm.
         with suppress(IndexError, ConnectionError):
             return self._exchange_over(self._idle.pop(), method, path, body)
         connect = HTTPSConnection if self._secure else HTTPConnection
@@ -197,12 +201,12 @@ class RemoteRetriever:
 
 
 def hit_to_row(hit: Hit) -> dict[str, Any]:
-    """Return a hit in the form of the protocol."""
+    """Return a hit as the JSON object of the protocol."""
     return {**{name: getattr(hit.passage, name) for name in _PASSAGE_FIELDS}, "score": hit.score}
 
 
 def _from_row(row_class: type[_Row], row: dict[str, Any]) -> _Row:
-    """Return the dataclass with the values of a row; unknown entries are left out."""
+    """Make a dataclass of a row's values; unknown entries are ignored."""
     return row_class(**{field.name: row[field.name] for field in fields(row_class)})  # type: ignore[arg-type]
 
 

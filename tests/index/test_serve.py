@@ -26,7 +26,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval import registry
-from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, missing_shards, select_best
+from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, get_missing_shards, select_best
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever, ServedCollection
@@ -179,7 +179,7 @@ class Served:
             for n in lost:
                 self.kill(n)
             found[:] = self.remote.search(questions, k)
-            return all(missing_shards(hits) == names for hits in found)
+            return all(get_missing_shards(hits) == names for hits in found)
 
         wait_until(search_once)
         return found
@@ -280,7 +280,7 @@ def test_a_killed_shard_is_missing_until_ray_restarts_it(healthy: Served) -> Non
     before = healthy.search(QUESTIONS, 30)
     for hits, others in zip(healthy.search(QUESTIONS, 10, lost=(1,)), before, strict=True):
         assert_same_hits(hits, [hit for hit in others if not hit.passage.document.startswith("1-")][:10])
-        assert missing_shards(hits) == (healthy.shards[1].name,)
+        assert get_missing_shards(hits) == (healthy.shards[1].name,)
     assert healthy.search(QUESTIONS, 30) == before
 
 
@@ -362,7 +362,7 @@ def test_a_second_replica_hides_a_kill(shards: list[Path]) -> None:
                 first, _ = served.processes(1, process.pid)
                 os.kill(first, signal.SIGKILL)
             found = served.remote.search(QUESTIONS, 9)
-            assert not any(map(missing_shards, found))
+            assert not any(map(get_missing_shards, found))
             assert [[(h.passage.id, h.score) for h in hits] for hits in found] == [
                 [(h["id"], h["score"]) for h in hits] for hits in expected
             ]

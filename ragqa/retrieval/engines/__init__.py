@@ -1,4 +1,5 @@
-"""Engines of BM25, each a class that ``ragqa.retrieval.bm25`` uses.
+"""Engines of BM25, for ``ragqa.retrieval.bm25``.
 
-It has ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``, with the arguments of ``Tantivy``.
+An engine is a class with ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``. The arguments are
+the same as in ``Tantivy``.
 """

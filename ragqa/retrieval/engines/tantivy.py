@@ -22,19 +22,16 @@ if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema, TextAnalyzer
 
 MAX_TERMS = 256
-"""Maximum number of distinct terms in a query; a pasted book has thousands.
-
-Each term opens a list of passages.
-"""
+"""Maximum number of distinct terms in a query, since each term opens a list of passages."""
 _MAX_TERM_BYTES = 255
 """Maximum length of an indexed term in bytes, as in Lucene."""
 _THREADS = 2
 _HEAP = 128_000_000
-"""Memory in bytes, over all threads, that postings fill before a segment is written."""
+"""Memory in bytes for all threads; when postings fill it, Tantivy writes a segment."""
 
 
 class Tantivy:
-    """Index of terms; row numbers are a fast field, the text is not stored."""
+    """Index of terms in Tantivy; row numbers are a fast field, and texts are not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.TANTIVY
 
@@ -67,10 +64,10 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows and add passages; Tantivy writes new files and does not change existing ones."""
+        """Delete rows and add passages; existing files do not change, as Tantivy writes new files."""
         tantivy = _import_tantivy()
         with _open_writer(folder, threads=1) as (schema, writer):
-            # One query deletes a run of consecutive rows, such as those of one document.
+            # One query deletes a run of consecutive rows, such as the rows of one document.
             for run in np.split(deleted, np.flatnonzero(np.diff(deleted) != 1) + 1) if len(deleted) else ():
                 ends = int(run[0]), int(run[-1])
                 query = tantivy.Query.range_query(schema, "row", tantivy.FieldType.Integer, *ends)
@@ -80,12 +77,12 @@ class Tantivy:
 
     @classmethod
     def open(cls, folder: Path) -> "Tantivy":
-        """Open the index in ``folder``, memory-mapped."""
+        """Open the index in ``folder`` by memory mapping."""
         tantivy = _import_tantivy()
         try:
             with _make_lockable(folder) as lockable:
                 index = tantivy.Index.open(str(lockable))
-                index.config_reader(reload_policy="manual")  # else a thread watches the folder
+                index.config_reader(reload_policy="manual")  # else a thread would watch the folder
                 index.register_tokenizer("ragqa", _make_analyzer())
                 return cls(index)
         except (OSError, ValueError) as error:
@@ -95,7 +92,7 @@ class Tantivy:
         """Return at most ``k`` rows for each question, best first."""
         if len(questions) == 1:
             return [self._rank_one(questions[0], k)]
-        with ThreadPoolExecutor() as pool:  # Tantivy searches without the interpreter's lock
+        with ThreadPoolExecutor() as pool:  # Tantivy releases the interpreter's lock during a search
             return list(pool.map(lambda question: self._rank_one(question, k), questions))
 
     def _rank_one(self, question: str, k: int) -> Ranking:
@@ -104,7 +101,8 @@ class Tantivy:
         limit = cut + 1
         while True:
             hits = self._searcher.search(query, limit, count=False).hits
-            # Rows of equal score come segment by segment, not in order: fetch more until the cut is not among equals.
+            # Rows of equal score come segment by segment, not in ascending order. So fetch more hits until the hit
+            # after the cut has a lower score than the last hit before it.
             if len(hits) < limit or hits[-1][0] < hits[cut - 1][0]:
                 break
             limit *= 4
@@ -112,8 +110,8 @@ class Tantivy:
         return select_best(rows, [score for score, _ in hits], k)
 
     def _make_query(self, question: str) -> "Query":
-        """Build a query for any of the question's terms, each counted as often as it occurs."""
-        # Built from terms and not parsed from text, so that no character of a question acts as syntax.
+        """Make a query that any term of the question matches, weighted by the term's count."""
+        # The query is not parsed from text, so no character of a question acts as syntax.
         tantivy = _import_tantivy()
         parts = []
         for term, count in islice(Counter(self._analyzer.analyze(question)).items(), MAX_TERMS):
@@ -125,7 +123,7 @@ class Tantivy:
 
 
 def _import_tantivy() -> Any:
-    """Import tantivy where it is used: training on a machine without it must still run."""
+    """Return the module ``tantivy``; training must run on machines where it is not installed."""
     try:
         import tantivy
     except ImportError as error:
@@ -137,7 +135,13 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield schema and writer of an index and commit at the end; a schema makes a new index."""
+    """Yield schema and writer of an index, and commit at the end.
+
+    Args:
+        folder: directory of the index.
+        threads: number of threads that write.
+        schema: schema of a new index; None opens an existing index.
+    """
     tantivy = _import_tantivy()
     try:
         index = tantivy.Index(schema, str(folder)) if schema else tantivy.Index.open(str(folder))
@@ -146,7 +150,7 @@ def _open_writer(
         yield index.schema, writer
         writer.commit()
         writer.wait_merging_threads()
-        # Tantivy makes two files readable only for their owner; give them the mode of new files.
+        # Only their owner can read two files of Tantivy; give them the mode of new files.
         for name in (".managed.json", "meta.json"):
             (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
     except (OSError, ValueError) as error:
@@ -155,7 +159,7 @@ def _open_writer(
 
 @contextmanager
 def _make_lockable(folder: Path) -> Iterator[Path]:
-    """Yield a folder that Tantivy can lock: links to the files if ``folder`` is read-only."""
+    """Yield a folder that Tantivy can lock: if ``folder`` is read-only, links to its files."""
     if os.access(folder, os.W_OK):
         yield folder
         return

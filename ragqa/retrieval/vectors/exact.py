@@ -1,4 +1,4 @@
-"""Exact search over all vectors with numpy, or with torch on any device.
+"""Exact search over all vectors, with numpy on the CPU or with torch on any device.
 
 Shapes: N passages, B questions, C rows of a chunk, D width.
 """
@@ -23,13 +23,13 @@ from ragqa.retrieval.vectors.index_kinds import FlatEngine
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores
 
 _QUERIES = 256
-"""Number of queries scored at a time: 16 MB of scores per chunk."""
+"""Number of queries scored at a time: their scores take 16 MB per chunk."""
 _CACHED_BYTES = 2**30
 """Maximum size of cached float32 vectors in bytes: 700,000 rows of width 384."""
 
 
 class ExactIndex:
-    """Exact maximum inner product search, with rows of equal score in ascending order."""
+    """Index for exact maximum inner product search; ties are in ascending order of rows."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class ExactIndex:
         device: str = "cpu",
         cache: bool = True,
     ) -> None:
-        """Make an index of vectors.
+        """Make an index over vectors.
 
         Args:
             vectors_ND: vectors of all passages; numpy leaves them on disk, torch copies them to ``device``.
-            deleted: rows that no search returns.
+            deleted: sorted rows that no search returns.
             engine: ``numpy`` or ``torch``.
-            device: ``cpu``, ``cuda`` or ``cuda:N``, for torch.
-            cache: keep float32 vectors for the next search, with numpy.
+            device: ``cpu``, ``cuda`` or ``cuda:N``; numpy needs ``cpu``.
+            cache: keep float32 vectors for the next search (numpy only).
 
         Raises:
             MissingExtra: torch is not installed.
@@ -57,7 +57,7 @@ class ExactIndex:
         self.width = int(vectors_ND.shape[1])
         self._deleted = deleted
         on_torch = engine == FlatEngine.TORCH
-        # A scan has no state of a search, so many threads can search at once.
+        # A scan stores nothing about a search, so many threads can search at once.
         self._scan: _NumpyScan | _TorchScan = (
             _TorchScan(vectors_ND, device) if on_torch else _NumpyScan(vectors_ND, cache)
         )
@@ -66,11 +66,11 @@ class ExactIndex:
         return len(self.vectors)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` vectors with the largest inner product for each query, best first.
+        """Return the ``k`` rows with the largest inner products for each query, best first.
 
         Raises:
             BadInput: ``k`` < 1, or a query is not finite.
-            Mismatch: the queries have another width.
+            Mismatch: the queries have another width than the vectors.
             DamagedArtefact: a vector is not finite.
         """
         check_k(k)
@@ -82,12 +82,12 @@ class ExactIndex:
             deleted = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
             for start in range(0, len(queries), _QUERIES):
                 part = slice(start, start + _QUERIES)
-                # A later row of equal score loses to the k-th best so far.
+                # Only scores above the k-th best so far count, since at equal score the earlier row wins.
                 floors = [ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings[part]]
                 new = self._scan.find_above(chunk_CD, first, deleted, queries[part], np.array(floors, np.float32), k)
                 pairs = zip(rankings[part], new, strict=True)
                 rankings[part] = [merge_rankings(old, candidates, k) for old, candidates in pairs]
-        # Scores of a matrix product depend on its shape; scoring the winners again makes them comparable.
+        # The scores of a matrix product depend on its shape. Scores of the best rows, computed again, do not.
         return [
             select_best(ranking.rows, exact_scores(self.vectors, ranking.rows, query), k)
             for ranking, query in zip(rankings, queries, strict=True)
@@ -97,8 +97,8 @@ class ExactIndex:
 class _NumpyScan:
     """Scan of vectors on disk by numpy.
 
-    Converting a chunk to float32 takes ten times as long as multiplying it, so chunks that are searched a second time
-    are cached, up to ``_CACHED_BYTES``.
+    To convert a chunk to float32 takes ten times as long as to multiply it. So a chunk is cached at its second search,
+    unless all vectors together take more than ``_CACHED_BYTES``.
     """
 
     def __init__(self, vectors_ND: Vectors, cache: bool) -> None:
@@ -108,7 +108,7 @@ class _NumpyScan:
         self._cache: dict[int, npt.NDArray[np.float32]] = {}
 
     def load_chunk(self, first: int, last: int) -> npt.NDArray[np.float32]:
-        """Return the vectors of rows ``first … last`` as float32 [C, D]."""
+        """Return the vectors at rows ``first`` to ``last`` (exclusive) as float32 [C, D]."""
         if first in self._cache:
             return self._cache[first]
         chunk_CD = self._vectors[first:last].astype(np.float32)
@@ -122,10 +122,18 @@ class _NumpyScan:
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
     ) -> list[Ranking]:
-        """Return each query's best ``k`` rows of the chunk above its floor, with ties, unsorted.
+        """Return, unsorted, the ``k`` best rows of a chunk for each query, and ties with the k-th.
 
-        The chunk begins at row ``first``; ``deleted`` are positions in it. Raises DamagedArtefact if a vector is not
-        finite.
+        Args:
+            chunk_CD: vectors of the chunk.
+            first: row of the first vector of the chunk.
+            deleted: positions in the chunk of deleted rows.
+            queries_BD: query vectors.
+            floor_B: score for each query; only rows with higher scores are returned.
+            k: number of rows.
+
+        Raises:
+            DamagedArtefact: a vector is not finite.
         """
         score_BC = queries_BD @ chunk_CD.T
         if not np.isfinite(score_BC.sum()):
@@ -171,7 +179,7 @@ class _TorchScan:
 
 
 def _import_torch(device: str) -> Any:
-    """Return torch if it sees ``device``."""
+    """Return the module ``torch``; raise MissingExtra or BadInput if it cannot use ``device``."""
     try:
         import torch
     except ImportError as error:

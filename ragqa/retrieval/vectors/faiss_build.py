@@ -1,12 +1,12 @@
 """Build FAISS indexes from parts: train on a sample, add rows, merge the parts.
 
-    trained      the index without a vector                        train_index
-    part-…       the same, with the codes of a range of rows       add_part, in any order, on any machine
-    faiss.index  all of them                                       merge_parts
+    trained      trained index without vectors                     train_index
+    part-…       trained index with the codes of a range of rows   add_part, in any order, on any machine
+    faiss.index  index of all rows                                 merge_parts
     faiss.lists  the codes, if there was more than one part
 
-Only one part, or the sample, is in memory at a time. The graph of ``hnsw`` is the exception: it is a single part that
-grows with the corpus (2 bytes per dimension and 280 per vector).
+Only one part, or the sample, is in memory at a time. The graph of ``hnsw`` is an exception: it has a single part, which
+grows with the corpus (2 bytes per dimension and 280 bytes per vector).
 
 Shapes: N passages, D width.
 """
@@ -28,13 +28,13 @@ from ragqa.retrieval.vectors.index_kinds import SPECS, IndexKind
 PART_ROWS = 262_144
 """Default number of rows in a part: 200 MB of float16 at a width of 384."""
 _VECTORS_PER_LIST = 39
-"""Training vectors for each centroid; FAISS warns about fewer."""
+"""Number of training vectors for each centroid; FAISS warns about fewer."""
 _MAX_LISTS = 8192
 """Maximum number of lists, since each added vector is compared with every centroid."""
 _KMEANS_ROUNDS = 10
-"""Rounds of k-means; FAISS's default of 25 gains nothing measurable."""
+"""Number of k-means rounds; FAISS's default of 25 has no measurable advantage."""
 _CODES = 256
-"""Number of centroids of each sub-quantiser, the values of a byte."""
+"""Number of centroids of each sub-quantiser: one for each value of a byte."""
 
 
 def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None]) -> None:
@@ -45,11 +45,11 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
         kind: an approximate ``IndexKind``.
         folder: directory to write into.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        progress: called with the number of rows added so far.
+        progress: function called with the number of rows added so far.
 
     Raises:
         MissingExtra: FAISS is not installed.
-        BadInput: ``device`` cannot make this kind, or a file cannot be written.
+        BadInput: FAISS cannot build this kind on ``device``, or a file cannot be written.
         DamagedArtefact: a vector is not finite.
     """
     work = folder / ".parts"
@@ -64,33 +64,39 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
 
 
 def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[int, int]]:
-    """Return first and last row of each part of ``size`` rows; a graph is one part."""
+    """Return first and last row (exclusive) of each part; a graph has only one part.
+
+    Args:
+        count: number of rows of the index.
+        kind: an approximate ``IndexKind``.
+        size: number of rows in a part; by default ``PART_ROWS``.
+    """
     size = count if SPECS[kind].is_graph else size or PART_ROWS
     return [(first, min(first + size, count)) for first in range(0, count, max(1, size))] or [(0, 0)]
 
 
 def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cpu") -> None:
-    """Write an index of ``kind`` that is trained but empty.
+    """Train an index of ``kind`` on a random sample, and write it without vectors.
 
     Args:
-        vectors_ND: vectors of all passages, of which a sample is drawn.
+        vectors_ND: vectors of all passages, from which the sample is drawn.
         kind: an approximate ``IndexKind``.
         file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        MissingExtra, BadInput, DamagedArtefact: as ``build_faiss``.
+        MissingExtra, BadInput, DamagedArtefact: for the same reasons as in ``build_faiss``.
     """
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _VECTORS_PER_LIST, _MAX_LISTS))
-    # Each sub-vector of a product code has 4 values, or a close divisor of the width.
+    # Each sub-vector of a product code has 4 values, or a number close to 4 that divides the width.
     sub_vectors = width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
     recipe = SPECS[kind].recipe.format(lists=lists, parts=sub_vectors)
     index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
     if SPECS[kind].is_graph:
         index.hnsw.efConstruction = 100
-        index.keep_max_size_level0 = True  # else near-duplicate passages become unreachable islands
+        index.keep_max_size_level0 = True  # else groups of near-duplicate passages become unreachable
     else:
         index.cp.niter = _KMEANS_ROUNDS
         lists = index.nlist
@@ -114,16 +120,19 @@ def add_part(
     device: str = "cpu",
     progress: Callable[[int], None] = lambda row: None,
 ) -> None:
-    """Write the part with rows ``first`` to ``last`` (exclusive); raises as ``build_faiss``.
+    """Write the part with rows ``first`` to ``last`` (exclusive).
 
     Args:
         trained: file that ``train_index`` wrote.
         vectors_ND: vectors of all passages.
         first: first row.
-        last: row after the last one.
+        last: row after the last row of the part.
         file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        progress: called with the row after the last one added.
+        progress: function called with the next row to add.
+
+    Raises:
+        MissingExtra, BadInput, DamagedArtefact: for the same reasons as in ``build_faiss``.
     """
     faiss = load_faiss(IndexKind.FLAT, "cpu")
     index = faiss_files.move_to(faiss, faiss.read_index(str(trained)), device)
@@ -137,7 +146,7 @@ def add_part(
 
 
 def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
-    """Merge parts, in any order, into one index in ``folder``; the parts stay.
+    """Merge parts, in any order, into one index in ``folder``; keep the parts.
 
     Args:
         trained: file that ``train_index`` wrote.
@@ -145,18 +154,18 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
         folder: directory of the index.
 
     Raises:
-        BadInput: the disk has no room for it.
-        DamagedArtefact: the parts are not whole, or not of one index.
+        BadInput: the disk has too little space for the index.
+        DamagedArtefact: a part is damaged, or the parts belong to different indexes.
     """
     file, lists_file = folder / INDEX_FILE, folder / LISTS_FILE
-    lists_file.unlink(missing_ok=True)  # a killed run may have left it, and it takes the room
+    lists_file.unlink(missing_ok=True)  # a file that a killed run left would take the space
     file.unlink(missing_ok=True)
     if len(files) == 1:
         artefacts.link_file(files[0], file)
         return
     faiss = load_faiss(IndexKind.FLAT, "cpu")
     needed, free = sum(part.stat().st_size for part in files), shutil.disk_usage(folder).free
-    if needed > free:  # FAISS writes through a memory map, and a full disk would kill the process
+    if needed > free:  # FAISS writes through a memory map, so a full disk would kill the process
         raise BadInput(f"cannot write {lists_file}: it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} are free")
     try:
         parts = [faiss.read_index(str(part), faiss.IO_FLAG_MMAP) for part in files]
@@ -176,7 +185,7 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random; repeat small sets, as FAISS needs a point per code."""
+    """Draw training vectors at random, or repeat a small set: FAISS needs one vector per code."""
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

@@ -1,4 +1,4 @@
-"""Access to FAISS and its files, with readable errors."""
+"""Load FAISS, and read and write its files with readable errors."""
 
 import ctypes
 import os
@@ -17,11 +17,11 @@ INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
 
 
 def load_faiss(kind: str, device: str) -> Any:
-    """Import faiss for an index of ``kind`` on ``device``.
+    """Return the module ``faiss`` for an index of ``kind`` on ``device``.
 
     Raises:
         MissingExtra: FAISS, or its version for GPUs, is not installed.
-        BadInput: the kind works on a CPU only, or there is no GPU.
+        BadInput: the kind works on the CPU only, or there is no GPU.
     """
     on_gpu = device != "cpu"
     if on_gpu and kind not in GPU_KINDS:
@@ -38,7 +38,7 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return an index of the CPU on ``device``."""
+    """Return an index of the CPU, copied to ``device`` if that is a GPU."""
     if device == "cpu":
         return index
     options = faiss.GpuClonerOptions()
@@ -48,7 +48,7 @@ def move_to(faiss: Any, index: Any, device: str) -> Any:
 
 
 def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None:
-    """Write an index from ``device`` into ``file`` atomically; raise BadInput if that fails."""
+    """Write an index on ``device`` to ``file`` in one step; raise BadInput if this fails."""
     try:
         with artefacts.replace_file(file) as temporary:
             faiss.write_index(index if device == "cpu" else faiss.index_gpu_to_cpu(index), str(temporary))
@@ -57,10 +57,10 @@ def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None
 
 
 def read_mapped(file: Path, kind: str) -> Any:
-    """Read the index in ``file`` and leave its codes on disk.
+    """Open the index in ``file`` by memory mapping, so that its codes stay on disk.
 
     Raises:
-        RuntimeError: FAISS cannot read it, or ``faiss.lists`` is missing or not whole.
+        RuntimeError: FAISS cannot read the file, or ``faiss.lists`` is missing or incomplete.
     """
     faiss = load_faiss(kind, "cpu")
     if SPECS[kind].is_graph:
@@ -81,7 +81,7 @@ def read_mapped(file: Path, kind: str) -> Any:
 
 
 def find_disk_lists(index: Any) -> Any:
-    """Return the inverted lists that an index has on disk; None if it has none there."""
+    """Return the inverted lists of an index if they are on disk, or else None."""
     if not hasattr(index, "invlists"):
         return None
     import faiss
@@ -97,7 +97,7 @@ def describe_error(error: RuntimeError) -> str:
 
 @contextmanager
 def mute_stdout() -> Iterator[None]:
-    """Suppress what FAISS prints from C++: standard output is for results."""
+    """Suppress the output of FAISS's C++ code: standard output is for results."""
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)

@@ -1,6 +1,6 @@
-"""Search by FAISS, whose candidates are scored again from the stored vectors.
+"""Search by FAISS; the candidates that it proposes are scored again.
 
-So a score is the inner product with the stored vector for every kind of index.
+So the score of a passage is the inner product with its stored vector, whatever the kind of index.
 
 Shapes: N passages, B questions, D width.
 """
@@ -27,13 +27,13 @@ GPU_LIMIT = 2048
 _QUERY_BITS = 4
 """Bits per value of a query on one-bit codes; 8 gain no recall and are a tenth slower."""
 _PARALLEL_CODES = 30_000
-"""Number of codes above which all cores share a query; for fewer, threads cost more."""
+"""Number of codes above which all cores share a query; for fewer codes, threads cost more."""
 _PREFETCH_READS = 4
-"""Number of probes per list after which all lists are assumed to be cached."""
+"""Number of probes per list after which all lists are assumed to be in the system's cache."""
 _PARALLEL_QUERIES = 8
-"""Smallest batch of queries for which threads are worth starting."""
+"""Number of queries from which threads save time."""
 _EXACT_FACTOR = 4
-"""Number of candidates per requested passage that are scored in double precision."""
+"""Number of candidates per returned passage that are scored in double precision."""
 
 
 class FaissIndex:
@@ -42,7 +42,15 @@ class FaissIndex:
     def __init__(
         self, index: Any, vectors_ND: Vectors, effort: Effort, deleted: DeletedRows, *, on_gpu: bool = False
     ) -> None:
-        """Wrap FAISS's ``index`` over ``vectors_ND``; the rows ``deleted`` are never returned."""
+        """Combine FAISS's index with the stored vectors.
+
+        Args:
+            index: FAISS's index of the vectors.
+            vectors_ND: stored vectors, from which candidates are scored.
+            effort: search effort.
+            deleted: sorted rows that no search returns.
+            on_gpu: True if ``index`` is on a GPU.
+        """
         self.vectors = vectors_ND
         self.width = int(vectors_ND.shape[1])
         self.effort = effort
@@ -57,19 +65,19 @@ class FaissIndex:
 
     @property
     def lists(self) -> int:
-        """Number of inverted lists; 1 for a graph."""
+        """Number of inverted lists of the index; 1 for a graph."""
         return int(getattr(self._index, "nlist", 1))
 
     def with_effort(self, effort: Effort) -> "FaissIndex":
-        """Return the same index with another effort, on a CPU."""
+        """Return an index on the CPU that searches with another effort."""
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return about the ``k`` vectors with the largest inner product for each query.
+        """Return approximately the ``k`` rows with the largest inner products for each query.
 
         Raises:
-            BadInput: ``k`` < 1 or more than a GPU returns, or a query is not finite.
-            Mismatch: the queries have another width.
+            BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.
+            Mismatch: the queries have another width than the vectors.
             DamagedArtefact: a vector is not finite.
         """
         check_k(k)
@@ -78,19 +86,24 @@ class FaissIndex:
         return self.rank_candidates(queries, candidates, k)
 
     def rank_candidates(self, queries_BD: Queries, candidates: list[Rows], k: int) -> list[Ranking]:
-        """Return the best ``k`` of the candidate rows of each query."""
+        """Return the best ``k`` of the candidate rows for each query."""
         if len(candidates) < _PARALLEL_QUERIES:
             return [self._rank_one(query, rows, k) for query, rows in zip(queries_BD, candidates, strict=True)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return list(pool.map(self._rank_one, queries_BD, candidates, repeat(k)))
 
     def propose(self, queries_BD: Queries, count: int, *, at_least: int = 1) -> list[Rows]:
-        """Return up to ``count`` candidate rows for each query, best first by FAISS's own scores.
+        """Return up to ``count`` candidate rows for each query, by falling score in FAISS.
+
+        Args:
+            queries_BD: query vectors.
+            count: maximum number of candidates; a GPU can return fewer.
+            at_least: minimum number of candidates that the caller needs.
 
         Raises:
-            BadInput: a GPU cannot return even ``at_least`` rows.
+            BadInput: a GPU cannot return ``at_least`` rows.
         """
-        # FAISS on a GPU cannot filter deleted rows, so ask for as many more.
+        # FAISS on a GPU cannot filter deleted rows, so request that many more.
         count = min(len(self), count + self._on_gpu * len(self._deleted))
         if self._on_gpu and at_least > GPU_LIMIT:
             raise BadInput(
@@ -108,10 +121,10 @@ class FaissIndex:
         return [row[row >= 0] for row in ids]
 
     def _prefetch(self, queries: int) -> None:
-        """Let FAISS read lists on disk with many threads until all lists are likely to be cached.
+        """Let many threads of FAISS read lists on disk, until all lists are probably cached.
 
-        After that its threads only cost time: at 2 million vectors and 362 of 5,656 lists, a question takes 4.6 ms
-        with 32 threads and 1.6 ms without.
+        With cached lists, the threads only cost time: at 2 million vectors and 362 of 5,656 lists, a question takes
+        4.6 ms with 32 threads and 1.6 ms without them.
         """
         if self._disk_lists is None:
             return
@@ -120,12 +133,12 @@ class FaissIndex:
         self._probed += queries * self.effort.reach
 
     def _make_parameters(self, count: int) -> Any:
-        """Return FAISS's search parameters: the effort and the rows to skip."""
+        """Return FAISS's search parameters: the effort, and a filter of deleted rows."""
         if self._on_gpu:
             return None
         faiss, reach = load_faiss(IndexKind.FLAT, "cpu"), self.effort.reach
         row_filter = {"sel": faiss.IDSelectorBitmap(self._live)} if len(self._deleted) else {}
-        if hasattr(self._index, "hnsw"):  # a walk cannot return more passages than efSearch
+        if hasattr(self._index, "hnsw"):  # the search of a graph returns at most efSearch rows
             return faiss.SearchParametersHNSW(efSearch=max(reach, count), **row_filter)
         if not hasattr(self._index, "nlist"):
             return faiss.SearchParameters(**row_filter) if row_filter else None
@@ -138,7 +151,7 @@ class FaissIndex:
     def _rank_one(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
         if len(self._deleted):
             rows = np.setdiff1d(rows, self._deleted)
-        # The probed lists may hold fewer than k rows, and a graph may reach fewer: then search exactly.
+        # The probed lists, or the reached part of a graph, can have fewer than k rows. Then search exactly.
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self.vectors, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _EXACT_FACTOR * k:
@@ -155,20 +168,20 @@ def open_faiss(
     effort: Effort | None = None,
     deleted: DeletedRows = NO_ROWS,
 ) -> FaissIndex:
-    """Open the index of ``kind`` in ``folder``, memory-mapped on a CPU.
+    """Open the index of ``kind`` in ``folder``; on the CPU, by memory mapping.
 
     Args:
-        vectors_ND: vectors that the index was built of.
+        vectors_ND: vectors from which the index was built.
         kind: an approximate ``IndexKind``.
         folder: directory with ``faiss.index``.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        effort: search effort; None for a medium one.
-        deleted: rows that no search returns, sorted.
+        effort: search effort; None for a medium effort.
+        deleted: sorted rows that no search returns.
 
     Raises:
         MissingExtra: FAISS is not installed.
         BadInput: FAISS does not see ``device``, or cannot search this kind on it.
-        DamagedArtefact: the file is missing or broken, or holds other vectors.
+        DamagedArtefact: the file is missing or damaged, or has another number or width of vectors.
     """
     faiss = load_faiss(kind, device)
     on_gpu, effort = device != "cpu", effort or Effort()
@@ -193,9 +206,14 @@ def open_faiss(
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
-    """Load all vectors in float16 for exact search by FAISS, which is fast for one question.
+    """Load all vectors into memory as float16, for exact search by FAISS.
 
-    Rows of equal score are sorted, but which of them make the cut at k is FAISS's choice.
+    This is fast for one question. FAISS chooses which rows of equal score are among the first k.
+
+    Args:
+        vectors_ND: vectors of all passages.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        deleted: sorted rows that no search returns.
 
     Raises:
         MissingExtra: FAISS is not installed.

@@ -1,6 +1,6 @@
-"""Kinds of vector index, and the effort of a search in one.
+"""Kinds of vector index, and the search effort of approximate kinds.
 
-To add a FAISS index, add its name and one entry to ``SPECS``.
+To add a kind of FAISS index, add one member to ``IndexKind`` and one entry to ``SPECS``.
 """
 
 import math
@@ -9,13 +9,13 @@ from enum import StrEnum
 from typing import Any
 
 DEFAULT_RECALL = 0.95
-"""Share of the nearest passages that a search of an approximate kind must find."""
+"""Share of the 20 nearest passages that a search of an approximate kind must find."""
 TUNED_K = 20
 """Number of nearest passages over which recall is measured and tuned."""
 
 
 class IndexKind(StrEnum):
-    """A kind of vector index, by its name on command lines and in manifests."""
+    """Kind of vector index, by its name on command lines and in manifests."""
 
     FLAT = "flat"
     """Exact search; all other kinds are approximate and need FAISS."""
@@ -27,10 +27,10 @@ class IndexKind(StrEnum):
 
 
 class FlatEngine(StrEnum):
-    """A library that searches an index of kind flat."""
+    """Library that searches an index of kind flat."""
 
     AUTO = "auto"
-    """numpy on a CPU, else torch where it is installed, else FAISS."""
+    """numpy on a CPU; on a GPU, torch if it is installed, or else FAISS."""
     NUMPY = "numpy"
     TORCH = "torch"
     FAISS = "faiss"
@@ -46,19 +46,19 @@ class KindSpec:
     recipe: str
     """FAISS ``index_factory`` string with the fields ``{lists}`` and ``{parts}`` (sub-vectors)."""
     factors: tuple[int, ...]
-    """Numbers of candidates per passage that tuning tries; coarser codes need more."""
+    """Numbers of candidates per passage that tuning tries; coarser codes need more candidates."""
     runs_on_gpu: bool = False
     is_graph: bool = False
-    """True for a graph, which is built as one part and searched from neighbour to neighbour."""
+    """True if the index is a graph, which is built as one part."""
     stores_codes: bool = False
-    """True if the stored vectors have 8 bits instead of 16, so that a search reads less."""
+    """True if the stored vectors have 8 bits per value instead of 16, so that a search reads less."""
 
 
 SPECS: dict[str, KindSpec] = {
-    # Vectors are float16 already, so the half memory of fp16 codes costs nothing.
+    # The stored vectors are float16, so fp16 codes lose nothing and take half the memory of float32.
     IndexKind.HNSW: KindSpec(recipe="HNSW32_SQfp16", factors=(1,), is_graph=True),
     IndexKind.IVF_FLAT: KindSpec(recipe="IVF{lists},SQfp16", factors=(1,), runs_on_gpu=True),
-    # np: no polysemous codes, which are slow to train and not used here.
+    # np turns off polysemous codes, which are slow to train and not used here.
     IndexKind.IVF_PQ: KindSpec(recipe="IVF{lists},PQ{parts}np", factors=(4, 8, 16), runs_on_gpu=True),
     IndexKind.IVF_RABITQ: KindSpec(recipe="IVF{lists},RaBitQ", factors=(10, 20, 40, 80), stores_codes=True),
     # One list makes a flat index whose parts can be merged and memory-mapped.
@@ -77,14 +77,14 @@ class Effort:
     """Number of candidates per passage to score again when k is 20."""
 
     def count_candidates(self, k: int) -> int:
-        """Return the number of candidates to score again, which grows with the root of ``k``.
+        """Return the number of candidates to score again; it grows with the square root of ``k``.
 
-        Measured at 165,871 vectors with ivf-rabitq: recall@100 is 0.948 with 894 candidates and 0.954 with 2,000;
-        recall@5 is 0.968 with 200 and 0.957 with 100.
+        With ivf-rabitq over 165,871 vectors, recall@100 is 0.948 for 894 candidates and 0.954 for 2,000 candidates;
+        recall@5 is 0.957 for 100 candidates and 0.968 for 200 candidates.
         """
         return k if self.factor == 1 else max(2 * k, round(self.factor * math.sqrt(TUNED_K * k)))
 
     @classmethod
     def from_manifest(cls, search: dict[str, Any] | None) -> "Effort | None":
-        """Read the effort from a manifest's ``search`` entry; None if every search is exact."""
+        """Read the effort from the entry ``search`` of a manifest; None if the search is exact."""
         return cls(search["reach"], search["factor"]) if search else None

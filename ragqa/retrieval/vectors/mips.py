@@ -25,21 +25,26 @@ _CHOICES = {"kind": tuple(IndexKind), "engine": tuple(FlatEngine), "device": ("c
 
 
 class Mips(Protocol):
-    """Index that finds the vectors with the largest inner product."""
+    """Index for maximum inner product search."""
 
     vectors: Vectors
     """All vectors [N, D]."""
     width: int
-    """D."""
+    """Width D of the vectors."""
 
     def __len__(self) -> int: ...
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` best rows for each query, best first."""
+        """Return the ``k`` rows with the largest inner products for each query, best first."""
 
 
 def check_kind(kind: str, device: str) -> None:
-    """Check kind and device before there are vectors; raises as ``build`` does."""
+    """Check that FAISS can build ``kind`` on ``device``, before the slow work of embedding.
+
+    Raises:
+        BadInput: the kind or device is unknown, or FAISS cannot build the kind on ``device``.
+        MissingExtra: FAISS is not installed.
+    """
     _check_choices(kind=kind, device=device)
     if kind != IndexKind.FLAT:
         load_faiss(kind, device)
@@ -55,22 +60,22 @@ def build(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
-    """Write vectors into ``folder``, and FAISS's index of them unless ``kind`` is flat.
+    """Write vectors into ``folder``; for kinds other than flat, also an index of FAISS.
 
     Args:
-        vectors: [N, D]; may be memory-mapped, of one file or of many.
+        vectors: passage vectors [N, D], in memory or memory-mapped.
         kind: an ``IndexKind``.
         folder: directory without files of an index.
-        device: where FAISS trains and adds, ``cpu``, ``cuda`` or ``cuda:N``.
+        device: device on which FAISS builds: ``cpu``, ``cuda`` or ``cuda:N``.
         recall: share of the 20 nearest vectors that a search should find, from 0 to 1.
-        queries: [B, D], sample of questions to tune on; None to make synthetic ones.
-        progress: display of the progress.
+        queries: vectors of sample questions for tuning [B, D]; None to make synthetic queries.
+        progress: receiver of progress reports.
 
     Returns:
-        The effort for ``open_index``; None for kind flat, which is searched exactly.
+        The effort for ``open_index``; None for kind flat, whose search is exact.
 
     Raises:
-        BadInput: an unknown kind or device, or a kind that ``device`` cannot make.
+        BadInput: the kind or device is unknown, or FAISS cannot build the kind on ``device``.
         MissingExtra: FAISS is not installed.
         DamagedArtefact: a vector is not finite.
     """
@@ -84,7 +89,7 @@ def build(
 
 
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
-    """Write the vectors as ``kind`` keeps them, in 8 bits or in float16."""
+    """Write the vectors in the precision of ``kind``: 8 bits or float16."""
     if kind in SPECS and SPECS[kind].stores_codes:
         store.write_codes(vectors, folder)
     else:
@@ -100,14 +105,14 @@ def tune_index(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult:
-    """Find the search effort of the index in ``folder``; arguments as for ``build``."""
+    """Find the search effort for the index in ``folder``; the arguments are those of ``build``."""
     index = open_faiss(store.open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
         return tune(index, vectors, kind, target=recall, queries_BD=queries, progress=step.advance_to)
 
 
 class _UpdatedIndex:
-    """A built index, with exact search over the rows that updates have added since."""
+    """Built index, with exact search over the rows that updates added later."""
 
     def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
         self.vectors, self.width = vectors_ND, built.width
@@ -117,7 +122,7 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best rows of both parts for each query; their scores compare."""
+        """Return the best rows of both parts for each query; scores of both are comparable."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)
@@ -139,16 +144,15 @@ def open_index(
     Args:
         folder: directory with the vectors, and ``faiss.index`` unless the kind is flat.
         kind: an ``IndexKind``.
-        effort: search effort that ``build`` returned; None for a medium one.
+        effort: search effort that ``build`` returned; None for a medium effort.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        engine: a ``FlatEngine``, for kind flat; ``auto`` is numpy on a CPU, else torch where it is
-            installed, else FAISS.
-        deleted: rows that no search returns, sorted.
+        engine: a ``FlatEngine``; kinds other than flat need ``auto`` or ``faiss``.
+        deleted: sorted rows that no search returns.
 
     Raises:
-        BadInput: an unknown kind, engine or device, or a device that does not exist or cannot search the kind.
+        BadInput: the kind, engine or device is unknown, or the engine cannot search the kind on the device.
         MissingExtra: FAISS or torch is not installed.
-        DamagedArtefact: a file is missing or broken, or the files do not belong together.
+        DamagedArtefact: a file is missing or damaged, or the files do not belong together.
     """
     _check_choices(kind=kind, engine=engine, device=device)
     if kind != IndexKind.FLAT and engine not in (FlatEngine.AUTO, FlatEngine.FAISS):
@@ -167,7 +171,7 @@ def open_index(
 
 
 def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
-    """Open a FAISS index; the few rows that updates have added since are searched exactly."""
+    """Open a FAISS index; exact search covers the rows that updates added later."""
     vectors = store.open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
     built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])

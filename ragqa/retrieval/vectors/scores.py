@@ -15,7 +15,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
     """Return queries as contiguous float32 [B, D].
 
     Raises:
-        Mismatch: they are not as wide as the index.
+        Mismatch: the queries have another width than the index.
         BadInput: a value is not finite, which would make every score wrong.
     """
     queries = np.ascontiguousarray(queries_BD, np.float32)
@@ -23,13 +23,13 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
         raise Mismatch(f"queries of shape {queries.shape} for an index of vectors of width {width}")
     if (row := find_not_finite(queries)) is not None:
         raise BadInput(
-            f"the vector of question {row} is not finite: the encoder that made it is broken, or learns too fast"
+            f"the vector of question {row} is not finite: the encoder is damaged, or its learning rate too high"
         )
     return queries
 
 
 def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
-    """Return inner products [K] of rows with a query in single precision, to preselect."""
+    """Return inner products [K] of rows with a query in single precision, to preselect rows."""
     if isinstance(vectors_ND, CodedVectors):
         return vectors_ND.score(rows_K, query_D)
     scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D
@@ -37,13 +37,12 @@ def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
 
 
 def exact_scores(vectors_ND: Vectors, rows_K: npt.ArrayLike, query_D: Queries) -> Scores:
-    """Return inner products [K] of some rows with one query.
+    """Return the inner products [K] of rows with one query, summed in double precision.
 
-    They are summed in double precision, so that they do not depend on which engine found the rows or on how many
-    are scored together.
+    So the scores do not depend on the engine that found the rows, nor on the number of rows.
 
     Raises:
-        DamagedArtefact: one of the vectors is not finite.
+        DamagedArtefact: a vector is not finite.
     """
     rows = np.asarray(rows_K, np.int64)
     scores: Scores = (vectors_ND[rows].astype(np.float64) @ query_D.astype(np.float64)).astype(np.float32)

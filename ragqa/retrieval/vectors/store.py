@@ -1,9 +1,9 @@
-"""Files of passage vectors; their row i is passage i of the corpus.
+"""Files of passage vectors; row i is the vector of passage i.
 
-    vectors.npy         float16 [N, D]
-    codes.npy           instead for kinds with 8-bit vectors: int8 [N, D], and
-    scales.npy          float32 [N], the value that a code of 127 stands for in each row
-    added-000001.npy …  float16, the rows added by each later update, in order
+    vectors.npy         vectors, float16 [N, D]
+    codes.npy           instead of vectors.npy for kinds with 8-bit vectors: codes, int8 [N, D]
+    scales.npy          with codes.npy: scale of each row, float32 [N]; a vector is its codes times its scale
+    added-000001.npy …  vectors that updates added, float16, one file for each update
     faiss.index         FAISS's index of the first N rows, for kinds other than flat (see ``faiss_build``)
 
 Shapes: N passages, D width.
@@ -21,15 +21,15 @@ from ragqa.retrieval.vectors.arrays import CodedVectors, StackedVectors, Vectors
 
 VECTORS_FILE = "vectors.npy"
 ADDED_FILE = "added-{:06d}.npy"
-"""Name of the file of an update, numbered from 1."""
+"""Name of a file of added vectors; the files are numbered from 1."""
 CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """Rows of one file, opened for each read, since thousands of files cannot stay mapped."""
+    """Vectors in one file, opened for each read, because thousands of files cannot stay mapped."""
 
     def __init__(self, file: Path) -> None:
-        """Raise as ``open_file`` does."""
+        """Check the file; raise DamagedArtefact if it is missing or damaged."""
         self._file, self.shape = file, open_file(file).shape
 
     def __len__(self) -> int:
@@ -40,7 +40,11 @@ class VectorsOnDisk:
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
-    """Write vectors in 8 bits; vectors from 8-bit files get the same codes again.
+    """Write vectors in 8 bits; vectors that were read from codes get the same codes again.
+
+    Args:
+        vectors_ND: vectors to write.
+        folder: directory of ``codes.npy`` and ``scales.npy``.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -57,12 +61,12 @@ def write_codes(vectors_ND: Vectors, folder: Path) -> None:
 
 
 def write_vectors(vectors_ND: Vectors, file: Path) -> None:
-    """Write vectors in float16.
+    """Write vectors to a file in float16.
 
     Raises:
         DamagedArtefact: a vector is not finite.
     """
-    with file.open("wb") as out:  # not through a memory map: on a full disk that kills the process
+    with file.open("wb") as out:  # not through a memory map: on a full disk, a map kills the process
         _write_header(out, "<f2", (len(vectors_ND), int(vectors_ND.shape[1])))
         for chunk, _ in iter_chunks(vectors_ND):
             out.write(chunk.astype("<f2").tobytes())
@@ -73,19 +77,19 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def open_vectors(folder: Path) -> Vectors:
-    """Open all vectors [N, D], also the added ones; raises as ``open_file``."""
+    """Open all vectors [N, D] of an index, including added ones; raises as ``open_file``."""
     built, added = open_built_vectors(folder), open_added_vectors(folder)
     return StackedVectors([built, added]) if added else built
 
 
 def open_added_vectors(folder: Path) -> StackedVectors | None:
-    """Open the vectors [N, D] that updates have added, if any; raises as ``open_file``."""
+    """Open the vectors that updates added, or return None; raises as ``open_file``."""
     files = sorted(folder.glob("added-*.npy"))
     return StackedVectors([open_file(file) for file in files]) if files else None
 
 
 def open_built_vectors(folder: Path) -> Vectors:
-    """Open the vectors [N, D] that the index was built of; raises as ``open_file``."""
+    """Open the vectors [N, D] from which the index was built; raises as ``open_file``."""
     if not (folder / CODES_FILE).exists():
         return open_file(folder / VECTORS_FILE)
     codes, scale = (_map_array(folder / name) for name in (CODES_FILE, SCALES_FILE))
@@ -95,10 +99,10 @@ def open_built_vectors(folder: Path) -> Vectors:
 
 
 def open_file(file: Path) -> npt.NDArray[np.float16]:
-    """Map the float16 vectors [N, D] of one file into memory.
+    """Open the float16 vectors [N, D] of one file by memory mapping.
 
     Raises:
-        DamagedArtefact: the file is missing, or not what its header says.
+        DamagedArtefact: the file is missing or damaged, or does not contain float16 vectors.
     """
     vectors = _map_array(file)
     if vectors.dtype != np.float16 or vectors.ndim != 2:
@@ -109,7 +113,7 @@ def open_file(file: Path) -> npt.NDArray[np.float16]:
 
 
 def _map_array(file: Path) -> npt.NDArray[Any]:
-    """Map an array into memory; raise DamagedArtefact if its file is missing or damaged."""
+    """Open an array by memory mapping; raise DamagedArtefact if its file is missing or damaged."""
     try:
         array: np.memmap = npy.load_array(file, mapped=True)
     except FileNotFoundError as error:

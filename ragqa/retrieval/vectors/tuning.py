@@ -1,4 +1,4 @@
-"""Choice of the smallest search effort that reaches a target recall on sample queries.
+"""Choose the cheapest search effort that reaches a target recall on sample queries.
 
 Shapes: N passages, B queries, D width.
 """
@@ -18,32 +18,34 @@ from ragqa.retrieval.vectors.faiss_search import FaissIndex
 from ragqa.retrieval.vectors.index_kinds import SPECS, TUNED_K, Effort
 
 SYNTHETIC_QUERIES = 400
-"""Number of synthetic queries, if there are no real ones."""
+"""Number of synthetic queries that are made if there are no real questions."""
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in scanned codes (110 for one question, 50 in batch)."""
+"""Cost of scoring a candidate again, in scanned codes: 110 in a single search, 50 in a batch."""
 _Z = 1.64
-"""Standard errors by which mean recall must exceed the target: one-sided 95 % confidence."""
+"""Number of standard errors by which recall must exceed the target: one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
-"""Size of a small sample, and the least standard deviation assumed for it."""
+"""Number of queries below which a sample is small, and its minimum standard deviation."""
 _MAX_WALK = 4096
+"""Maximum efSearch that tuning tries for a graph."""
 
 
 @dataclass(frozen=True)
 class TuningResult:
-    """The cheapest effort that reached the target recall, or the one that came closest."""
+    """Cheapest effort that reached the target recall, or else the effort of highest recall."""
 
     effort: Effort
     recall: float
-    """Recall@20 against exact search, mean over the sample."""
+    """Recall@20 relative to exact search, mean over the sample queries."""
     target: float
     """Target recall, which manifests call ``wanted``."""
     queries: int
+    """Number of sample queries."""
     made_up: bool
     """True if the queries are synthetic."""
     sure: bool
-    """True if the target recall is exceeded with 95 % confidence."""
+    """True if recall exceeds the target with 95 % confidence."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the ``search`` entry of a manifest."""
@@ -53,24 +55,30 @@ class TuningResult:
 
 
 class _Trial(NamedTuple):
+    """Measured recall of one effort."""
+
     effort: Effort
     cost: float
+    """Cost of a search in scanned codes, see ``estimate_cost``."""
     recall: float
     sure: bool
+    """True if recall exceeds the target with 95 % confidence."""
 
 
 @dataclass(frozen=True)
 class _Tuner:
-    """Tuning of an index: sample queries with their exact results, and the target recall."""
+    """Trials of search efforts on sample queries whose exact results are known."""
 
     index: FaissIndex
     kind: str
     queries_BD: Queries
     truth: list[Rows]
+    """Rows that exact search returns for each query."""
     target: float
+    """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost until no later one can be cheaper than a sufficient one."""
+        """Try efforts of rising cost, until no later effort can be the cheapest sufficient one."""
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
@@ -84,9 +92,9 @@ class _Tuner:
         return trials
 
     def try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
-        """Yield a trial for each factor.
+        """Yield a trial for each factor, in ascending order.
 
-        One search serves all factors, since the candidates of a smaller one are the first ones of a larger one.
+        One search serves all factors: the candidates for a small factor are the first candidates for a large factor.
         """
         k, searcher = TUNED_K, self.index.with_effort(Effort(reach, factors[-1]))
         candidates = searcher.propose(self.queries_BD, k * factors[-1])
@@ -108,15 +116,15 @@ def tune(
     queries_BD: np.ndarray | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> TuningResult:
-    """Find the least effort whose recall@20 exceeds ``target``.
+    """Find the cheapest effort whose recall@20 exceeds ``target``.
 
     Args:
-        index: index of all of ``vectors_ND``; its own vectors may be coarser.
-        vectors_ND: vectors that recall is measured against.
+        index: index of the same passages; its stored vectors can be less precise.
+        vectors_ND: vectors of all passages, whose exact search gives the nearest passages.
         kind: ``IndexKind`` of the index.
         target: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
-        queries_BD: sample of real questions; None to make synthetic ones.
-        progress: called with a number that grows to N.
+        queries_BD: vectors of real questions; None to make synthetic queries.
+        progress: function called with a number that grows to N.
     """
     made_up = queries_BD is None
     queries = make_queries(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
@@ -127,9 +135,9 @@ def tune(
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
         best = min(enough, key=lambda trial: trial.cost)
-        # The reaches are a factor of 1.4 apart: half a step less may be enough, too.
-        (less,) = tuner.try_factors(max(1, round(best.effort.reach / 2**0.25)), (best.effort.factor,))
-        best = less if less.sure else best
+        # Each reach is 1.4 times the last, so half a step less can be enough.
+        (smaller,) = tuner.try_factors(max(1, round(best.effort.reach / 2**0.25)), (best.effort.factor,))
+        best = smaller if smaller.sure else best
     else:
         best = max(trials, key=lambda trial: trial.recall)
     progress(len(vectors_ND))
@@ -137,31 +145,39 @@ def tune(
 
 
 def _is_sure(recalls: npt.NDArray[np.floating], target: float) -> bool:
-    """Tell whether the mean exceeds the target with confidence."""
-    # A few questions may agree by chance, so assume a least spread.
+    """Return True if the mean of the recalls exceeds the target with 95 % confidence."""
+    # A few queries can have equal recalls by chance, so assume a minimum standard deviation.
     least = _SMALL_SAMPLE_SPREAD if len(recalls) < _SMALL_SAMPLE else math.sqrt(target * (1 - target) / TUNED_K)
     error = max(float(recalls.std()), least) / math.sqrt(len(recalls))
     return bool(recalls.mean() - _Z * error >= target)
 
 
 def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
-    """Return the cost of a search over ``count`` vectors in ``lists`` lists, in scanned codes."""
+    """Return the cost of a search, in scanned codes.
+
+    Args:
+        kind: ``IndexKind`` of the index.
+        effort: search effort.
+        count: number of vectors in the index.
+        lists: number of inverted lists; 1 for a graph.
+    """
     scanned = effort.reach if SPECS[kind].is_graph else effort.reach * count / lists
     return scanned + effort.factor * TUNED_K * _RESCORING_COST
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, each 1.4 times the last, up to all lists or _MAX_WALK."""
+    """Return the reaches to try; each is 1.4 times the last, up to all lists or ``_MAX_WALK``."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
 
 
 def make_queries(vectors_ND: Vectors) -> Queries:
-    """Make queries [B, D] from passages and noise that are as hard to answer as real questions.
+    """Make synthetic queries [B, D] that are as hard for an index as real questions.
 
-    The noise has the covariance of the passages: at 165,871 blocks of Wikipedia, 128 of 1,600 lists hold 0.958 of the
-    20 nearest passages of NQ questions and 0.96 for these queries, but 0.98 with white noise.
+    A query is the vector of a passage with noise of the same covariance as the passages. Over 165,871 passages of
+    Wikipedia, a search of 128 of 1,600 lists has recall@20 0.958 for NQ questions and 0.96 for these queries. With
+    white noise, the queries are too easy: recall@20 is 0.98.
     """
     rng = np.random.default_rng(1)
     count = len(vectors_ND)
@@ -171,6 +187,7 @@ def make_queries(vectors_ND: Vectors) -> Queries:
     sample = gather_rows(vectors_ND, np.sort(rng.choice(count, min(count, 2000), replace=False)))
     noise = rng.standard_normal((SYNTHETIC_QUERIES, len(sample)), np.float32) @ (sample - sample.mean(axis=0))
     size = np.linalg.norm(noise, axis=1, keepdims=True)
-    size[size < 1e-6] = np.inf  # all passages are alike
+    size[size < 1e-6] = np.inf  # no noise if all passages have the same vector
+
     noise *= np.linalg.norm(passages, axis=1, keepdims=True) / size
     return _COSINE * passages + math.sqrt(1 - _COSINE**2) * noise

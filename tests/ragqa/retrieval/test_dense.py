@@ -45,5 +45,5 @@ def test_questions_retrieve_their_passages(tmp_path: Path) -> None:
 
 
 def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Mismatch, match="64 wide, and those of the index 4"):
+    with pytest.raises(Mismatch, match="width 64, the vectors of the index 4"):
         DenseRanker(WordSumEncoder(), open_vectors(tmp_path, make_unit_vectors(5, 4)))

@@ -17,7 +17,7 @@ from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.evaluation import Report, evaluate
 from ragqa.pipeline import Pipeline
-from ragqa.retrieval.base import missing_shards
+from ragqa.retrieval.base import get_missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.remote import BATCH, PROTOCOL, RemoteRetriever, ServedCollection, ServedShard, hit_to_row
 from ragqa.types import Question
@@ -266,7 +266,7 @@ def test_search_settings_that_differ_from_the_servers_are_refused(server: FakeSe
 def test_a_partial_answer_names_the_missing_shards(server: FakeServer, capsys) -> None:
     server.missing = ("wiki-1.index", "wiki-3.index")
     (hits,) = RemoteRetriever(server.url).search([QUESTION], 2)
-    assert missing_shards(hits) == server.missing and missing_shards(list(hits)) == ()
+    assert get_missing_shards(hits) == server.missing and get_missing_shards(list(hits)) == ()
     ask = ("ask", QUESTION, "--index", server.url, "--min-confidence", "0")
     _, out, _ = run(*ask, capsys=capsys)
     assert out.startswith("Ada Holm") and out.endswith("Partial: shards wiki-1.index, wiki-3.index did not answer.\n")

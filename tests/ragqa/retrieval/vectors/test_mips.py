@@ -174,7 +174,7 @@ def test_added_files_that_are_damaged_or_of_another_width_are_named(tmp_path: Pa
     with pytest.raises(DamagedArtefact, match=r"added-000001\.npy is damaged"):
         mips.open_index(tmp_path, "flat")
     np.save(file, make_unit_vectors(3, 5))
-    with pytest.raises(DamagedArtefact, match="not equally wide"):
+    with pytest.raises(DamagedArtefact, match="have different widths"):
         mips.open_index(tmp_path, "flat")
     broken = make_unit_vectors(3, 4)
     broken[1, 1] = np.nan
