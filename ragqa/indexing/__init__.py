@@ -1,1 +1,1 @@
-"""Building and updating of index directories."""
+"""Build and update index directories."""

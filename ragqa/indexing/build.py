@@ -1,12 +1,13 @@
-"""Builds of indexes from documents; after a kill the next run continues.
+"""Build an index from documents; a build that was killed continues at the next run.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     bm25/           terms                                          (ragqa.retrieval.bm25)
     dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
     manifest.json   written last
 
-A build works under a lock in ``.NAME.building`` next to the target. Finished parts of the index are in its ``made/``,
-and every 512 passages have a file of vectors. At the end the target is replaced in one step.
+A build works under a lock in the workspace ``.NAME.building`` next to the target. The folder ``made/`` of the workspace
+has the finished parts of the index, and the folder ``vectors/`` a file of vectors for every 512 passages. At the end,
+the target is replaced in one step.
 """
 
 import hashlib
@@ -51,25 +52,25 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Passages whose vectors share a file: at most this many are embedded again after a kill."""
+"""Number of passages whose vectors share a file; after a kill, at most these are embedded again."""
 SAMPLE = 400
-"""Questions on which recall is measured."""
+"""Maximum number of sample questions for the measurement of recall."""
 REPORT_FILE, SEARCH_FILE = "report.json", "search.json"
-"""Files of a workspace: report on the documents that were read, and tuned search settings."""
+"""Files of a workspace: the report on the documents that were read, and the search effort."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig:
-    """Options of an index."""
+    """Options of an index build."""
 
     retriever: str = DEFAULT_RETRIEVER
     """Retriever of the index, a ``RetrieverKind``."""
     kind: str = DEFAULT_KIND
     """Kind of vector index, an ``IndexKind``."""
     recall: float = DEFAULT_RECALL
-    """Share of the 20 nearest passages that an approximate kind has to find."""
+    """Share of the 20 nearest passages that an approximate kind must find."""
     questions: str | None = None
-    """File of questions to measure recall; by default queries are made from the passages."""
+    """File of sample questions to measure recall; by default, queries are made from the passages."""
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
@@ -92,7 +93,7 @@ class IndexConfig:
             if getattr(self, name) not in allowed
         ]
         if not 0 < self.recall <= 1:
-            errors.append(f"recall {self.recall}: a share above 0 and up to 1")
+            errors.append(f"recall {self.recall}: it must be a share above 0 and up to 1")
         if self.retriever in choices["retriever"] and not self.needs_vectors and self.kind != IndexKind.FLAT:
             errors.append(f"kind {self.kind} is for vectors, and an index of {self.retriever} has none")
         elif self.kind == IndexKind.FLAT and (self.questions or self.recall != DEFAULT_RECALL):
@@ -109,7 +110,7 @@ class IndexConfig:
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
 ) -> CorpusReport:
-    """Build an index: read documents, cut them into passages and index these.
+    """Build an index: read documents, split them into passages, and index the passages.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
@@ -121,14 +122,14 @@ def build_index(
         The report on the documents that were read.
 
     Raises:
-        BadInput: there is nothing to index, a file cannot be read, ``out`` is no index, or the disk is full.
+        BadInput: there is nothing to index, a file cannot be read, ``out`` is not an index, or the disk is full.
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
     if isinstance(paths, str | Path):
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
-    # Citations and the encoder must be found from any working directory in which the index is used.
+    # Absolute, since the index is used from other working directories, which must find cited files and the encoder.
     paths = [hub.make_absolute(path) for path in paths]
     if config.questions:
         config = replace(config, questions=str(Path(config.questions).absolute()))
@@ -146,13 +147,19 @@ def build_index(
 
 
 def open_splitter(blocks: str, size: int | None, encoder: str) -> Splitter:
-    """Return the splitter into passages of ``size`` words, or wordpieces of ``encoder``."""
+    """Return the splitter of documents into passages.
+
+    Args:
+        blocks: unit of the passage size: words, sentences or wordpieces.
+        size: maximum size of a passage, in words or wordpieces; None for the default.
+        encoder: encoder whose tokenizer counts wordpieces: export, Hugging Face directory or hub name.
+    """
     tokenizer = TextTokenizer(find_tokenizer(encoder)) if blocks == "wordpieces" else None
     return make_splitter(blocks, size, tokenizer)
 
 
 def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Return vectors [B, D] of up to ``SAMPLE`` questions of a file, to measure recall.
+    """Return the vectors [B, D] of up to ``SAMPLE`` random questions of a file.
 
     Raises:
         BadInput: the file cannot be read or has no questions.
@@ -164,7 +171,10 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Return the encoder if one is needed; find errors now and not after hours of work."""
+    """Check the parts of the index and return the encoder, or None if the index has no vectors.
+
+    The check finds errors before hours of work.
+    """
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
     if not config.needs_vectors:
@@ -179,7 +189,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of version, options, encoder, and paths, sizes and times of the input."""
+    """Return a digest of ragqa's version, options, encoder, and sizes and times of the input."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):
@@ -193,9 +203,10 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Steps of a build in the workspace ``folder``, without those that an earlier run finished."""
+    """Build of an index, which skips the steps that an earlier run finished."""
 
     folder: Path
+    """Workspace of the build."""
     paths: Sequence[Path]
     config: IndexConfig
     encoder: TextEncoder | None
@@ -204,7 +215,7 @@ class _IndexBuild:
     progress: Progress
 
     def run(self) -> None:
-        """Make all parts of the index, and its manifest last."""
+        """Make all parts of the index, and at last its manifest."""
         index, config = self.folder / resume.BUILD_FOLDER, self.config
         _make_once(index, "passages", self._write_passages)
         store = PassageStore.open(index / "passages")
@@ -233,10 +244,11 @@ class _IndexBuild:
             step.advance_to(report.bytes_read)
         if not writer.rows:
             raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {_format_counts(report)}")
-        (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))  # before the passages count as made
+        # The report is written before the passages count as finished, so a killed build cannot lose it.
+        (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
-        """Write a file of vectors for every ``SHARD`` passages."""
+        """Write one file of vectors for every ``SHARD`` passages."""
         target = self.folder / "vectors"
         shards = split_into_shards(len(store), SHARD)
         missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]
@@ -257,12 +269,12 @@ class _IndexBuild:
             queries=self.queries,
             progress=self.progress,
         )
-        # Written before the vectors count as made.
+        # The effort is written before the vectors count as finished, so a killed build cannot lose it.
         (self.folder / SEARCH_FILE).write_text(json.dumps(tuned and tuned.as_dict()))
 
 
 def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:
-    """Write the terms of all passages to ``folder``."""
+    """Index the terms of all passages into ``folder``, for BM25."""
     with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
         BM25.build(store, folder, engine=engine, progress=step.advance_to)
 

@@ -1,8 +1,8 @@
-"""Documents of an index that an update adds, replaces, leaves unchanged and deletes.
+"""Decide which documents of an index an update adds, replaces, leaves unchanged or deletes.
 
-A document is identified by its id and its path, since several files may use the same ids. A new document replaces
-documents with the same id in other files, so that a separate file can bring corrections. Documents of the files that
-are being added are not replaced that way.
+A document is identified by its id and its path, since several files can use the same ids. A new document replaces
+documents with the same id in other files, so that a separate file can contain corrections. Documents in the files that
+are being added do not replace each other.
 """
 
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ DocumentKey = tuple[str, str]
 """Id and path of a document."""
 _BATCH_DOCUMENTS = 1000
 _BATCH_CHARACTERS = 32 << 20
-"""Characters after which a batch ends early."""
+"""Number of characters at which a batch ends early."""
 
 
 @dataclass
 class DocumentChanges:
-    """Documents that were read for an update, by outcome."""
+    """Documents that were read for an update, grouped by outcome."""
 
     written_keys: set[DocumentKey] = field(default_factory=set)
     """Documents whose passages were written: new documents, and documents with a new text."""
@@ -36,11 +36,11 @@ class DocumentChanges:
     def find_removed(
         self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
     ) -> tuple[set[DocumentKey], dict[str, int]]:
-        """Return the documents to remove from the index, and the numbers by outcome.
+        """Return the documents to remove from the index, and the numbers of documents by outcome.
 
         Args:
-            indexed: documents in the index that share an id with those that were read or are to be deleted.
-            to_delete: documents that the user wants to delete; those that are also added unchanged stay.
+            indexed: all documents in the index that have the id of a document that was read or is to be deleted.
+            to_delete: documents that the user wants to delete; a document that is also added unchanged stays.
         """
         new_ids = {identifier for identifier, _ in self.all_keys - indexed}
         superseded = {key for key in indexed - self.all_keys if key[0] in new_ids}
@@ -60,7 +60,7 @@ class DocumentChanges:
 
 
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield the documents in batches that fit into memory."""
+    """Yield the documents in batches that are small enough for memory."""
     batch: list[Document] = []
     characters = 0
     for document in documents:

@@ -1,4 +1,4 @@
-"""Compaction: an updated index is written again without its deleted rows."""
+"""Compaction: rewrite an updated index without its deleted rows."""
 
 import shutil
 from pathlib import Path
@@ -22,17 +22,17 @@ from ragqa.runtime.encoder import load_encoder
 def compact_index(
     folder: Path, config: dict[str, Any], encoder: str | None, *, device: str, progress: Progress
 ) -> dict[str, Any]:
-    """Rewrite the index in ``folder`` without deleted rows; nothing is embedded again.
+    """Rewrite the index in ``folder`` without deleted rows; no passage is embedded again.
 
     Args:
         folder: directory of the index, to which only this process writes.
         config: configuration in the manifest of the index.
-        encoder: fingerprint of the encoder that made the vectors, if there are any.
+        encoder: fingerprint of the encoder that made the vectors; None if there are no vectors.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 
     Returns:
-        The changed entries of the configuration.
+        The entries of the configuration that change.
     """
     compacted = folder / ".compact"
     old = PassageStore.open(folder / "passages")
@@ -65,12 +65,15 @@ def compact_index(
 
 
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
-    """Return vectors of the build's sample questions; None if they or the encoder changed."""
+    """Return the vectors [B, D] of the build's sample questions.
+
+    The result is None if there are no sample questions, the encoder changed, or the kind flat needs no questions.
+    """
     file = config.get("questions")
     if not file or config["kind"] == IndexKind.FLAT:
         return None
     try:
         loaded = load_encoder(config["encoder"], device=device)
         return encode_sample_questions(file, loaded) if loaded.fingerprint == encoder else None
-    except (RagqaError, OSError):  # an update must not fail because the sample questions are gone
+    except (RagqaError, OSError):  # without sample questions, the update makes queries from the passages
         return None

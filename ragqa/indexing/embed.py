@@ -1,9 +1,9 @@
-"""Embedding of passages in shards, each a file, so that no finished shard is made again.
+"""Embed passages in shards of their own files, so that finished shards are never made again.
 
-    0000000000.npy     float16 [rows of the shard, D]
-    0000000000.json    first and last row, checksum, encoder; written last: a shard without it is unfinished
+    0000000000.npy     vectors of a shard, float16 [rows of the shard, D]
+    0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
 
-Batches of an encoder never cross shards. So the vectors of a shard do not depend on the worker that makes it.
+A batch of the encoder never crosses shards, so the vectors of a shard do not depend on the worker that makes it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from ragqa.retrieval.vectors.store import VectorsOnDisk
 from ragqa.runtime.encoder import TextEncoder
 
 PARTIAL = ".writing"
-"""Folder of unfinished files, next to the shards while they are made."""
+"""Folder next to the shards for files that are not finished."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class EmbeddingShard:
 
     @property
     def vectors_file(self) -> str:
-        """Name of the file with the vectors."""
+        """Name of the file with the shard's vectors."""
         return f"{self.first:010d}.npy"
 
     @property
     def record_file(self) -> str:
-        """Name of the file with the record, which exists once the shard is finished."""
+        """Name of the file with the shard's record, which exists when the shard is finished."""
         return f"{self.first:010d}.json"
 
 
@@ -54,7 +54,7 @@ class ShardRecord(EmbeddingShard):
     encoder: str
     """Fingerprint of the encoder."""
     bytes: int
-    """Size of the file of vectors."""
+    """Size of the file of vectors, in bytes."""
     sha256: str
     """SHA-256 of the file of vectors, in hexadecimal."""
     device: str = ""
@@ -62,15 +62,15 @@ class ShardRecord(EmbeddingShard):
 
 
 def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
-    """Return the shards of a store of ``rows`` rows, each of ``size`` rows but the last."""
+    """Return the shards of a store of ``rows`` rows; all but the last have ``size`` rows."""
     return [EmbeddingShard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
 @contextmanager
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
-    """Prepare ``folder`` for ``embed_shard``, and remove unfinished files afterwards.
+    """Prepare ``folder`` for ``embed_shard``, and remove unfinished files after the block.
 
-    A worker that outlives its job then has no folder to write to, and leaves no files among the finished ones.
+    A worker that outlives its job then has no folder to write to, and cannot leave files among the finished files.
     """
     remove_partial_files(folder)
     (folder / PARTIAL).mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def prepare_shard_folder(folder: Path) -> Iterator[None]:
 
 def remove_partial_files(folder: Path) -> None:
     """Remove the unfinished files in ``folder``, even while other processes write them."""
-    # Renamed first, since a file that another process writes meanwhile would keep the folder from being removed.
+    # Rename first: a file that another process writes in the meantime would prevent the removal of the folder.
     partial, removed = folder / PARTIAL, folder / f"{PARTIAL}.gone"
     shutil.rmtree(removed, ignore_errors=True)
     with suppress(OSError):
@@ -93,14 +93,17 @@ def remove_partial_files(folder: Path) -> None:
 def embed_shard(
     store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
 ) -> ShardRecord:
-    """Encode the rows of a shard, deleted ones among them, and write its files.
+    """Encode the passages of a shard, including deleted ones, and write the shard's files.
 
     Args:
-        store: the passages.
-        encoder: encoder of passages.
-        folder: folder of the files, within ``prepare_shard_folder``.
+        store: all passages.
+        encoder: encoder of the passages.
+        folder: folder of the shards, prepared by ``prepare_shard_folder``.
         shard: rows to encode.
         device: processor or GPU to name in the record.
+
+    Returns:
+        The record of the shard.
     """
     texts = [passage.titled_text for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
@@ -114,20 +117,20 @@ def embed_shard(
 
 
 def write_shard_record(folder: Path, record: ShardRecord) -> None:
-    """Write the record of a shard whose vectors are in ``folder``, which makes it finished."""
+    """Mark a shard whose vectors are in ``folder`` as finished, by writing its record."""
     write_shard_file(folder / record.record_file, json.dumps(asdict(record)).encode())
 
 
 def write_shard_file(file: Path, data: bytes) -> None:
-    """Write a file next to the shards in one step, within ``prepare_shard_folder``."""
-    # The temporary name is unique, since two workers may make the same shard.
+    """Write a file in one step into a folder that ``prepare_shard_folder`` prepared."""
+    # The temporary name is unique, since two workers can make the same shard.
     temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     temporary.write_bytes(data)
     temporary.replace(file)
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a finished shard made by this encoder, or None if it is unfinished."""
+    """Return the record of a shard, or None unless this encoder (fingerprint) finished it."""
     try:
         record = ShardRecord(**json.loads((folder / shard.record_file).read_text()))
         size = (folder / shard.vectors_file).stat().st_size
@@ -138,7 +141,7 @@ def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> Shar
 
 
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
-    """Yield the files whose content differs from its checksum; all of them are read."""
+    """Yield the files of vectors whose content differs from the recorded checksum."""
     for record in records:
         file = folder / record.vectors_file
         try:
@@ -149,7 +152,7 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
 
 
 def open_shards(folder: Path, rows: int) -> StackedVectors:
-    """Open the vectors [rows, D] of all shards in ``folder``, which stay on disk.
+    """Open the vectors [rows, D] of all shards in ``folder`` without loading them into memory.
 
     Raises:
         DamagedArtefact: the number of vectors is not ``rows``.

@@ -1,4 +1,4 @@
-"""Results of builds and updates as text for people, or as one line of JSON."""
+"""Describe the results of builds and updates, as text or as one line of JSON."""
 
 import json
 from dataclasses import asdict
@@ -11,7 +11,13 @@ from ragqa.indexing.update import UpdateReport
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe a build as text, or as JSON: documents, passages and documents left out."""
+    """Describe a build: numbers of documents and passages, and documents left out.
+
+    Args:
+        report: report on the documents that were read.
+        index: directory of the index.
+        as_json: return one line of JSON instead of text.
+    """
     manifest = artefacts.peek_manifest(index)
     if as_json:
         settings = {name: manifest.config[name] for name in ("passages", "search")}
@@ -25,7 +31,7 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
 
 
 def format_recall(search: dict[str, Any]) -> str:
-    """Describe the recall that the tuning of an approximate index measured."""
+    """Describe the recall in the entry ``search`` of a manifest, which tuning measured."""
     sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
     line = f"recall@20 {search['recall']:.3f} on {sample}"
     if search["sure"]:
@@ -36,7 +42,13 @@ def format_recall(search: dict[str, Any]) -> str:
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe as text, or as JSON, the changes that an update made to ``index``."""
+    """Describe an update: numbers of documents by outcome, and passages in the index.
+
+    Args:
+        report: result of the update.
+        index: directory of the index.
+        as_json: return one line of JSON instead of text.
+    """
     if as_json:
         return json.dumps({"index": str(index), **asdict(report)})
     kinds = ("added", "replaced", "unchanged", "deleted")

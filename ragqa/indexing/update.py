@@ -1,14 +1,14 @@
-"""Updates of an index: documents are added, deleted and replaced without building it again.
+"""Update an index: add, delete and replace documents without building the index again.
 
-An update makes a new version of the index from hard links to the old files. Nothing ever writes into a shared file; new
-data goes into new files:
+An update makes a new version of the index from hard links to the old files. A shared file is never changed; new data is
+written to new files:
 
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
 
-Then the new version replaces the old one in one step. Open pipelines use the old version until their next search, which
-notices the new manifest (``ragqa.retrieval.live``). Once a fifth of the rows are deleted or added, the index is
-compacted.
+Then the new version replaces the old version in one step. Open pipelines use the old version until their next search,
+which notices the new manifest (``ragqa.retrieval.live``). When a fifth of the rows are deleted or added, the update
+compacts the index.
 """
 
 import errno
@@ -45,11 +45,11 @@ from ragqa.types import Passage
 Rows = npt.NDArray[np.int64]
 
 COMPACT_AT = 0.2
-"""Share of rows deleted or added at which an update compacts."""
+"""Share of deleted or added rows at which an update compacts the index."""
 _EMBED_BATCH = 64
-"""Passages that are embedded at a time."""
+"""Number of passages that are embedded at a time."""
 _SMALL = 1000
-"""Rows below which a file of added passages is merged with the next, to keep files few."""
+"""Number of rows below which a file of added passages is merged with the next, for fewer files."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class UpdateReport:
     added: int
     replaced: int
     unchanged: int
-    """Documents to add that were in the index already."""
+    """Number of documents to add that were in the index already."""
     deleted: int
-    """Documents that were removed, including those to add that are empty or duplicates now."""
+    """Number of removed documents, including added documents that are now empty or duplicates."""
     passages: int
-    """Passages in the index after the update."""
+    """Number of passages in the index after the update."""
     compacted: bool
     seconds: float
     corpus: CorpusReport = field(default_factory=CorpusReport)
@@ -80,28 +80,31 @@ def update_index(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> UpdateReport:
-    """Change the documents of an index; on an error nothing changes.
+    """Change the documents of an index; on an error, the index stays as it was.
 
     Args:
-        index: directory of the index, which other processes may search at the same time.
-        add: files and folders; their documents replace those in the index.
+        index: directory of the index, which other processes can search at the same time.
+        add: files and folders; their documents replace documents of the same id.
         delete: ids of documents as they are cited, or paths of files; all documents with this id are deleted.
         skip_bad: skip and count malformed records instead of stopping.
-        compact: True to compact the index; by default if a fifth of the rows are deleted or added.
+        compact: True to compact the index; by default, an update compacts if a fifth of the rows are deleted or added.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
+
+    Returns:
+        The result of the update.
 
     Raises:
         BadInput: an id is unknown, a file cannot be read, there is nothing to do, the disk is full, or the index uses
             Lucene.
-        Mismatch: the encoder is not the one that made the index.
+        Mismatch: another encoder made the index.
         ArtefactError: the directory is not an index, or is damaged.
     """
     start = perf_counter()
     if isinstance(add, str | Path) or isinstance(delete, str):
         raise BadInput("add and delete must be lists")
     if not (add or delete or compact):
-        raise BadInput("nothing to do: name what to add or to delete")
+        raise BadInput("nothing to do: name documents to add or to delete")
     target = Path(index).resolve()
     if not target.parent.is_dir():
         artefacts.peek_manifest(target)  # raises the error of a missing index
@@ -134,7 +137,7 @@ def update_index(
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Hard-link the files of an index except manifest and locks."""
+    """Make ``target`` a copy of an index from hard links, without manifest and locks."""
     shutil.rmtree(target, ignore_errors=True)
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
@@ -148,24 +151,24 @@ def _link_files(source: Path, target: Path) -> None:
 
 
 class _NewVersion:
-    """New version of an index in ``folder``, which begins as links to the files of the old one."""
+    """New version of an index, which begins as hard links to the files of the old version."""
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self._folder, self._old, self._device, self._progress = folder, manifest, device, progress
         self._config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
-        """Configuration; ``built`` counts the rows of the last build or compaction."""
+        """Configuration; its ``built`` is the number of rows at the last build or compaction."""
         self.store = PassageStore.open(folder / "passages")
         self.report = CorpusReport()
         self.is_changed = self.is_compacted = False
 
     @property
     def scattered_share(self) -> float:
-        """Share of the rows that are deleted, or were added since the index was built."""
+        """Share of the rows that were deleted or added since the last build or compaction."""
         scattered = len(self.store.deleted) + len(self.store) - self._config["built"]
         return scattered / max(1, len(self.store))
 
     def change_documents(self, add: Sequence[Path], delete: Sequence[str], skip_bad: bool) -> dict[str, int]:
-        """Add, replace and delete documents; return how many of each."""
+        """Add, replace and delete documents; return the numbers of documents by outcome."""
         first_added = len(self.store)
         to_delete = self._find_documents(delete)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
@@ -183,7 +186,7 @@ class _NewVersion:
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
     def _find_documents(self, names: Sequence[str]) -> set[DocumentKey]:
-        """Return the documents with these ids or paths; raise BadInput if there is none for a name."""
+        """Return the documents with these ids or paths; raise BadInput if a name is unknown."""
         ids_of_name = {name: {to_document_id(name), to_document_id(str(make_absolute(name)))} for name in names}
         documents = set(self._read_keys(self.store.find_rows(set().union(*ids_of_name.values()))))
         known = {identifier for identifier, _ in documents}
@@ -192,7 +195,7 @@ class _NewVersion:
         return documents
 
     def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
-        """Write the passages of new and changed documents in ``add``."""
+        """Write the passages of the new and changed documents in ``add``."""
         changes = DocumentChanges()
         split = open_splitter(self._config["blocks"], self._config["block_size"], self._config["encoder"])
         documents = read_documents(
@@ -217,12 +220,12 @@ class _NewVersion:
                     else:
                         changes.written_keys.add(key)
                         writer.add_document(document, spans)
-        # A file that was named twice makes documents duplicates of themselves.
+        # If a file is named twice, its documents are duplicates of themselves.
         changes.left_out_keys -= changes.written_keys | changes.unchanged_keys
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return number and first row of the file to write; a small added file is written again."""
+        """Return number and first row of the file to write: a new file, or the last one if small."""
         number, first_row = self.store.last_file
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
@@ -235,7 +238,7 @@ class _NewVersion:
         return blocks
 
     def _change_rows(self, deleted: Rows, first_added: int) -> None:
-        """Delete rows, and make those from ``first_added`` on part of terms and vectors."""
+        """Delete rows, and add the rows from ``first_added`` on to terms and vectors."""
         _replace_array(self._folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
         self.store = PassageStore.open(self._folder / "passages")
         if not self.store.live_count:
@@ -249,11 +252,13 @@ class _NewVersion:
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage]) -> None:
+        """Embed the added passages and write their vectors, together with a small last file."""
         folder, expected_encoder = self._folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(self._config["encoder"], device=self._device)
         if encoder.fingerprint != expected_encoder:
             raise Mismatch(
-                f"the index was made with encoder {expected_encoder}, which is now {encoder.fingerprint}: index again"
+                f"the index was made with encoder {expected_encoder}, but the encoder is now {encoder.fingerprint}: "
+                "index again"
             )
         files = sorted(folder.glob("added-*.npy"))
         is_small = bool(files) and len(npy.load_array(files[-1], mapped=True)) < _SMALL
@@ -273,7 +278,7 @@ class _NewVersion:
         self.is_changed = self.is_compacted = True
 
     def write_manifest(self, old: Path) -> None:
-        """Write the manifest, with the known checksums of files that the version in ``old`` shares."""
+        """Write the manifest; files shared with the version in ``old`` keep their checksums."""
         config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry
@@ -290,6 +295,7 @@ class _NewVersion:
 
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:
-    # The old version may share ``file``, and must not change.
+    # The old version can share ``file`` by a hard link, and must not change.
+
     with artefacts.replace_file(file) as temporary, temporary.open("wb") as stream:
         np.save(stream, array)

@@ -1,1 +1,1 @@
-"""Search of passages for answers, for many questions at once."""
+"""Search passages for the answers to many questions at once."""

@@ -1,4 +1,4 @@
-"""Search of a passage for the answers to many questions at once, as in ``has_answer``."""
+"""Search a passage for the answers to many questions, by the rule of ``has_answer``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,18 +7,23 @@ from ragqa.matching.patterns import Search
 from ragqa.text import join_tokens, split_words, to_nfd
 
 _GRAM = 3
-"""Length in characters of the prefixes that rule out most patterns for a passage."""
+"""Length in characters of the prefixes by which most patterns are ruled out for a passage."""
 
 
 class AnswerFinder:
     """Finder of the questions that have an answer in a passage.
 
-    A passage is tokenized once, and searched only for answers whose longest token, likely the rarest, is in it.
-    A pattern is searched only if a text that it needs is in the passage.
+    A passage is tokenized once. It is searched only for answers whose longest token, probably the rarest, it contains.
+    It is searched for a pattern only if it contains a text that the pattern needs.
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
-        """Prepare the search for the answers, or patterns, of the questions 0 … Q - 1."""
+        """Prepare the search.
+
+        Args:
+            answers: gold answers of each question; questions are numbered from 0 in this order.
+            regex: the answers are patterns.
+        """
         questions_of_pattern: dict[str, list[int]] = {}
         sequences: dict[str, tuple[str, list[int]]] = {}
         for number, answers_of_question in enumerate(answers):
@@ -33,7 +38,7 @@ class AnswerFinder:
         self._patterns = _PatternIndex(questions_of_pattern)
 
     def find_questions(self, text: str) -> list[int]:
-        """Return the numbers, sorted, of the questions that have an answer in ``text``."""
+        """Return the sorted numbers of the questions that have an answer in ``text``."""
         tokens = split_words(text) if self._by_token else []
         joined_text = join_tokens(tokens)
         questions: set[int] = set()
@@ -47,9 +52,10 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Patterns with the numbers of their questions, by the prefixes of the texts they need."""
+    """Index of patterns by the prefixes of the texts that they need."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
+        """Make the index of patterns, which come with the numbers of their questions."""
         self._searches: list[tuple[Search, list[int]]] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
@@ -60,7 +66,7 @@ class _PatternIndex:
     def _add(self, search: Search, numbers: list[int]) -> None:
         position = len(self._searches)
         self._searches.append((search, numbers))
-        # Every text contains the empty one, so that a pattern without needed texts is always searched.
+        # Every text contains the empty text, so a pattern without needed texts is always searched.
         for text in search.needed_texts or [""]:
             entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
             entries.append((text, position))

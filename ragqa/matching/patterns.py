@@ -1,8 +1,8 @@
-r"""Texts that a pattern needs to match: a cheap search before the expensive one.
+r"""Texts that every match of a pattern contains: a cheap search before the expensive one.
 
-Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match holds "york" or
-"long island"; a text without either need not be searched. Only ASCII characters are considered, in any case; a pattern
-that needs none of them is always searched.
+Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match contains "york" or
+"long island", so a passage without these texts need not be searched. Needed texts have only ASCII characters, in lower
+case. A pattern without needed texts is always searched.
 """
 
 import re
@@ -14,24 +14,24 @@ from importlib import import_module
 from typing import Any
 
 _MAX_TEXTS = 64
-"""Maximum number of listed alternatives of a part: ``[0-9]{4}`` has ten thousand."""
+"""Maximum number of texts to list for a part of a pattern: ``[0-9]{4}`` has ten thousand."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
-"""Letters that ``re.IGNORECASE`` takes for ASCII letters, unlike ``str.lower``."""
+"""Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
 
 Texts = frozenset[str]
 EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Fold the case of a decomposed text (``text.to_nfd``), for the search of needed texts."""
+    """Fold the case of a text in the form NFD (``to_nfd``), for the search of needed texts."""
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
 @lru_cache(4096)
 def compile_pattern(pattern: str) -> re.Pattern[str] | None:
-    """Compile a pattern that is a gold answer, for any case and by lines; None if invalid."""
+    """Compile a gold answer that is a pattern, ignoring case; return None if it is invalid."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about patterns that a later Python may read differently
+        warnings.simplefilter("ignore")  # Python warns about patterns whose meaning a later version could change
         try:
             return re.compile(pattern, re.IGNORECASE | re.UNICODE | re.MULTILINE)
         except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags that exclude each other
@@ -40,14 +40,19 @@ def compile_pattern(pattern: str) -> re.Pattern[str] | None:
 
 @dataclass(frozen=True)
 class Search:
-    """A pattern to search for in many texts."""
+    """Search for a pattern in many texts."""
 
     pattern: re.Pattern[str]
     needed_texts: Texts | None
-    """Texts, one of which is in every case-folded text that matches; None if nothing is known."""
+    """Lower-case texts; every match contains at least one of them. None if they are unknown."""
 
     def matches(self, text: str, folded: str) -> bool:
-        """Tell whether the pattern is found in ``text``; ``folded`` is ``fold_case(text)``."""
+        """Return True if ``text`` contains a match.
+
+        Args:
+            text: text in the form NFD.
+            folded: ``fold_case(text)``, which the caller computes once for many patterns.
+        """
         if self.needed_texts is not None and not any(needed in folded for needed in self.needed_texts):
             return False
         return self.pattern.search(text) is not None
@@ -61,20 +66,20 @@ def compile_search(pattern: str) -> Search | None:
 
 
 def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
-    """Return lower-case texts, one of which is in every match; None if nothing is known."""
+    """Return lower-case texts of which every match contains at least one; None if unknown."""
     try:
-        parser = import_module("re._parser")  # not public, but it is the parser that re itself uses
+        parser = import_module("re._parser")  # not public, but the parser of re itself
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _, needed = _analyse_sequence(parser.parse(pattern.pattern, pattern.flags))
-            # A text that contains another one need not be searched.
+            # A text that contains another needed text adds nothing to the search.
             return needed and frozenset(t for t in needed if not any(other in t for other in needed - {t}))
-    except Exception:  # another Python version may parse differently: then every text is searched
+    except Exception:  # another version of Python can have another parser; then every text is searched
         return None
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return the texts that regex parts can match (None if too many), and their needed texts."""
+    """Return all texts that parts of a pattern can match (None if too many), and needed texts."""
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
         texts, needed = _analyse_part(str(kind), value)
@@ -86,7 +91,7 @@ def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, T
 
 
 def _choose_rarest(*choices: Texts | None) -> Texts | None:
-    """Return the choice whose shortest text is longest; None if no choice needs a text."""
+    """Return the needed texts whose shortest text is longest; None if no choice has any."""
     known = [texts for texts in choices if texts and "" not in texts]
     return max(known, key=lambda texts: (min(map(len, texts)), -len(texts)), default=None)
 
@@ -97,7 +102,7 @@ def _analyse_part(kind: str, value: Any) -> tuple[Texts | None, Texts | None]:
             return _lower_ascii([value]), None
         case "IN":
             return _list_class(value), None
-        case "AT" | "ASSERT" | "ASSERT_NOT":  # match no characters
+        case "AT" | "ASSERT" | "ASSERT_NOT":  # these parts match no characters
             return EMPTY, None
         case "SUBPATTERN":
             return _analyse_sequence(value[-1])
@@ -116,7 +121,7 @@ def _analyse_branches(branches: list[tuple[Texts | None, Texts | None]]) -> tupl
 
 
 def _unite(sides: Sequence[Texts | None]) -> Texts | None:
-    """Return all texts; None if one side is unknown."""
+    """Return the union of the sides; None if one of them is unknown."""
     known = [side for side in sides if side is not None]
     return frozenset[str]().union(*known) if len(known) == len(sides) else None
 
@@ -131,7 +136,7 @@ def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | Non
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:
-    """Return the characters of a class ``[…]``, if they are few and all are listed."""
+    """Return the characters of a class ``[…]``; None if they are too many, or not listed."""
     codes: list[int] = []
     for kind, value in members:
         match str(kind):

@@ -263,7 +263,7 @@ def test_another_encoder_is_rejected_when_passages_are_added(tmp_path: Path, enc
     index = make_index(tmp_path)
     before = read_files(index)
     encoder.fingerprint = "other words"
-    with pytest.raises(Mismatch, match="made with encoder words, which is now other words"):
+    with pytest.raises(Mismatch, match="made with encoder words, but the encoder is now other words"):
         apply_update(index, {"fox": "a fox ran"}, ["cat"])
     assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
     assert get_counts(apply_update(index, delete=["cat"])) == (0, 0, 0, 1)
@@ -349,7 +349,7 @@ def test_the_update_command_reports_its_changes(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to do: name what to add or to delete"),
+        ([], "nothing to do: name documents to add or to delete"),
         (["--delete", "nobody", "no one"], "no document has the id nobody, no one: nothing was changed"),
         (["--delete", ""], "no document has the id"),
         (["--add", "nowhere.txt"], "nowhere.txt: no such file or folder"),
