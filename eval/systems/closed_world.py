@@ -238,7 +238,7 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
         generator, tower = load_generator(config.out / "generator"), DualEncoder.load(config.out / "model").questions
         search = make_passage_finder(index, tower, generator.passages, "cpu")
     scores = evaluate_generator(generator, search, questions, device="cpu", regex=False)
-    first, batch = (config.asked_from, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
+    first, batch = (config.first_question_step, config.rag.batch) if stage.recipe == "joint" else (0, config.batch)
     dev = {row["step"]: row["em"] for row in runner.read_log(stage) if "em" in row}
     return {
         "questions": len(read_answerable(config.questions)),

@@ -1,10 +1,7 @@
 """Conditions under which questions are read for calibration.
 
-Users' questions are answered over an index. For comparison, some questions are read in their own paragraph, and some
-without the documents that answer them, so that no answer can be right.
-
-Users' questions are asked over an index. For comparison, questions are read in their own paragraph, and some are asked
-after the documents that answer them were taken out, so that no answer can be right.
+Users' questions are answered from an index. For comparison, some questions are answered from their own paragraph, and
+some without the documents that contain an answer, so that no answer can be right.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,23 +25,24 @@ Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from answers and gold answers to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
-"""Kinds of questions in reports, by the passages that are read.
-A passage holds an answer; no passage does, although the corpus may; all passages with an answer were removed."""
+"""Kinds of questions in reports: a passage that is read has an answer; no passage that is read has
+one, though the corpus may; all passages with an answer were removed."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
-"""Name of the set whose questions are read in their own paragraphs."""
+"""Name of the set whose questions are answered from their own paragraphs."""
 SEARCH_FACTOR = 10
-"""Number of hits to search for each hit to read, if some are dropped."""
+"""Number of passages to retrieve for each passage to read, if some are dropped."""
 OTHER_ANNOTATORS = 2
-"""Annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016)."""
+"""Number of annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016)."""
 
 
 @dataclass(frozen=True)
 class CalibrationSet:
-    """Questions that a reader was not trained on, with their condition."""
+    """Held-out questions, with the passages to read and the judge of the answers."""
 
     file: Path
     """File that the questions come from."""
     name: str
+    """Name in reports."""
     questions: Sequence[Question]
     condition: Condition
     judge: Judge
@@ -56,14 +54,24 @@ class CalibrationSet:
 
 
 def search_passages(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the first ``k`` hits."""
+    """Return the condition that reads the ``k`` best passages.
+
+    Args:
+        retriever: retriever over the corpus.
+        k: number of passages to read per question.
+    """
     return lambda questions: retriever.search([question.text for question in questions], k)
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the first ``k`` hits from documents without an answer.
+    """Return the condition that reads the ``k`` best passages of documents without an answer.
 
-    Documents that the question names, and those with a hit that holds an answer, are left out.
+    Two sorts of documents are left out: gold documents of the question, and documents of which a retrieved passage
+    contains an answer.
+
+    Args:
+        retriever: retriever over the corpus.
+        k: number of passages to read per question.
     """
 
     def drop_documents(hits: list[Hit], question: Question) -> list[Hit]:
@@ -83,12 +91,12 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question, given its hits.
+    """Return the kind of a question: ``ANSWERABLE``, ``MISSED`` or ``UNANSWERABLE``.
 
     Args:
         hits: passages to read.
         question: question with gold answers.
-        is_unanswerable: whether all documents with an answer were removed.
+        is_unanswerable: True if all documents with an answer were removed.
     """
     if is_unanswerable:
         return UNANSWERABLE
@@ -101,15 +109,11 @@ def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[fl
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return the probability of each answer that one of several annotators gives it.
+    """Return for each answer the probability that an annotator of the question gives it.
 
-    The other annotators are assumed to mean the same as the known one, and to choose their words independently: among
-    the answers that share a word with the known one, each has its weight as probability. This is an assumption, not a
-    measurement.
-
-    The other annotators are assumed to mean the same thing as the known one and to word it independently: among the
-    answers that share a word with the known one, each is said as often as its weight. This is an assumption, not a
-    measurement.
+    The gold answer is that of one annotator. Other annotators are assumed to mean the same and to choose their words
+    independently: each answer that shares a word with the gold answer is given with a probability in proportion to its
+    weight. This is an assumption, not a measurement.
     """
     weights = [answer.evidence.weight if f1(answer.text, gold) else 0.0 for answer in answers]
     total = sum(weights) or 1.0
@@ -120,7 +124,12 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
 
 
 def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
-    """Index SQuAD's paragraphs in ``out``, one passage each, unless the index exists.
+    """Index SQuAD's paragraphs as passages, unless the index exists; return its directory.
+
+    Args:
+        paragraphs: paragraphs of a SQuAD file.
+        out: directory of the index.
+        retriever: kind of retriever to build the index for.
 
     Raises:
         BadInput: ``out`` is an index of other paragraphs, or for another retriever.

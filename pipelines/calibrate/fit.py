@@ -1,4 +1,4 @@
-"""Fit of the shipped reader's confidence, with the choice of its threshold."""
+"""Fit of a span reader's confidence, and choice of the threshold below which it declines."""
 
 import datetime
 import json
@@ -43,11 +43,11 @@ from ragqa.types import Hit, Question
 UNANSWERABLE_WEIGHT = 0.1
 """Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Number of hits that some users read, and the weight of such an answer in the fit."""
+"""Number of passages that some users read, and the weight of an answer from them in the fit."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
 SELECTION_SAMPLE, SELECTION_SEED = 500, 0
-"""Number of questions per file that selected the shipped reader's weights, and their seed."""
+"""Number of questions per file that selected the shipped reader, and the seed that drew them."""
 _MIN_PROBABILITY = 1e-4
 """Probability assumed for a right answer that is not among the candidates."""
 
@@ -59,31 +59,31 @@ class CalibrateConfig:
     reader: Path
     """Directory of the exported reader."""
     work: Path
-    """Directory for the index of SQuAD's paragraphs."""
+    """Directory to write the index of SQuAD's paragraphs into."""
     out: Path
-    """JSON file of figures to write."""
+    """JSON file to write the figures into."""
     squad: Path | None = None
     """SQuAD 1.1 train file."""
     questions: Path | None = None
-    """File of other held-out questions, answered over ``index``."""
+    """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
     """Index directory for ``questions``."""
     retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; default: the index's."""
+    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
     count: int = 1200
     """Number of questions per file."""
     selection_sample: int = SELECTION_SAMPLE
-    """Questions per file that selected the weights (``--sample`` of the training)."""
+    """Number of questions per file that selected the weights (``--sample`` of the training)."""
     seed: int = SELECTION_SEED
-    """Seed of the training, which sampled these questions."""
+    """Seed of the training, by which the questions that selected the weights are found."""
     exclude: tuple[Path, ...] = ()
     """Files of questions to leave out, such as test sets."""
     held_out: float = HELD_OUT_SHARE
-    """Share of SQuAD's articles that the training held out."""
+    """Share of SQuAD's articles that training held out."""
     k: int = DEFAULT_PASSAGES
-    """Passages that are read for each question."""
+    """Number of passages to read for each question."""
     plot: Path | None = None
-    """File for a plot of the figures: .png, .svg or .pdf."""
+    """Picture of the figures to write: .png, .svg or .pdf."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
@@ -94,7 +94,6 @@ class CalibrateConfig:
             "k": require_positive(self.k),
             "held_out": require_share_below_1(self.held_out),
         }
-        rules |= {"held_out": require_share_below_1(self.held_out)}
         check(self, {**rules, "selection_sample": require_non_negative(self.selection_sample)})
         if self.plot:
             check_plot(self.plot)
@@ -104,7 +103,7 @@ class CalibrateConfig:
 
 @dataclass(frozen=True)
 class CalibrationRow:
-    """Answer to a question, under one weight of retrieval scores."""
+    """Answer to a question, with one weight of retrieval scores."""
 
     file: Path
     name: str
@@ -119,11 +118,11 @@ class CalibrationRow:
     log_likelihood: float
     """Log of the summed probability of all right answers."""
     is_shallow: bool = False
-    """True if only the first hits were read."""
+    """True if only the first ``SHALLOW_HITS`` passages were read."""
 
     @property
     def weight(self) -> float:
-        """Weight in the fit relative to other answers of its file."""
+        """Weight of the answer in the fit, relative to other answers of its file."""
         weight = UNANSWERABLE_WEIGHT if self.kind == UNANSWERABLE else 1.0
         return weight * (SHALLOW_WEIGHT if self.is_shallow else 1.0)
 
@@ -132,7 +131,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     """Fit and install the calibration, and write its figures.
 
     Args:
-        config: settings.
+        config: settings of the calibration.
         command: command line to record with the figures.
 
     Raises:
@@ -167,7 +166,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 
 
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
-    """Return all questions with the conditions under which they are read."""
+    """Return the sets of questions with the conditions under which they are answered."""
     sets = []
     if squad := config.squad:
         questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
@@ -183,15 +182,15 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return questions over an index, and half of them without the documents that answer them.
+    """Return questions over an index, and half of them without documents with an answer.
 
     Args:
-        config: settings.
+        config: settings of the calibration.
         index: index directory.
         file: file of the questions.
         name: name of the set in reports.
-        questions: the questions.
-        judge: judge of their answers.
+        questions: questions of the file.
+        judge: judge of the answers.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
@@ -206,8 +205,8 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
 
     Args:
         questions: held-out questions of a file.
-        config: settings.
-        file: the file, for the error.
+        config: settings of the calibration.
+        file: file of the questions, for the error.
 
     Raises:
         BadInput: no question is left.
@@ -215,7 +214,9 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
     others = split_held_out(questions, config.selection_sample, config.seed)[1]
     selected = drop_known(others, make_question_keys(config.exclude))[: config.count]
     if not selected:
-        used = f"of {len(questions)} held-out questions --selection-sample {config.selection_sample} chose the weights"
+        used = (
+            f"{config.selection_sample} (--selection-sample) of {len(questions)} held-out questions chose the weights"
+        )
         raise BadInput(f"{file}: {used}: none is left to calibrate on")
     return selected
 
@@ -223,7 +224,13 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
 def answer_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
 ) -> list[list[CalibrationRow]]:
-    """Return the rows of all answered questions, for each of ``PRIOR_WEIGHTS``."""
+    """Answer the questions of a set; return the rows of answers for each of ``PRIOR_WEIGHTS``.
+
+    Args:
+        reader: reader to calibrate.
+        questions: set of questions.
+        progress: shows the number of questions.
+    """
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
     for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
         questions_of_batch = [question for _, question in batch]
@@ -233,10 +240,10 @@ def answer_questions(
         for (number, question), whole in zip(batch, scored, strict=True):
             # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
             for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
-                for weight, of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
+                for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
                     if answers := reader.merge_spans(part, weight):
                         row = _make_row(questions, number, question, part.hits, answers)
-                        of_weight.append(row if part is whole else _mark_shallow(row))
+                        rows_of_weight.append(row if part is whole else _mark_shallow(row))
     return rows
 
 
@@ -270,10 +277,10 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
 
 
 def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
-    """Return the mean log likelihood of right answers to answerable questions.
+    """Return the mean log-likelihood of right answers to answerable questions, in nats.
 
-    Only questions over an index count if there are any: the weight of retrieval scores makes no difference in a single
-    paragraph.
+    If some questions were answered from an index, only these count, because the weight of retrieval scores makes no
+    difference in a single paragraph.
 
     Raises:
         BadInput: no question is answerable.
@@ -286,11 +293,14 @@ def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
 
 
 def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str) -> tuple[float, dict[float, float]]:
-    """Return the weight of retrieval scores that makes right answers likeliest, and all likelihoods.
+    """Choose the weight of retrieval scores that makes right answers most probable.
 
     Args:
         by_weight: rows of answers by the weight of retrieval scores.
-        prior: the reader's rule for retrieval scores; other rules than SPREAD have the weight 1.
+        prior: the reader's rule for retrieval scores; other rules than ``SPREAD`` have the weight 1.
+
+    Returns:
+        The weight, and the mean log-likelihood of right answers with each weight, in nats.
     """
     likelihoods = {weight: measure_likelihood(rows) for weight, rows in by_weight.items()}
     best = max(likelihoods, key=lambda weight: likelihoods[weight])
@@ -310,9 +320,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
     """
     right = sum(row.right for row in rows if not row.is_shallow)
     if right < MIN_ANSWERS:
-        raise BadInput(
-            f"{right:.0f} of the questions are answered rightly: a fit needs {MIN_ANSWERS}; nothing is installed"
-        )
+        raise BadInput(f"{right:.0f} answers are right, and a fit needs {MIN_ANSWERS}: nothing is installed")
     result = cross_fit(
         [(row.evidence, row.right) for row in rows],
         fitted_on,
@@ -335,10 +343,15 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
 
 
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
-    """Return the threshold that declines at most 5 % of the right answers over an index.
+    """Choose the threshold that declines at most 5 % of the right answers from an index.
 
-    Also return the share of right answers that it declines in each set. Where few questions have an answer, right
-    answers are less confident, and more of them are declined.
+    Args:
+        rows: answers of all sets.
+        result: fit with the confidence of each answer.
+
+    Returns:
+        The threshold, and the share of right answers below it in each set. In a set where few questions have an answer,
+        right answers are less confident, and more of them are declined.
     """
     name = np.array([row.name for row in rows])
     ordinary = [row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind != UNANSWERABLE for row in rows]
@@ -353,11 +366,11 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
 
 
 def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the figures of each set by its name.
+    """Return the figures of each set by the name of the set.
 
     Args:
         rows: answers of all sets.
-        confidence: confidence of each answer, by a fit on other answers.
+        confidence: confidence of each answer, from a fit on the other half of the answers.
     """
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])

@@ -1,4 +1,4 @@
-"""Figures and a plot of the reliability of a confidence.
+"""Figures and a plot of how reliable the confidence of answers is.
 
 Legend: N answers.
 """
@@ -22,7 +22,7 @@ from ragqa.evaluation.statistics import (
 )
 
 MAX_DECLINED, COVERAGE = 0.05, 0.5
-"""Largest share of wrong refusals, and share of questions answered, for the main figures."""
+"""Largest share of right answers to decline, and share of questions to answer, in the main figures."""
 _CURVE_POINTS = 100
 """Number of points of the refusal curve in the report."""
 
@@ -30,16 +30,16 @@ _CURVE_POINTS = 100
 def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the figures of the answers to the questions of one set.
 
-    Unanswerable questions count only where they are named. ``times_em_at_most`` is the limit of any confidence, because
-    not more than all of the more confident half of the answers can be right.
+    Unanswerable questions count only in figures that name them. ``times_em`` is the accuracy of the more confident half
+    of the answers, divided by that of all answers. ``times_em_at_most`` is its limit: all of that half are right.
 
     Args:
         confidence_N: confidence of each answer, 0 if there is none.
-        right_N: 1 if it is right, 0 if not, or the probability. Only answers with 1 are counted as right ones.
-        kind_N: kind of its question (see ``pipelines.calibrate.conditions``).
+        right_N: probability that the answer is right; shares of right answers count only answers with 1.
+        kind_N: kind of the question (see ``pipelines.calibrate.conditions``).
 
     Returns:
-        Figures by name; shares are in [0, 1].
+        Figures by name; shares are from 0 to 1.
     """
     ordinary = kind_N != UNANSWERABLE
     coverage, risk = risk_coverage(confidence_N[ordinary], right_N[ordinary])
@@ -66,13 +66,9 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the shares that each threshold declines; arguments as in ``summarise_answers``.
 
-    Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
-    unanswerable questions. To decline an answerable question is wrong in a strict sense; only to decline a right answer
-    is wrong in a mild sense.
-
-    Each row of ``curve`` holds a threshold, and the shares below it of answerable questions, of right answers, and of
-    unanswerable questions. The first two are wrong refusals in a strict and in a mild sense: nobody misses a wrong
-    answer.
+    Each row of ``curve`` has a threshold and three shares below it: of answerable questions, of right answers, and of
+    unanswerable questions. By a strict rule, a refusal is wrong if the question is answerable. By a mild rule, it is
+    wrong only if the declined answer is right.
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)
@@ -90,7 +86,12 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
 
 
 def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Return the highest threshold that declines at most ``MAX_DECLINED`` of the right answers."""
+    """Return the highest threshold that declines at most ``MAX_DECLINED`` of the right answers.
+
+    Args:
+        confidence_N: confidence of each answer.
+        right_N: 1 if the answer is right.
+    """
     right = np.sort(confidence_N[right_N == 1])
     return float(np.floor(100 * right[int(MAX_DECLINED * len(right))]) / 100) if len(right) else 0.0
 
@@ -103,7 +104,8 @@ def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:
         file: picture to write.
 
     Raises:
-        BadInput, MissingExtra: as ``check_plot``.
+        BadInput: ``file`` does not end in .png, .svg or .pdf.
+        MissingExtra: matplotlib is not installed.
     """
     check_plot(file)
     from matplotlib import pyplot

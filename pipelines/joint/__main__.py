@@ -5,11 +5,12 @@ r"""Joint training: one retriever under the losses of REALM, RAG and a span read
     ragqa ask --pipeline runs/joint/system/pipeline --reader rag-token "…"
 
 The loss is L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader, over one dual encoder and its refreshed index. Each
-step draws a batch for every active loss; their gradients are summed in one optimizer step.
+step draws a batch for every active loss, and one optimizer step takes the sum of their gradients.
 
-Masked words come first. With few questions a generator memorises their answers before passages help, and then nothing
-trains the retriever. So questions begin after a share of the steps (``gen_from``, by default half). An alarm is raised
-if passages are not used by then, and if held-out questions stay unanswered while training questions are answered.
+Training begins with masked words. With few questions a generator would memorise the answers before passages help, and
+then nothing would train the retriever. So training on questions begins after a share of the steps (``gen_from``, by
+default half). An alarm is raised if the reader of masked words does not use passages by then. Another alarm is raised
+if the generator answers training questions, but no held-out questions.
 """
 
 from pathlib import Path
@@ -20,10 +21,10 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train jointly, and make a pipeline; return its directory.
+    """Train jointly, and make a pipeline; return the directory of the pipeline.
 
     Raises:
-        RagqaError: as ``pipelines.joint.loop.main`` and ``pipelines.common.assemble.main``.
+        RagqaError: an input cannot be used, or training or assembling fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

@@ -30,9 +30,9 @@ RAG = RagConfig(
     out=FROM_RECIPE,
     learn_passages=True,
 )
-"""Default settings of written answers."""
+"""Default settings of the loss of written answers (RAG)."""
 SPAN = replace(TUNE, beam=5, batch=8)
-"""Default settings of marked answers."""
+"""Default settings of the loss of marked answers (span reader)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,36 +49,36 @@ class JointConfig(TrainingConfig):
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
     """Directory of a generator, or of a sequence-to-sequence model with its tokenizer.
-    By default this run's masked language model becomes one when training on questions begins."""
+    By default this run's masked language model becomes the generator when training on questions begins."""
     decoder_layers: int | None = None
     """Decoder layers of a generator made from the encoder; default: as many as the encoder has."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     mlm: float = 1.0
-    """Weight λ_mlm of masked words; 0 leaves them out."""
+    """Weight λ_mlm of the loss of masked words; 0 leaves it out."""
     gen: float = 1.0
-    """Weight λ_gen of written answers."""
+    """Weight λ_gen of the loss of written answers."""
     span: float = 1.0
-    """Weight λ_span of marked answers; 0 leaves them out."""
+    """Weight λ_span of the loss of marked answers; 0 leaves it out."""
     gen_from: float = 0.5
     """Share of the steps before training on questions begins."""
     mlm_until: float = 1.0
-    """Share of the steps after which no words are masked; if ``gen_from``, REALM precedes RAG."""
+    """Share of the steps after which no words are masked; the value of ``gen_from`` makes RAG follow REALM."""
     steps: int = 200_000
     """Optimizer steps."""
     lr: float = 3e-5
-    """Peak learning rate of all readers; each warms up when its loss begins."""
+    """Peak learning rate of all readers; the rate of a reader rises when its loss begins."""
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; by default a fifth of ``lr``."""
     frozen: int | None = None
-    """Steps before the retriever learns; default: half of the steps before questions.
-    It learns from masked words first. They outnumber questions by far, and need a reader that uses passages."""
+    """Steps before the retriever learns; default: half of the steps before training on questions.
+    By then the reader of masked words must use passages, because the retriever learns from it."""
     realm: PretrainConfig = REALM
-    """Settings of masked words: batch, k, marginal, masking, max_text, max_block …"""
+    """Settings of the loss of masked words: batch, k, marginal, masking, max_text, max_block …"""
     rag: RagConfig = RAG
-    """Settings of written answers: batch, k, marginal, smoothing, max_input, max_answer."""
+    """Settings of the loss of written answers: batch, k, marginal, smoothing, max_input, max_answer."""
     tune: FineTuneConfig = SPAN
-    """Settings of marked answers: batch, beam, read, max_input, max_span, hidden."""
+    """Settings of the loss of marked answers: batch, beam, read, max_input, max_span, hidden."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
@@ -100,7 +100,7 @@ class JointConfig(TrainingConfig):
             "decoder_layers": require_positive(self.decoder_layers),
             "gen_from": (
                 begins,
-                "0 or more and below 1; 0 without masked words (mlm = 0), because nothing is learned before",
+                "0 or more and below 1; 0 without masked words (mlm = 0), because there is nothing else to learn",
             ),
             "mlm_until": (ends, f"from gen_from = {self.gen_from} to 1"),
         }
@@ -111,7 +111,7 @@ class JointConfig(TrainingConfig):
         return round((self.mlm_until if self.mlm else 0.0) * self.steps)
 
     @property
-    def asked_from(self) -> int:
+    def first_question_step(self) -> int:
         """First step with questions."""
         return round(self.gen_from * self.steps)
 
@@ -122,23 +122,27 @@ class JointConfig(TrainingConfig):
             steps=self.steps,
             reader=self.lr,
             retriever=self.lr / 5 if self.retriever_lr is None else self.retriever_lr,
-            frozen=(self.asked_from or self.steps) // 2 if self.frozen is None else self.frozen,
+            frozen=(self.first_question_step or self.steps) // 2 if self.frozen is None else self.frozen,
             warmup=self.warmup,
         )
 
 
 @dataclass(frozen=True)
 class JointSettings:
-    """Settings of the whole and of its three losses."""
+    """Settings of joint training and of each of its losses."""
 
     whole: JointConfig
+    """Settings of the joint training."""
     masked: PretrainConfig
+    """Settings of the loss of masked words."""
     written: RagConfig
+    """Settings of the loss of written answers."""
     marked: FineTuneConfig
+    """Settings of the loss of marked answers."""
 
     @classmethod
     def split(cls, config: JointConfig) -> "JointSettings":
-        """Return the settings of a joint training and of its losses, with those that they share."""
+        """Return the settings of each loss, completed with the settings that all of them share."""
         names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever

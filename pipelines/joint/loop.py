@@ -1,6 +1,7 @@
-"""Train one retriever under the losses of REALM (masked words), RAG and ORQA (answers).
+"""Training loop of joint training (``pipelines.joint``).
 
-RAG's generator writes answers; ORQA's reader marks them in passages.
+One retriever learns under three losses: REALM's for masked words, RAG's for answers that a generator writes, and ORQA's
+for answers that a span reader marks in passages.
 
 Legend: B texts or questions, K passages.
 """
@@ -52,10 +53,11 @@ class JointData:
     index: RefreshedIndex
     """Index of the passages."""
     texts: MaskedTexts
-    """Texts whose words are masked."""
+    """Batches of masked texts."""
     training: list[Question]
-    """Questions whose answers are written."""
+    """Training questions."""
     held_out: list[Question]
+    """Held-out questions."""
     answered: AnsweredQuestions | None
     """Training questions with the passages that answer them, if answers are marked."""
     answered_held_out: AnsweredQuestions | None
@@ -98,12 +100,12 @@ class Joint(nn.Module):
 
 
 def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -> RagGenerator:
-    """Load the given generator, or make one from the encoder.
+    """Load the generator that ``config`` names, or make one from the encoder.
 
     Args:
         config: settings of the joint training.
         rag_config: settings of RAG's loss.
-        notify: receives a line if a limit of input or answer is lowered.
+        notify: takes a line if a limit of input or answer is lowered.
     """
     kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:
@@ -125,10 +127,10 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
     """Return L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader as a list of its terms.
 
     Args:
-        settings: settings of the whole and of the losses.
+        settings: settings of joint training and of each loss.
         model: modules in training.
         data: training data.
-        saved: extra state of the run's checkpoint, with the health of the losses.
+        saved: extra state of the run's checkpoint, with the state of the monitors.
     """
     config, written, index = settings.whole, settings.written, data.index
     realm, generating, marking = model.realm, model.rag, model.make_span_model(index.tokenizer)
@@ -150,7 +152,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
     def health(prefix: str) -> Health:
         return Health.from_state(saved.get(f"{prefix}health"))
 
-    first, last = config.asked_from, config.steps
+    first, last = config.first_question_step, config.steps
     return [
         WeightedLoss(MASKED, config.mlm, 0, config.masked_until, model.masked, mask, health(MASKED)),
         WeightedLoss(WRITTEN, config.gen, first, last, model.generator, write, health(WRITTEN)),
@@ -161,9 +163,9 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 def main(
     config: JointConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Train jointly, or continue; return the directory of the retriever.
+    """Train jointly, or continue a run; return the directory of the retriever.
 
-    The directories ``masked``, ``generator`` and ``reader`` lie next to it.
+    The readers are written beside it, into ``masked``, ``generator`` and ``reader``.
 
     Args:
         config: settings of the run.
@@ -188,7 +190,9 @@ def main(
     with opened as run, closing(open_refreshed_index(settings.written, model.retriever, run, progress)) as index:
         best = BestWeights(run, "em")
         texts = pretrain_loop.open_texts(masked, index.tokenized, tagger)
-        data = JointData(index, texts, training, held_out, *locate(config, index, training, held_out, progress))
+        data = JointData(
+            index, texts, training, held_out, *locate_marked_answers(config, index, training, held_out, progress)
+        )
         losses = make_losses(settings, model, data, run.state.extra)
 
         def save() -> None:
@@ -209,20 +213,31 @@ def main(
             evaluate=evaluate if held_out else None,
             eval_every=config.held_out.eval_every,
         ):
-            if step == config.asked_from and config.generator is None:
+            if step == config.first_question_step and config.generator is None:
                 model.copy_encoder_to_generator()
             figures = train_step(run, model.retriever, losses, config, config.rates, staleness=index.staleness)
             for loss in losses:
-                run.alarm(step, loss.check_step(step, figures, config.asked_from, config.rates.frozen))
+                run.alarm(step, loss.check_step(step, figures, config.first_question_step, config.rates.frozen))
         best.restore()
     write_models(config, model)
     return config.out / "model"
 
 
-def locate(
+def locate_marked_answers(
     config: JointConfig, index: RefreshedIndex, training: list[Question], held_out: list[Question], progress: Progress
 ) -> tuple[AnsweredQuestions | None, AnsweredQuestions | None]:
-    """Return the questions with the passages that answer them, if answers are marked."""
+    """Return training and held-out questions with the passages that answer them.
+
+    Args:
+        config: settings of the run.
+        index: passages to search for answers.
+        training: training questions.
+        held_out: held-out questions.
+        progress: shows the number of questions.
+
+    Returns:
+        The questions of each part, or None twice if the run has no loss of marked answers.
+    """
     if not config.span:
         return None, None
     cache, regex = config.out / "answers", config.held_out.regex
@@ -232,12 +247,19 @@ def locate(
 
 
 def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, step: int) -> dict[str, float]:
-    """Return held-out recall, and exact match after training on questions has begun.
+    """Evaluate the retriever, and the readers if training on questions has begun.
 
-    The figures are ``em`` of the generator and ``span_em`` of the span reader.
+    Args:
+        settings: settings of joint training and of each loss.
+        model: modules in training.
+        data: training data, with the held-out questions.
+        step: number of steps taken.
+
+    Returns:
+        ``recall@k`` of the retriever; exact match of the generator as ``em``, and of the span reader as ``span_em``.
     """
     config, index = settings.whole, data.index
-    has_begun = step > config.asked_from
+    has_begun = step > config.first_question_step
     find_passages = generator_training.make_passage_finder(
         index, model.retriever.questions, model.generator.passages, config.device
     )
@@ -256,7 +278,14 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
 
 
 def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float], questions: int) -> None:
-    """Report alarms if retrieval collapses or answers are memorised, by held-out questions."""
+    """Report alarms if retrieval collapses, or if the generator memorises answers.
+
+    Args:
+        run: run in progress.
+        losses: the losses, whose monitors decide.
+        scores: result of ``evaluate_readers``.
+        questions: number of held-out questions.
+    """
     masked, written = losses[0].health, losses[1].health
     assert masked and written
     alarms = masked.check_recall(scores["recall@5"], questions)

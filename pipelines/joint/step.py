@@ -17,12 +17,12 @@ MASKED, WRITTEN, MARKED = "", "gen_", "span_"
 
 @dataclass(frozen=True)
 class WeightedLoss:
-    """A loss of joint training."""
+    """Loss of joint training, with its weight and the steps in which it is active."""
 
     prefix: str
-    """Prefix of its figures in the log."""
+    """Prefix of the loss's figures in the log."""
     weight: float
-    """Weight in the sum."""
+    """Weight of the loss in the sum."""
     begins: int
     """First step with this loss."""
     ends: int
@@ -32,7 +32,7 @@ class WeightedLoss:
     compute: Callable[[int], BatchLoss]
     """Function from the number of a step to the loss of its batch."""
     health: Health | None = None
-    """Monitor of the figures, which raises alarms; None without one."""
+    """Monitor that raises alarms about the figures, or None."""
 
     @property
     def health_name(self) -> str:
@@ -40,7 +40,7 @@ class WeightedLoss:
         return f"{self.prefix}health"
 
     def is_active(self, step: int) -> bool:
-        """Tell whether the loss counts in a step."""
+        """Return True if the loss counts in a step."""
         return self.weight > 0 and self.begins <= step < self.ends
 
     def check_step(
@@ -50,8 +50,8 @@ class WeightedLoss:
 
         Args:
             step: number of the step.
-            figures: figures of the step by the prefix of the loss.
-            first_question_step: first step with questions; by then masked words must be predicted from passages.
+            figures: figures of the step, by the prefixes of the losses.
+            first_question_step: first step with questions; by then the reader of masked words must use passages.
             frozen: steps before the retriever learns.
         """
         if self.health is None or self.prefix not in figures:
@@ -63,7 +63,9 @@ class WeightedLoss:
 
 
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the learning rates of all parameter groups: two of the retriever, two per loss.
+    """Return the learning rates of a step: two for the retriever, then two for each loss.
+
+    Each module has two parameter groups: with and without weight decay.
 
     Args:
         step: number of the step.
@@ -89,7 +91,7 @@ def train_step(
     *,
     staleness: int,
 ) -> dict[str, dict[str, float]]:
-    """Take a step on all active losses; raise NonFiniteLoss before the weights change.
+    """Take an optimizer step on the weighted sum of all active losses.
 
     Args:
         run: run in progress.
@@ -97,10 +99,13 @@ def train_step(
         losses: all losses, active or not.
         config: settings of the run.
         rates: learning rates of retriever and readers.
-        staleness: steps that the index is behind.
+        staleness: steps by which the index is older than the weights.
 
     Returns:
-        The figures of each loss, by its prefix.
+        The figures of each active loss, by its prefix.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     retriever.requires_grad_(run.step >= rates.frozen)
     for loss in losses:

@@ -1,10 +1,11 @@
-"""Average the weights of readers, each of which continued from the one before.
+"""Average the weights of readers that were trained one from the other.
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
-Each reader ended at a learning rate of 0 somewhere in the same valley of the loss; between these places the loss is
-flatter (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). The mean
-of readers that began independently is worthless. Check the result on held-out questions.
+The training of each reader continued from the reader before. So all readers lie in one valley of the loss, and their
+mean lies in a flatter part of it (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
+2022, "Model soups"). The mean of readers that were trained independently is worthless. Evaluate the result on held-out
+questions.
 """
 
 import argparse
@@ -16,15 +17,17 @@ from ragqa.runtime.tokens import TextTokenizer
 
 
 def average_readers(readers: Sequence[Path], out: Path) -> None:
-    """Write the mean of the weights of readers, with the configuration of the last.
+    """Write a reader whose weights are the means of several readers' weights.
+
+    Its configuration is that of the last reader.
 
     Args:
         readers: directories of torch readers of one kind, size and tokenizer; at least two.
-        out: directory to write, whole or not at all; a reader there is replaced.
+        out: directory to write, completely or not at all; a reader in it is replaced.
 
     Raises:
         BadInput: fewer than two readers are given, or ``out`` is one of them or holds something else.
-        ArtefactError, DamagedArtefact: a directory is no torch reader, or not whole.
+        ArtefactError, DamagedArtefact: a directory is no torch reader, or is damaged.
         Mismatch: the readers differ in kind, size or tokenizer.
     """
     # Imported here, so that --help needs no torch.
@@ -32,7 +35,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     from ragqa.models.span_readers import check_replaceable, load_reader
 
     if len(readers) < 2:
-        raise BadInput("a mean is of two readers at least")
+        raise BadInput("an average needs at least two readers")
     if out.resolve() in [path.resolve() for path in readers]:
         raise BadInput(f"--out {out} is one of the readers: choose another directory")
     check_replaceable(out)
@@ -44,9 +47,9 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
         weights = other.state_dict()
         shapes = [{name: value.shape for name, value in state.items()} for state in (weights, total)]
         if type(other) is not type(last) or shapes[0] != shapes[1]:
-            raise Mismatch(f"{path} is of another kind or size than {readers[-1]}: only equal ones can be averaged")
+            raise Mismatch(f"{path} is of another kind or size than {readers[-1]}: their weights cannot be averaged")
         if not TextTokenizer(path).tokenizes_like(tokenizer):
-            raise Mismatch(f"{path} has other wordpieces than {readers[-1]}: only equal ones can be averaged")
+            raise Mismatch(f"{path} has other wordpieces than {readers[-1]}: their weights cannot be averaged")
         for name, value in weights.items():
             total[name] += value
     last.load_state_dict({name: value / len(readers) for name, value in total.items()})
@@ -58,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("readers", type=Path, nargs="+", help="torch readers; the last one's configuration is kept")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write; a reader found there is replaced")
+    parser.add_argument("readers", type=Path, nargs="+", help="torch readers; the configuration of the last is kept")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write; a reader in it is replaced")
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.average"):
         average_readers(args.readers, args.out)

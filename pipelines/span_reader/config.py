@@ -27,7 +27,7 @@ MAX_HARD_SHARE = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderConfig(TrainingConfig):
-    """Settings of a span reader's training. The defaults are estimates, not tuned values."""
+    """Settings of a span reader's training; the defaults are estimates, not tuned values."""
 
     encoder: Path
     """Directory of an encoder, or of a reader to continue from, with tokenizer.json."""
@@ -40,13 +40,13 @@ class ReaderConfig(TrainingConfig):
     index: Path | None = None
     """Index directory; without one, questions need gold passages and negatives are random."""
     retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; default: the index's."""
+    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
     depth: int = 50
-    """Hits per question to mine passages from."""
+    """Number of passages to retrieve per question, from which passages are mined."""
     pool: int = 20
-    """Largest number of mined passages with an answer, and of those without, per question."""
+    """Largest number of mined passages per question with an answer, and the same without."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
-    """Passages that a question is read in."""
+    """Sorts of passages in which a question is read."""
     loss: Literal["marginal", "hard"] = "marginal"
     """Marginal: any gold span counts; hard: the most probable gold span counts."""
     hard_warmup: float = 0.5
@@ -54,9 +54,9 @@ class ReaderConfig(TrainingConfig):
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss that tells passages with an answer from those without."""
+    """Weight of the loss of relevance: does a passage have an answer?"""
     teacher: Path | None = None
-    """Directory of a larger reader in torch with the same wordpieces, to learn from."""
+    """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0
     """Temperature at which the spans of reader and teacher are compared."""
     teacher_weight: float = 0.5
@@ -66,7 +66,7 @@ class ReaderConfig(TrainingConfig):
     batch: int = 32
     """Questions per step."""
     accumulate: int = 1
-    """Parts of a batch that a process computes one after the other, to save memory."""
+    """Number of parts in which a process computes its share of a batch, to save memory."""
     lr: float = 2e-4
     """Peak learning rate."""
     max_input: int = 384
@@ -82,14 +82,14 @@ class ReaderConfig(TrainingConfig):
     read: int = 10
     """Passages read for each question of ``dev``."""
     held_out: float = HELD_OUT_SHARE
-    """Share of SQuAD's articles held out for evaluation, by a hash of the title."""
+    """Share of SQuAD's articles to hold out for evaluation, chosen by a hash of the title."""
     sample: int = 500
     """Held-out questions per file to evaluate on."""
     eval_every: int = 500
     """Steps between two evaluations."""
     patience: int | None = None
-    """Evaluations without improvement after which training stops.
-    In any case the best weights are saved, the latest of equal ones."""
+    """Number of evaluations without improvement after which training stops.
+    With or without it, the best weights are saved; of equally good weights, the latest."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
@@ -97,13 +97,13 @@ class ReaderConfig(TrainingConfig):
         if not self.files:
             raise BadInput("--train or --patterns is needed: files of training questions")
         if self.dev and not self.index:
-            raise BadInput("--dev is asked over an index: give --index, too")
+            raise BadInput("--dev needs an index that finds passages: give --index as well")
 
     def rules(self) -> Rules:
         """Return the rules of all settings."""
         files, is_even = len(self.files), self.accumulate > 0 and self.batch % self.accumulate == 0
         has_shares = not self.shares or (len(self.shares) == files and min(self.shares) > 0)
-        is_apart_from_teacher = not (self.per_passage and self.teacher)
+        has_comparable_teacher = not (self.per_passage and self.teacher)
         positive = ("depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every", "patience")
         return {
             **super().rules(),
@@ -112,10 +112,13 @@ class ReaderConfig(TrainingConfig):
             "held_out": require_share_below_1(self.held_out),
             "relevance": require_non_negative(self.relevance),
             "accumulate": (is_even, f"a divisor of the batch, {self.batch}"),
-            "per_passage": (is_apart_from_teacher, "without a teacher, whose spans are those of all passages"),
+            "per_passage": (has_comparable_teacher, "without a teacher, whose scores are normalised over all passages"),
             "loss": require_choice(self.loss, ("marginal", "hard")),
             "max_input": require_input_length(self.max_input),
-            "max_span": (0 < self.max_span <= MAX_ANSWER, f"from 1 to {MAX_ANSWER}, the longest that is ever answered"),
+            "max_span": (
+                0 < self.max_span <= MAX_ANSWER,
+                f"from 1 to {MAX_ANSWER}, the longest answer that a reader gives",
+            ),
             "shares": (has_shares, f"{files} above 0"),
         }
 

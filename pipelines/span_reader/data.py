@@ -1,4 +1,4 @@
-"""Training batches of a span reader, each a pure function of the seed and the step.
+"""Training batches of a span reader; a batch depends on the seed and its step alone.
 
 Legend: B questions of a batch.
 """
@@ -18,7 +18,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
 POOL_BATCHES = 50
-"""Number of batches sampled together and then cut by length, to hold little padding."""
+"""Number of batches that are drawn together and sorted by length, so that padding is short."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class BatchShape:
 
 
 class ReaderBatches:
-    """Batches of this process, each in parts."""
+    """Batches of this process; each batch is a list of parts."""
 
     def __init__(
         self,
@@ -48,7 +48,16 @@ class ReaderBatches:
         shares: Sequence[float],
         seed: int,
     ) -> None:
-        """Prepare the batches of several training sets."""
+        """Prepare the batches of several training sets.
+
+        Args:
+            sets: training questions.
+            sampler: chooses the passages of a question.
+            tokenizer: tokenizer of the reader.
+            shape: sizes of a batch and of its windows.
+            shares: share of each set among the questions; empty for shares by size.
+            seed: seed of all random choices.
+        """
         self.sampler = sampler
         self._tokenizer, self._shape, self._seed = tokenizer, shape, seed
         self._sizes = [len(data_set.questions) for data_set in sets]
@@ -57,7 +66,7 @@ class ReaderBatches:
         self._pool: tuple[int, np.ndarray] = -1, np.empty(0)
 
     def __getitem__(self, step: int) -> list[ReaderBatch]:
-        """Return this process's questions of a step, in parts.
+        """Return the parts of this process's share of a batch.
 
         Raises:
             BadInput: the questions cannot be shared evenly among the parts.
@@ -70,7 +79,7 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers of a step's questions, counted over all sets."""
+        """Return the numbers of the questions of a step; questions are numbered over all sets."""
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)
@@ -108,11 +117,9 @@ class ReaderBatches:
     ) -> list[MarkedWindow]:
         """Choose a window of each passage, if possible one with an answer.
 
-        A passage with an answer none of whose spans can be marked is not read: it holds "1950s" where the answer is
-        "1950", or an answer longer than the reader ever gives. It would teach that the passage holds no answer.
-
-        A passage with an answer none of whose spans can be marked is not read: it holds "1950s" where the answer is
-        "1950", say, or an answer longer than the reader ever gives. It would teach that the passage holds no answer.
+        A passage with an answer is left out if no span of it can be marked. For example, it has "1950s" where the
+        answer is "1950", or the answer is longer than the reader's longest answer. From this passage the reader would
+        learn that it has no answer.
         """
         question, regex = self.sampler.questions[number]
         gold = GoldSpans(self._tokenizer, question.answers, regex=regex)
@@ -131,7 +138,12 @@ class ReaderBatches:
 
 
 def apportion(shares: Sequence[float], total: int) -> list[int]:
-    """Apportion ``total`` to ``shares`` in whole numbers, by largest remainders."""
+    """Divide a total into whole numbers in proportion to shares (largest remainder method).
+
+    Args:
+        shares: weights of any sum above 0.
+        total: sum of the whole numbers.
+    """
     exact = np.asarray(shares, float) / sum(shares) * total
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1

@@ -1,16 +1,10 @@
-"""Distant supervision (Mintz et al. 2009): retrieved passages with an answer count as right.
+"""Distant supervision: retrieved passages with an answer are right (Mintz et al. 2009).
 
-The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
-that. A question is read in several of these passages at a time, and a loss that is marginalised over them gives
-unrelated spans little weight.
+The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. The loss deals with
+this noise: a question is read in several passages, and a loss that is marginalised over them gives unrelated spans
+little weight.
 
-The passages are saved in a folder, with a file for every few questions, so that a killed run continues mining.
-
-The labels are noisy: a passage may hold "1945" or "Paris" and say nothing about the question. Nothing here corrects
-that. A question is read in several such passages at a time, and a loss that is marginalised over them gives unrelated
-spans little weight.
-
-The passages are kept in a folder, with a file for every few questions, so that a killed run continues mining.
+The mined passages are saved in a folder, with a file for every few questions, so that a killed run continues mining.
 """
 
 import json
@@ -43,18 +37,21 @@ def mine_passages(
     *,
     progress: Progress = SILENT,
 ) -> list[MinedPassages]:
-    """Return at most ``search.pool`` positives, and as many negatives, for each question.
+    """Mine passages with and without an answer for each question.
 
     Args:
-        questions: questions, and whether their answers are regular expressions.
-        search: the retriever and how deep it searches.
-        folder: folder where the passages are kept; questions found there are not searched for again.
-        identity: everything that the result depends on.
-        progress: receives the number of questions done.
+        questions: questions, each with True if its answers are regular expressions.
+        search: the retriever, the number of passages to retrieve, and the largest number to select of each sort.
+        folder: folder to save the passages in; questions whose passages are there are not searched again.
+        identity: JSON values of everything on which the result depends.
+        progress: shows the number of questions.
+
+    Returns:
+        The rows of at most ``search.pool`` positives and as many negatives of each question.
 
     Raises:
-        BadInput: the folder was mined from something other than ``identity``.
-        DamagedArtefact: a file in it is not as it was written.
+        BadInput: the passages in the folder have another ``identity``.
+        DamagedArtefact: a file in the folder is damaged.
     """
     _check_identity(folder, identity)
     rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
@@ -69,7 +66,11 @@ def mine_passages(
 def select_trainable(
     sets: Sequence[TrainingSet], mined: Sequence[MinedPassages]
 ) -> tuple[list[TrainingSet], list[MinedPassages]]:
-    """Return the questions with a gold passage or a mined positive, and their passages.
+    """Select the questions with a gold passage or a mined positive, and their mined passages.
+
+    Args:
+        sets: training questions.
+        mined: mined passages of all questions, in their order.
 
     Raises:
         BadInput: a set has no such question.
@@ -89,7 +90,7 @@ def select_trainable(
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of positives and negatives, without parts of gold passages."""
+    """Return the rows of positives and negatives; parts of gold passages are left out."""
     golds = list_gold_passages(question)
     unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     rows: dict[str, list[int]] = {"positives": [], "negatives": []}

@@ -1,10 +1,10 @@
-r"""Write the gold passages of questions as documents, to be indexed with other documents.
+r"""Write the gold passages of questions as documents, so that they can be indexed.
 
     python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl
     ragqa index wiki/ gold.jsonl --out reader.index
 
-Then ``pipelines.span_reader.train --index`` finds passages of the same articles for these questions.
+With this index, ``pipelines.span_reader.train`` also finds other passages of the same articles for the questions.
 """
 
 import argparse
@@ -20,8 +20,12 @@ from ragqa.question_files import read_questions, write_documents
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
     """Write the different gold passages of all questions, and return their number.
 
+    Args:
+        files: files of questions with passages: SQuAD 1.1, QED, or JSON lines.
+        out: file of JSON lines to write, a document on each line.
+
     Raises:
-        BadInput: a file cannot be read, ``out`` is one of them, or no question names a passage.
+        BadInput: a file cannot be read, ``out`` is one of ``files``, or no question names a passage.
     """
     if out.resolve() in [file.resolve() for file in files]:
         raise BadInput(f"--out {out} is one of the files that are read: choose another")

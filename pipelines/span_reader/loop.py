@@ -86,7 +86,18 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
 def train_step(
     run: Run, reader: SpanReader, teacher: SpanReader | None, parts: Sequence[ReaderBatch], config: ReaderConfig
 ) -> None:
-    """Take one optimizer step; raise NonFiniteLoss before the weights change."""
+    """Take an optimizer step on this process's share of a batch.
+
+    Args:
+        run: run in progress.
+        reader: reader in training.
+        teacher: larger reader whose scores are imitated, or None.
+        parts: windows of the questions, in parts that are computed one after the other.
+        config: settings of the run.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+    """
     run.state.optimizer.zero_grad(set_to_none=True)
     size = config.batch // parallel.count_processes() // len(parts)
     is_hard, rows, tokens = is_hard_step(run.step, config), [], 0
@@ -115,21 +126,28 @@ def train_step(
 def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, sets: Sequence[EvaluationSet], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return a reader's scores on each set, and their mean exact match as ``em``."""
+    """Return a reader's scores on each set, and the mean exact match of the sets as ``em``.
+
+    Args:
+        reader: reader in training.
+        tokenizer: tokenizer of the reader.
+        sets: held-out questions with passages.
+        config: settings of the run.
+    """
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
     answering = ExtractiveReader(scorer, UNCALIBRATED)
-    with autocast(config.device):  # half the time of float32, and as in training
+    with autocast(config.device):  # takes half the time of float32, and training is in this precision
         scores = {name: value for part in sets for name, value in part.evaluate(answering).items()}
     reader.train()
     return {**scores, "em": float(np.mean([scores[f"{part.name}_em"] for part in sets]))}
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
-    """Return the reader to train, and its teacher if the settings name one.
+    """Return the reader to train, and the teacher if the settings name one.
 
     Raises:
-        BadInput: the encoder or the teacher is an export, or the teacher reads other or fewer wordpieces.
+        BadInput: the encoder or the teacher is an export, or the teacher has other wordpieces or a smaller limit.
     """
     for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
         if path and (path / artefacts.MANIFEST).is_file():
@@ -158,7 +176,14 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
 def mine_training_passages(
     sets: Sequence[TrainingSet], retriever: LiveRetriever, config: ReaderConfig, progress: Progress
 ) -> list[MinedPassages]:
-    """Mine passages for all questions with the retriever, or read those of an earlier run."""
+    """Mine passages for all questions, or read the passages that an earlier run has mined.
+
+    Args:
+        sets: training questions.
+        retriever: retriever that finds the passages.
+        config: settings of the run.
+        progress: shows the number of questions.
+    """
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
     identity: dict[str, Any] = {
@@ -188,12 +213,24 @@ def make_batches(
     progress: Progress,
     notify: Notify,
 ) -> ReaderBatches:
-    """Return the batches; raise BadInput if questions without passages have no index."""
+    """Return the training batches; passages are mined for them if there is an index.
+
+    Args:
+        sets: training questions.
+        retriever: retriever that finds passages, or None without an index.
+        tokenizer: tokenizer of the reader.
+        config: settings of the run.
+        progress: shows the number of questions.
+        notify: takes a line with the number of questions of each file.
+
+    Raises:
+        BadInput: some questions have no gold passage, and there is no index.
+    """
     mined: list[MinedPassages] = []
     if retriever is not None:
         sets, mined = select_trainable(sets, mine_training_passages(sets, retriever, config, progress))
     elif without := [data_set.file.path for data_set in sets if not all(map(list_gold_passages, data_set.questions))]:
-        raise BadInput(f"{', '.join(map(str, without))}: questions without passages need --index to find some")
+        raise BadInput(f"{', '.join(map(str, without))}: questions without gold passages need --index")
     notify(
         "questions to train on: "
         + ", ".join(f"{len(data_set.questions):,} of {data_set.file.path.name}" for data_set in sets)
@@ -209,7 +246,8 @@ def make_batches(
 def derive_seed(config: ReaderConfig) -> int:
     """Return the seed of the batches.
 
-    A run that continues from a reader takes another seed: it would otherwise read the same passages in the same order.
+    Training that begins from a trained reader takes another seed. With the same seed it would read the same passages in
+    the same order as before.
     """
     if read_reader_kind(config.encoder) is None:
         return config.seed
@@ -222,7 +260,13 @@ def make_evaluation_sets(
     config: ReaderConfig,
     excluded: Collection[str],
 ) -> list[EvaluationSet]:
-    """Return the questions that select the weights: of held-out articles, of ``dev``, or both.
+    """Return the evaluation sets that select the weights: held-out articles, ``dev``, or both.
+
+    Args:
+        held_out: questions about held-out articles, of each training file.
+        retriever: retriever that finds passages for the questions of ``dev``, or None without an index.
+        config: settings of the run.
+        excluded: keys of the questions to leave out.
 
     Raises:
         BadInput: all questions of ``dev`` are excluded, or ``patience`` is set without held-out questions.
@@ -235,7 +279,7 @@ def make_evaluation_sets(
     sets = [make_gold_set(selected)] if selected else []
     if config.dev and retriever:
         if not (questions := select(read_answerable(config.dev))):
-            raise BadInput(f"--dev {config.dev}: all questions that would be asked stand in a file of --exclude")
+            raise BadInput(f"--dev {config.dev}: all of its questions are in the files of --exclude")
         sets.append(make_open_set(questions, retriever, config.read))
     if config.patience and not sets:
         raise BadInput("--patience waits for held-out questions: give --dev, or SQuAD's file with --held-out above 0")

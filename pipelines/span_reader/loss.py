@@ -19,10 +19,10 @@ from ragqa.training.precision import autocast
 
 @dataclass(frozen=True)
 class ReaderLosses:
-    """Losses of each question of a part of a batch."""
+    """Losses of the questions of a part of a batch, in nats."""
 
     nll_B: Tensor
-    """-log of the probability of the gold spans; 0 without one."""
+    """-log of the probability of the gold spans; 0 without a gold span."""
     relevance_B: Tensor
     """Cross-entropy of the passages' relevance."""
     kl_B: Tensor
@@ -31,7 +31,7 @@ class ReaderLosses:
     """True if some passage holds a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Return the mean over the questions; those without gold spans only teach relevance."""
+        """Return the mean loss of the questions; without gold spans only relevance counts."""
         spans_B = self.nll_B
         if config.teacher is not None:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
@@ -47,11 +47,11 @@ def compute_losses(
     *,
     is_hard: bool,
 ) -> ReaderLosses:
-    """Compute the losses of the questions of a part of a batch.
+    """Compute the losses of a part of a batch.
 
     Args:
         reader: reader in training.
-        teacher: larger reader, or None.
+        teacher: larger reader whose scores are imitated, or None.
         batch: windows of the questions.
         size: number of questions.
         config: settings of the run.
@@ -81,12 +81,17 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the scores ``[B, K S]`` of all spans of all passages of a question."""
+    """Return the scores of all spans of all passages of a question ``[B, K S]``.
+
+    Args:
+        score_BKS: scores of the spans of a passage.
+        relevance_BK: scores of the passages.
+    """
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Tell whether a step uses hard EM; the share of hard steps rises over the run."""
+    """Return True if a step uses hard EM; the share of these steps rises over the run."""
     if config.loss == "marginal":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)

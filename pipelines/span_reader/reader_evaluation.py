@@ -3,9 +3,9 @@ r"""Evaluate span readers on held-out questions, over an index or in their parag
     python -m pipelines.span_reader.reader_evaluation runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
-The same evaluation selects the weights during training. A choice among readers needs other questions, so ``--skip``
-leaves out those of each file that selected the weights or that calibrate. The command prints one line of JSON per
-reader.
+The same evaluation selects the weights during training. A fair comparison of readers needs other questions: ``--skip``
+leaves out the questions of each file that selected the weights or that calibrate confidence. The command prints one
+line of JSON per reader.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.types import Hit, Question
 
 DEFAULT_SKIP = 1700
-"""Held-out questions that selected the shipped reader's weights (500) or calibrate it (1,200)."""
+"""Number of held-out questions that selected the shipped reader (500) or calibrate it (1,200)."""
 _BATCH = 64
 """Number of questions read at a time."""
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Held-out questions, with the passages to read for each."""
+    """Held-out questions with the passages to read."""
 
     name: str
     questions: Sequence[Question]
@@ -46,7 +46,13 @@ class EvaluationSet:
     def evaluate(
         self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT
     ) -> dict[str, float]:
-        """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``."""
+        """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``, from 0 to 1.
+
+        Args:
+            reader: reader to evaluate.
+            title: title of the progress bar.
+            progress: shows the number of questions.
+        """
         exact, overlap, count = 0.0, 0.0, len(self.questions)
         for batch in iterate_batches(list(zip(self.questions, self.hits, strict=True)), progress, title, _BATCH):
             answers = reader.read([question.text for question, _ in batch], [hits for _, hits in batch])
@@ -57,7 +63,13 @@ class EvaluationSet:
 
 
 def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -> EvaluationSet:
-    """Return the questions with ``k`` retrieved passages each."""
+    """Return an evaluation set of questions with retrieved passages.
+
+    Args:
+        questions: held-out questions.
+        retriever: retriever that finds the passages.
+        k: number of passages per question.
+    """
     hits: list[list[Hit]] = []
     for batch in iterate_batches(questions, SILENT, "searching", _BATCH):
         hits += retriever.search([question.text for question in batch], k)
@@ -65,7 +77,7 @@ def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -
 
 
 def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
-    """Return the questions with the paragraph that each is about (SQuAD's task)."""
+    """Return an evaluation set of questions with their gold paragraphs (SQuAD's task)."""
     return EvaluationSet("gold", questions, make_gold_hits(questions), None)
 
 
@@ -77,20 +89,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("readers", type=Path, nargs="+", help="directories of readers: exports or torch weights")
     add("--squad", type=Path, help="SQuAD 1.1 train file")
-    add("--questions", type=Path, help="other held-out questions, asked over --index")
+    add("--questions", type=Path, help="file of other held-out questions, answered from --index")
     add("--index", type=Path, help="index directory for --questions")
-    add("--retriever", help=f"{', '.join(RetrieverKind)} (default: all that the index can do)")
-    add("--exclude", type=Path, nargs="+", default=[], help="files whose questions are not asked, such as test sets")
+    add("--retriever", help=f"kind of retriever: {', '.join(RetrieverKind)} (default: the retriever of the index)")
+    add("--exclude", type=Path, nargs="+", default=[], help="files of questions to leave out, such as test sets")
     add(
         "--skip",
         type=int,
         default=DEFAULT_SKIP,
-        help="questions of each file to leave out",
+        help="number of questions of each file to leave out",
     )
-    add("--count", type=int, help="questions of each file (default: all others)")
-    add("--seed", type=int, default=0, help="seed of the training")
-    add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that the training held out")
-    add("-k", type=int, default=DEFAULT_PASSAGES, help="passages that are read for each question")
+    add("--count", type=int, help="number of questions of each file (default: all others)")
+    add("--seed", type=int, default=0, help="seed of the training of the readers")
+    add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that training held out")
+    add("-k", type=int, default=DEFAULT_PASSAGES, help="number of passages to read for each question")
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.reader_evaluation"):
         sets = make_evaluation_sets(args)
@@ -102,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:
-    """Return the questions that the options name; raise BadInput if no question is left."""
+    """Return the evaluation sets that the options name; raise BadInput if one is empty."""
     if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
         raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
     excluded = make_question_keys(args.exclude)
@@ -110,7 +122,9 @@ def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:
     def select(questions: Sequence[Question], file: Path) -> list[Question]:
         selected = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
         if not selected:
-            raise BadInput(f"{file}: of {len(questions)} held-out questions {args.skip} are skipped: none is left")
+            raise BadInput(
+                f"{file}: {args.skip} of {len(questions)} held-out questions are skipped, and no question is left"
+            )
         return selected
 
     sets = []

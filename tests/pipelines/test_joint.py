@@ -143,7 +143,7 @@ def test_impossible_weights_are_refused(config: JointConfig) -> None:
         replace_settings(config, mlm=0.0)  # nothing would be learned at first
     with pytest.raises(BadInput, match=r"gen = 0"):
         replace_settings(config, gen=0.0)
-    assert replace_settings(config, mlm=0.0, gen_from=0.0).asked_from == 0
+    assert replace_settings(config, mlm=0.0, gen_from=0.0).first_question_step == 0
 
 
 def test_a_loss_that_begins_later_warms_up_then(config: JointConfig) -> None:

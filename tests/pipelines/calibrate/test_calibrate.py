@@ -294,12 +294,12 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         (["--questions", dev], "--questions FILE with --index DIR"),
         (
             ["--squad", squad, "--selection-sample", 24],
-            "of 24 held-out questions --selection-sample 24 chose the weights: none is left",
+            "24 (--selection-sample) of 24 held-out questions chose the weights: none is left",
         ),
         (["--squad", squad, "--held-out", 0], "of 0 held-out questions"),
         (["--squad", squad, "--held-out", 2], "held_out = 2.0: out of range (held_out: 0 or more and below 1)"),
         (["--squad", squad, "--count", -4], "count = -4: out of range (count: above 0)"),
-        (["--squad", squad, "--count", 3], "a fit needs 10; nothing is installed"),
+        (["--squad", squad, "--count", 3], "a fit needs 10: nothing is installed"),
     ):
         with pytest.raises(SystemExit):
             main([str(part) for part in [*options, *wrong]])

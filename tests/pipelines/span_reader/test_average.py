@@ -38,7 +38,7 @@ def test_weights_are_averaged(readers: list[Path], tmp_path: Path) -> None:
 
 
 def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="two readers at least"):
+    with pytest.raises(BadInput, match="at least two readers"):
         average_readers(readers[:1], tmp_path / "out")
     with pytest.raises(ArtefactError, match="is not a reader"):
         average_readers([small, *readers], tmp_path / "out")

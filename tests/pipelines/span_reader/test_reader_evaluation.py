@@ -23,9 +23,9 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
     assert found["questions"] == {"gold": 16, "dev": 16}
     assert 0.4 <= found["gold_em"] <= 0.9 and 0.4 <= found["dev_em"] <= 0.9 and found["gold_f1"] >= found["gold_em"]
     for wrong, told in (
-        (["--squad", squad, "--skip", 24], "of 24 held-out questions 24 are skipped: none is left"),
+        (["--squad", squad, "--skip", 24], "24 of 24 held-out questions are skipped, and no question is left"),
         (["--questions", dev], "--questions FILE with --index DIR"),
-        (["--questions", dev, "--index", index, "--exclude", dev, "--skip", 0], "none is left"),
+        (["--questions", dev, "--index", index, "--exclude", dev, "--skip", 0], "no question is left"),
     ):
         with pytest.raises(SystemExit):
             main([str(each) for each in [get_weights_dir() / "reader", *wrong]])

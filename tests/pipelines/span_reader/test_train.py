@@ -351,7 +351,7 @@ def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
 
 
 COMPLAINTS = {
-    "no index for pairs": "train.jsonl: questions without passages need --index to find some",
+    "no index for pairs": "train.jsonl: questions without gold passages need --index",
     "answers that stand nowhere": "strange.jsonl: the index finds no passage that holds an answer",
     "answers that stand in no passage": "no question names a passage where its answer stands",
     "no file": "none.jsonl cannot be read",
@@ -359,7 +359,7 @@ COMPLAINTS = {
     "no vectors": "cannot do dense",
     "no encoder": "has no tokenizer.json",
     "somebody's directory": "is no run, but holds .* of something else",
-    "nobody to ask": "all questions that would be asked stand in a file of --exclude",
+    "nobody to ask": "all of its questions are in the files of --exclude",
     "nothing to wait for": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
     "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
@@ -387,7 +387,7 @@ def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
         replace(config, per_passage=True, teacher=config.encoder)
     with pytest.raises(BadInput, match=r"--train or --patterns is needed"):
         replace(config, train=())
-    with pytest.raises(BadInput, match="give --index, too"):
+    with pytest.raises(BadInput, match="give --index as well"):
         replace(config, index=None)
 
 
