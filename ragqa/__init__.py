@@ -1,4 +1,4 @@
-"""Question answering over your documents, with sources: ``Pipeline.load(dir).ask("…")``."""
+"""Answer questions from your documents, with sources: ``Pipeline.load(dir).ask("…")``."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -34,5 +34,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported yet or not."""
+    """Return all public names, including names that are not imported yet."""
     return __all__

@@ -1,21 +1,21 @@
-"""Errors that users can mend; one line names the problem, the place and the remedy."""
+"""Errors that users can fix; the message is one line with problem, place and remedy."""
 
 
 class RagqaError(Exception):
-    """Base class of errors that are caused by the input or the machine, not by a bug."""
+    """Base class of errors that the input or the machine causes, not a bug."""
 
 
 def summarize_error(error: Exception) -> str:
-    """Return the first line of an error's message, or else the name of its class."""
+    """Return the first line of an error's message; the name of its class if there is none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 class BadInput(RagqaError):
-    """Question, document, option or file that cannot be used as it is."""
+    """Question, document, option or file that ragqa cannot use."""
 
 
 class BadLine(BadInput):
-    """Malformed record of a file; the message names the file and the line."""
+    """Malformed record of a file; the message names file and line."""
 
 
 class ArtefactError(RagqaError):
@@ -31,7 +31,7 @@ class Mismatch(ArtefactError):
 
 
 class MissingExtra(RagqaError):
-    """Optional extra of the package that a feature needs and that is not installed."""
+    """Optional extra of ragqa that a feature needs and that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class MissingExtra(RagqaError):
 
 
 class MissingPackage(MissingExtra):
-    """Package of the core that is not installed, for example on a machine for training only."""
+    """Required package that is not installed, for example on a machine used only for training."""
 
     def __init__(self, feature: str, package: str) -> None:
         RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
@@ -55,7 +55,7 @@ class NonFiniteLoss(RagqaError):
 
 
 class StaleIndex(RagqaError):
-    """Index that is older than training allows, while no newer one is being built."""
+    """Index that is older than training allows, while no newer index is being built."""
 
 
 class RefreshFailed(RagqaError):

@@ -1,7 +1,7 @@
 """Metrics of answers and of retrieval, as pure functions.
 
-Rules: SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee et al. 2019,
-``orqa/utils/eval_utils.py``), DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
+The rules are those of SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee et al. 2019,
+``orqa/utils/eval_utils.py``) and DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
 """
 
 from collections import Counter
@@ -22,16 +22,15 @@ def exact_match(
     regex: bool = False,
     unicode: Literal["NFD"] | None = "NFD",
 ) -> bool:
-    """Tell whether the prediction is one of the answers; False for None.
+    """Return True if the prediction equals a gold answer after ``normalize_answer``.
 
     Args:
-        prediction: the system's answer; None if it gave none.
+        prediction: answer of the system; None, for a declined question, is never right.
         answers: gold answers, any of which is right.
-        regex: the answers are patterns, matched from the start of the raw prediction and not
-            necessarily to its end, without regard to case (CuratedTREC, by ORQA's rule); one that is
-            no valid pattern matches nothing.
-        unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open,
-            None the rule of SQuAD 1.1 and DPR. Patterns are not affected.
+        regex: the answers are patterns (CuratedTREC, by ORQA's rule). A pattern must match at the start of the raw
+            prediction, not necessarily to its end; case is ignored. An invalid pattern matches nothing.
+        unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open, None the rule of
+            SQuAD 1.1 and DPR. It does not affect patterns.
     """
     _check_answers(answers)
     if prediction is None:
@@ -43,9 +42,10 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the best F1 of tokens with an answer (SQuAD 1.1, without a Unicode step).
+    """Return the highest F1 of the prediction's tokens against a gold answer (SQuAD 1.1).
 
-    An empty side gives 0, even where ``exact_match`` gives True, as in the official script.
+    F1 is 0 if the normalised prediction or answer is empty, even where ``exact_match`` is True, as in the official
+    script. There is no Unicode step.
     """
     _check_answers(answers)
     if prediction is None:
@@ -68,11 +68,15 @@ def _token_f1(predicted: list[str], gold: list[str]) -> float:
 
 
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
-    """Tell whether a passage's text, without its title, holds one of the answers (DPR's rule).
+    """Return True if a passage contains a gold answer (DPR's rule).
 
-    The text must contain the tokens of the answer in a row; case and Unicode form do not matter,
-    articles and punctuation do. No passage holds an answer without tokens (in DPR's code every passage
-    does). With ``regex`` the answers are patterns that are searched anywhere in the text.
+    The text must contain the tokens of the answer in a row. Case and Unicode form do not matter, articles and
+    punctuation do. No passage contains an answer without tokens (in DPR's code, every passage does).
+
+    Args:
+        passage_text: text of the passage, without its title.
+        answers: gold answers.
+        regex: the answers are patterns, which can match anywhere in the text.
     """
     _check_answers(answers)
     if regex:
@@ -81,7 +85,7 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
         searches = (compile_search(to_nfd(answer)) for answer in answers if answer.strip())
         return any(search.matches(text, folded) for search in searches if search)
     folded = _fold(passage_text)
-    # Most passages lack some token of every answer, which a substring search shows without tokenizing them.
+    # Most passages lack a token of every answer. A substring search shows this faster than tokenization.
     possible = [
         joined for joined, tokens in map(_split_answer, answers) if tokens and all(token in folded for token in tokens)
     ]
@@ -93,26 +97,33 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
 
 @lru_cache(4096)
 def _split_answer(answer: str) -> tuple[str, list[str]]:
-    """Return the tokens of an answer joined, and each folded."""
+    """Return the tokens of an answer, joined, and the list of its folded tokens."""
     tokens = split_words(answer)
     return join_tokens(tokens), [_fold(token) for token in tokens]
 
 
 def _fold(text: str) -> str:
-    # The lower case of a capital sigma depends on its neighbours, and so on where the text is cut into tokens.
+    # The lower case of a capital sigma depends on its neighbours, so it can differ between a text and its tokens.
     return to_nfd(text).lower().replace("ς", "σ")
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:
-    """Return the rank, from 1, of the first marked hit; None if there is none."""
+    """Return the rank, from 1, of the first True among marks of hits; None if all are False."""
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
 
 def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, float]:
-    """Return the share of questions whose first right hit has a rank of at most k, for each k.
+    """Return, for each k, the share of questions whose first right hit has a rank of at most k.
 
-    ``ranks`` is consumed one by one; without ranks every share is 0. With ranks of hits that hold an
-    answer this is DPR's top-k accuracy, with ranks of the gold passage it is gold-passage accuracy.
+    For ranks of hits that contain an answer, this is the top-k accuracy of DPR; for ranks of gold passages, the
+    gold-passage accuracy.
+
+    Args:
+        ranks: rank of the first right hit of each question, from 1; None if there is none.
+        ks: numbers of hits.
+
+    Returns:
+        Share of the questions for each k; 0 if there are no questions.
     """
     within, total = dict.fromkeys(ks, 0), 0
     for rank in ranks:
@@ -124,7 +135,7 @@ def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, flo
 
 
 def mean_reciprocal_rank(ranks: Iterable[int | None], *, cutoff: int | None = None) -> float:
-    """Return the mean of 1 / rank, where None and ranks beyond ``cutoff`` count as 0."""
+    """Return the mean of 1 / rank over questions; None and ranks beyond ``cutoff`` count as 0."""
     total, count = 0.0, 0
     for rank in ranks:
         count += 1
@@ -140,7 +151,9 @@ def answer_recall(
     *,
     regex: bool = False,
 ) -> dict[int, float]:
-    """Return the share of questions with an answer in their first k passages, for each k.
+    """Return, for each k, the share of questions with an answer in their first k passages.
+
+    Both iterables are read question by question, so any number of questions fits in memory.
 
     Args:
         passage_texts_per_question: texts of the passages of each question, best first.
@@ -148,10 +161,8 @@ def answer_recall(
         ks: numbers of passages.
         regex: the answers are patterns, see ``has_answer``.
 
-    Both iterables are consumed in step, so that any number of questions fits in memory.
-
     Raises:
-        ValueError: they are of unequal length.
+        ValueError: the two iterables differ in length.
     """
     pairs = zip(passage_texts_per_question, answers_per_question, strict=True)
     depth = max(0, *ks, 0)

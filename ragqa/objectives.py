@@ -2,7 +2,8 @@
 
 Legend: B questions, K passages per question, L positions, T positions of an answer, V vocabulary, S candidate spans per
 passage, P passages of a batch, D width; a shape that begins with ``...`` has any leading dimensions. ``relevance`` is
-the score f(x, z) of a passage by the live towers; p(z|x) is its softmax over K (REALM, Guu et al. 2020, section 3.2).
+the score f(x, z) of a passage z for a question x by the encoders that are being trained. p(z|x) is the softmax of
+``relevance`` over K (REALM, Guu et al. 2020, section 3.2).
 """
 
 from typing import Literal
@@ -18,38 +19,39 @@ IGNORED = -100
 def realm_mlm_nll(
     logits: Tensor, relevance: Tensor, labels: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Compute the loss of masked tokens; probabilities, not logits, are mixed over passages.
+    """Compute the masked language modelling loss of REALM, marginalised over the passages.
 
-    It defines the loss; REALM calls ``marginal_nll``, which does not need all logits at once.
+    This function defines the loss. REALM's training calls ``marginal_nll``, which does not need all logits at once.
 
     Args:
-        logits: ``[B, K, L, V]`` of the knowledge-augmented encoder.
-        relevance: ``[B, K]``.
+        logits: ``[B, K, L, V]``, logits of the knowledge-augmented encoder.
+        relevance: ``[B, K]``, scores of the passages.
         labels: ``[B, L]``, ``IGNORED`` at positions that do not count.
-        marginal: ``token`` (released code of REALM) is -log of the sum over z of p(z|x) p(y_j|z,x), averaged over the
-            masked tokens. In ``sequence`` (the paper, section 3.2) p(y|z,x) is the product over the masked tokens of
-            x, and the loss is averaged over the questions that have any.
+        marginal: ``token`` (the released code of REALM) averages -log Σ_z p(z|x) p(y_j|z,x) over the masked tokens.
+            ``sequence`` (the paper, section 3.2) averages -log Σ_z p(z|x) Π_j p(y_j|z,x) over the questions that have
+            masked tokens.
 
     Returns:
-        A scalar; 0 if nothing counts.
+        A scalar; 0 if no position counts.
     """
     return marginal_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED, marginal=marginal)
 
 
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Compute -log p(y|x) of RAG-Sequence, one passage per answer (Lewis et al. 2020, 2.1).
+    """Compute -log p(y|x) of RAG-Sequence: one passage explains the whole answer.
 
-    It defines the loss; ``RagGenerator`` calls ``sequence_nll``, which does not need all logits at once.
+    This function defines the loss. ``RagGenerator`` calls ``sequence_nll``, which does not need all logits at once.
+    Source: Lewis et al. 2020, section 2.1.
 
     Args:
-        logits: ``[B, K, T, V]`` of the generator, each position predicting its own label.
-        relevance: ``[B, K]``; -inf where a question has fewer than K passages.
+        logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
+        relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
         labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing over the vocabulary. As in RAG's released code, the passage's prior
-            counts once per vocabulary entry; RAG was trained with 0.1.
+        smoothing: weight of label smoothing over the vocabulary. As in RAG's released code, the prior of a passage
+            counts once per vocabulary entry. RAG was trained with 0.1.
 
     Returns:
-        ``[B]``; 0 where nothing counts.
+        ``[B]``, the loss of each question; 0 for a question without positions that count.
     """
     gold_BKT, counted_BT = gold_log_probs(logits, labels), labels != IGNORED
     means_BKT, vocabulary = label_means(logits, labels) if smoothing else None, logits.shape[-1]
@@ -57,10 +59,19 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 
 
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Compute -log p(y|x) of RAG-Token, any passage per token (Lewis et al. 2020, 2.1).
+    """Compute -log p(y|x) of RAG-Token: each token can have another passage.
 
-    Arguments and result are as for ``rag_sequence_nll``, but labels are smoothed on the mixture over the passages.
-    Smoothing needs the mixture's probabilities of the whole vocabulary; without it nothing of that size is computed.
+    Source: Lewis et al. 2020, section 2.1.
+
+    Args:
+        logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
+        relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
+        labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
+        smoothing: weight of label smoothing, applied to the mixture over the passages. It needs the probabilities of
+            the whole vocabulary; with 0 they are not computed.
+
+    Returns:
+        ``[B]``, the loss of each question; 0 for a question without positions that count.
     """
     nll_B = token_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED)
     if not smoothing:
@@ -71,23 +82,33 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
 
 
 def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels ``[B, L]``; 0 where they do not count."""
+    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels; 0 where they do not count.
+
+    Args:
+        logits: ``[B, K, L, V]``.
+        labels: ``[B, L]``, ``IGNORED`` at positions that do not count.
+    """
     target_BKL = labels.unsqueeze(1).expand(logits.shape[:-1])
     flat = cross_entropy(logits.flatten(0, -2), target_BKL.flatten(), ignore_index=IGNORED, reduction="none")
     return -flat.view(target_BKL.shape)
 
 
 def label_means(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the vocabulary's mean of log p(v|z,x) ``[B, K, L]``; 0 where labels do not count."""
+    """Return the mean of log p(v|z,x) over the vocabulary, ``[B, K, L]``, for label smoothing.
+
+    Args:
+        logits: ``[B, K, L, V]``.
+        labels: ``[B, L]``; the mean is 0 where the label is ``IGNORED``.
+    """
     return (logits.mean(-1) - logits.logsumexp(-1)) * (labels != IGNORED).unsqueeze(1)
 
 
 def token_nll(gold: Tensor, relevance: Tensor, counted: Tensor) -> Tensor:
-    """Return -log Π_j Σ_z p(z|x) p(y_j|z,x), ``[B]``: each position may use another passage.
+    """Return -log Π_j Σ_z p(z|x) p(y_j|z,x), ``[B]``: each position can have another passage.
 
     Args:
-        gold: ``[B, K, L]`` log-probabilities of the labels.
-        relevance: ``[B, K]``.
+        gold: ``[B, K, L]``, log-probabilities of the labels.
+        relevance: ``[B, K]``, scores of the passages.
         counted: ``[B, L]`` bool, true at positions that count.
     """
     nll_BL = -(gold + relevance.log_softmax(-1).unsqueeze(-1)).logsumexp(1)
@@ -106,8 +127,8 @@ def sequence_nll(
     """Return -log Σ_z p(z|x) Π_j p(y_j|z,x), ``[B]``: one passage explains all positions.
 
     Args:
-        gold: ``[B, K, L]`` log-probabilities of the labels.
-        relevance: ``[B, K]``.
+        gold: ``[B, K, L]``, log-probabilities of the labels.
+        relevance: ``[B, K]``, scores of the passages.
         counted: ``[B, L]`` bool, true at positions that count.
         smoothing: weight of label smoothing, see ``rag_sequence_nll``.
         means: ``[B, K, L]`` result of ``label_means``; needed for smoothing.
@@ -127,9 +148,16 @@ def sequence_nll(
 def marginal_nll(
     gold: Tensor, relevance: Tensor, counted: Tensor, *, marginal: Literal["token", "sequence"] = "token"
 ) -> Tensor:
-    """Compute ``realm_mlm_nll`` from ``gold``, log-probabilities of the labels ``[B, K, L]``.
+    """Compute the loss of ``realm_mlm_nll`` from the log-probabilities of the labels.
 
-    ``counted [B, L]`` is true at positions that count.
+    Args:
+        gold: ``[B, K, L]``, log-probabilities of the labels.
+        relevance: ``[B, K]``, scores of the passages.
+        counted: ``[B, L]`` bool, true at positions that count.
+        marginal: ``token`` or ``sequence``, see ``realm_mlm_nll``.
+
+    Returns:
+        A scalar; 0 if no position counts.
     """
     if marginal == "token":
         return token_nll(gold, relevance, counted).sum() / counted.sum().clamp_min(1)
@@ -139,61 +167,76 @@ def marginal_nll(
 
 
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Compute the loss of the correct spans, normalised over all passages together.
+    """Compute the reader's loss: -log of the sum of the probabilities of the correct spans.
 
-    P(z, s) is the softmax of ``span_logits + relevance`` over all spans of all passages, and the loss is -log of the
-    sum over the correct spans (ORQA, Lee et al. 2019, section 4; REALM, Guu et al. 2020, section 3.2 and released
-    code).
+    P(z, s) is the softmax of ``span_logits + relevance`` over all spans of all passages. Source: ORQA (Lee et al. 2019,
+    section 4), REALM (Guu et al. 2020, section 3.2, and the released code).
 
     Args:
         span_logits: ``[..., K, S]``; impossible spans have a very negative value.
-        relevance: ``[..., K]``, score of the passage, added to each of its spans.
+        relevance: ``[..., K]``, score of each passage, which is added to the logits of its spans.
         correct: ``[..., K, S]`` bool, true for spans that are a gold answer.
         hard: count only the most probable correct span (hard EM, Min et al. 2019, section 3.2).
 
     Returns:
-        ``[...]``; 0 where no span is correct.
+        ``[...]``, the loss of each question; 0 for a question without correct spans.
     """
     return _correct_nll((span_logits + relevance.unsqueeze(-1)).flatten(-2), correct.flatten(-2), hard=hard)
 
 
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute the divergence ``[...]`` from a teacher's softmax at ``temperature``.
+    """Compute the Kullback–Leibler divergence of a student's softmax from its teacher's.
 
-    It is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015, section 2).
-    ``score`` and ``teacher`` are ``[..., S]``; both are divided by the temperature.
+    The divergence is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015,
+    section 2).
+
+    Args:
+        score: ``[..., S]``, scores by the student.
+        teacher: ``[..., S]``, scores by the teacher.
+        temperature: number by which both scores are divided before the softmax over S.
+
+    Returns:
+        ``[...]``, KL(teacher ‖ student) times the squared temperature.
     """
     log_p, log_q = (teacher / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
-    """Compute the loss of passages with an answer (ORQA's "early" loss, section 7.1).
+    """Compute the retriever's loss: -log of the sum of p(z|x) over passages with an answer.
 
-    ``relevance [..., K]`` is of more passages than are read; ``has_answer [..., K]`` is true for those with an answer.
-    The result ``[...]`` is 0 where there are none.
+    This is the "early" loss of ORQA (Lee et al. 2019, section 7.1). It takes more passages than the reader reads.
+
+    Args:
+        relevance: ``[..., K]``, scores of the retrieved passages.
+        has_answer: ``[..., K]`` bool, true for passages that contain an answer.
+
+    Returns:
+        ``[...]``, the loss of each question; 0 for a question without such passages.
     """
     return _correct_nll(relevance, has_answer)
 
 
 def _correct_nll(score: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Return -log of the softmax mass of the correct elements; 0 where there are none."""
+    """Return -log of the sum of the correct elements' softmax; 0 if no element is correct."""
     correct_score = score.masked_fill(~correct, torch.finfo(score.dtype).min)  # with -inf the gradient would be NaN
     nll = score.logsumexp(-1) - (correct_score.amax(-1) if hard else correct_score.logsumexp(-1))
     return torch.where(correct.any(-1), nll, torch.zeros_like(nll))
 
 
 def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor, *, masked: Tensor | None = None) -> Tensor:
-    """Compute the loss of in-batch negatives (DPR, section 3.2; ORQA's inverse cloze).
+    """Compute the contrastive loss with in-batch negatives.
+
+    Source: DPR (Karpukhin et al. 2020, section 3.2); ORQA's inverse cloze uses the same loss.
 
     Args:
-        queries: ``[B, D]``.
-        passages: ``[P, D]``, positives and negatives.
-        positive: ``[B]`` integers, the row of each query's passage.
-        masked: ``[B, P]`` bool, true for passages that do not compete for a query; never for its own.
+        queries: ``[B, D]``, vectors of the questions.
+        passages: ``[P, D]``, vectors of the positive and negative passages.
+        positive: ``[B]`` integers, the row of each question's positive passage.
+        masked: ``[B, P]`` bool, true for passages that are not negatives of a question; false for its positive passage.
 
     Returns:
-        A scalar, the mean over the queries.
+        A scalar, the mean over the questions.
     """
     score_BP = queries @ passages.T
     if masked is not None:

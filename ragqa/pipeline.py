@@ -1,4 +1,4 @@
-"""Question-answering pipelines: retrieve, read, answer."""
+"""Question-answering pipelines: retrieve passages, read them, answer the question."""
 
 import json
 import unicodedata
@@ -19,36 +19,42 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
-"""Characters of a question that are read; the rest is cut off."""
+"""Maximum length of a question in characters; the rest is cut off."""
 
 
 @dataclass(frozen=True)
 class OpenedIndex:
-    """Index that a pipeline searches: a directory, or a served one."""
+    """Index that a pipeline searches, in a directory or on a server."""
 
     retriever: Retriever
     origin: str | None
-    """Fingerprint that updates do not change; None if a shard of a served index is missing."""
+    """Fingerprint of the index that updates do not change; None if a shard of a server is missing."""
     description: dict[str, Any]
-    """Entries of ``Pipeline.describe`` about the index."""
+    """Entries about the index in ``Pipeline.describe``."""
 
     @property
     def identity(self) -> RetrieverIdentity:
-        """Identity of the retriever that scores the hits."""
+        """Identity of the retriever, for readers that use the scores of its hits."""
         retriever = self.description["retriever"]
         has_inner_products = RetrieverKind(retriever).has_inner_products
         return RetrieverIdentity(retriever, self.description["encoder"] if has_inner_products else None)
 
 
 class Pipeline:
-    """Question-answering system of a retriever, which finds passages, and a reader."""
+    """Question-answering system: a retriever finds passages, and a reader answers from them."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
-        """Combine retriever and reader; ``k`` is by default as in the reader's training, or 10."""
+        """Combine a retriever and a reader.
+
+        Args:
+            retriever: finds passages.
+            reader: answers questions from passages.
+            k: number of passages to read for a question; by default as in the reader's training, or 10.
+        """
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """Warning for the user about parts that do not fit well together."""
+        """Warning for the user if the reader was trained with another retriever; None if not."""
         self._settings: PipelineSettings | None = None
         self._loaded_parts: tuple[object, ...] = ()
         self._index: OpenedIndex | None = None
@@ -71,23 +77,24 @@ class Pipeline:
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
-            retriever: kind of retriever, a ``RetrieverKind``; by default the one of the index. A
-                served index takes no other than its server's.
-            reader: reader in place of the pipeline's: a directory, the name of one of its ``readers``, or
-                ``KIND:SOURCE`` for a seq2seq that is used as rag-token, rag-sequence, fid or closed-book.
+            retriever: kind of retriever, a ``RetrieverKind``; by default the kind of the index. A served index is
+                always searched with its server's kind.
+            reader: reader to use instead of the pipeline's own: a directory, a name in ``readers``, or ``KIND:SOURCE``
+                for a seq2seq model that is used as rag-token, rag-sequence, fid or closed-book.
             encoder: another form of the encoder that made the index: its export, or its torch weights.
             fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
-            k: passages to read for a question; by default the pipeline's number for its reader, or the number that
-                the reader was trained with.
-            readers: readers by the names span, rag-token, rag-sequence, fid, closed-book; ``save`` keeps them.
-            decoding: search settings of a generative reader; by default the pipeline's for its reader.
+            k: number of passages to read for a question; by default the number saved in the pipeline, or the number
+                in the reader's training.
+            readers: readers to add to the pipeline by the names span, rag-token, rag-sequence, fid or closed-book.
+            decoding: search settings of a generative reader; by default the settings saved in the pipeline.
             device: device of index search and torch models; exports run on the CPU.
 
         Raises:
-            ArtefactError: the directory does not exist.
-            DamagedArtefact: it is not whole.
-            Mismatch: the index was made with another encoder, or lacks what ``retriever`` needs.
-            BadInput: ``decoding`` is not for this reader, or a name of a reader is unknown.
+            ArtefactError: the directory does not exist, or is not an index or a pipeline.
+            DamagedArtefact: a file is missing or damaged.
+            Mismatch: the index was made with another encoder, lacks what ``retriever`` needs, or is not the index with
+                which the pipeline was saved.
+            BadInput: ``decoding`` does not fit the reader, or the name of a reader is unknown.
             RemoteError: the server does not exist or does not answer.
         """
         if not isinstance(path, str | Path):
@@ -104,7 +111,7 @@ class Pipeline:
             fingerprints["reader"] = opened_reader.fingerprint
         for part, fingerprint in fingerprints.items():
             if parents.get(part, fingerprint) != fingerprint:
-                raise Mismatch(f"the {part} of {path} is not the one it was saved with: save the pipeline again")
+                raise Mismatch(f"the {part} of {path} is not the {part} it was saved with: save the pipeline again")
         pipeline = cls(index.retriever, opened_reader, k=settings.k)
         if isinstance(opened_reader, AnswerGenerator):
             pipeline.note = opened_reader.prior_warning
@@ -116,8 +123,8 @@ class Pipeline:
         """Write a pipeline directory that names this pipeline's index, reader and settings.
 
         Raises:
-            BadInput: the pipeline was put together by hand, so nothing names its parts.
-            RemoteError: a shard of its served index was missing when it was loaded.
+            BadInput: the pipeline was not loaded from directories, so its parts have no paths.
+            RemoteError: a shard of the served index was missing when the pipeline was loaded.
         """
         if self._settings is None or self._index is None:
             raise BadInput("only a pipeline that was loaded from directories can be saved")
@@ -127,17 +134,20 @@ class Pipeline:
         artefacts.check_replaceable(target, "pipeline")
         with artefacts.replace_directory(target) as folder:
             (folder / "pipeline.json").write_text(json.dumps(self._settings.to_json(target), indent=1) + "\n")
-            # The origin, not the fingerprint: the index may be updated later, but no other may take its place.
+            # The origin, not the fingerprint: the index can be updated later, but another index is refused.
             parents = {"index": self._index.origin, "reader": self.reader.fingerprint}
             artefacts.write_manifest(folder, "pipeline", {}, parents)
 
     @property
     def is_loaded(self) -> bool:
-        """True if the parts are still those that ``load`` opened."""
+        """True if retriever and reader are still the objects that ``load`` opened."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
 
     def describe(self) -> dict[str, Any]:
-        """Return the parts by fingerprint; a retriever that was not loaded by its class."""
+        """Return the settings and the fingerprints of the parts, for reports.
+
+        A retriever that ``load`` did not open has no fingerprint; the name of its class stands for it.
+        """
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
         if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
@@ -149,14 +159,15 @@ class Pipeline:
     def stream(
         self, question: str, *, k: int | None = None, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer while the reader writes it, then the answer; see ``ask``.
+        """Yield pieces of the answer while the reader generates it, and at last the answer.
 
-        A reader that cannot stream yields the answer alone. An answer whose pieces were yielded may still be declined.
+        Arguments and errors are those of ``ask``. A reader that cannot stream yields only the answer. The answer can be
+        declined after its pieces were yielded.
         """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.ask(question, k=k, min_confidence=min_confidence)
             return
-        threshold = self._threshold(min_confidence)
+        threshold = self._choose_threshold(min_confidence)
         questions, hits = self._retrieve([question], k)
         for piece in self.reader.stream(questions[0], hits[0]):
             yield piece if isinstance(piece, str) else _finish_answer(question, piece, hits[0], threshold)
@@ -173,17 +184,20 @@ class Pipeline:
         """Answer a question, or a list of questions in order.
 
         Args:
-            questions: one question, or a list.
-            k: passages to read for each; by default the pipeline's number.
-            min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, its
+            questions: one question, or a list of questions.
+            k: number of passages to read for each question; by default the pipeline's ``k``.
+            min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, and its
                 sources are the nearest passages. By default the reader's calibrated threshold; 0 declines nothing.
+
+        Returns:
+            One answer for one question, or a list of answers.
 
         Raises:
             BadInput: a question is empty or not text, ``k`` is less than 1, or ``min_confidence`` is not in [0, 1].
         """
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence)[0]
-        threshold = self._threshold(min_confidence)
+        threshold = self._choose_threshold(min_confidence)
         cleaned, hits = self._retrieve(questions, k)
         answers = self.reader.read(cleaned, hits) if cleaned else []
         return [
@@ -191,14 +205,14 @@ class Pipeline:
             for question, answer, question_hits in zip(questions, answers, hits, strict=True)
         ]
 
-    def _threshold(self, min_confidence: float | None) -> float:
+    def _choose_threshold(self, min_confidence: float | None) -> float:
         threshold = self.reader.threshold if min_confidence is None else min_confidence
         if not 0 <= threshold <= 1:
             raise BadInput(f"min_confidence = {threshold}: it must be between 0 and 1")
         return threshold
 
     def _retrieve(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
-        """Return the cleaned questions, and the hits of each; a reader without passages gets none."""
+        """Return the cleaned questions and their hits; a closed-book reader gets no hits."""
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
             raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
@@ -209,7 +223,7 @@ class Pipeline:
 
 
 def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
-    """Decline an answer below the threshold; add the question and the missing shards."""
+    """Decline an answer below the threshold, and add the question and the missing shards."""
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
@@ -250,7 +264,7 @@ def _open_served(settings: PipelineSettings) -> OpenedIndex:
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line without control characters, cut if it is very long.
+    """Return the question as one line without control characters; cut a very long question.
 
     Raises:
         BadInput: the result is empty, or the question is not text.

@@ -1,4 +1,4 @@
-"""Settings from which a pipeline is loaded: the content of ``pipeline.json``."""
+"""Settings of a pipeline: the content of ``pipeline.json``."""
 
 import json
 import os
@@ -19,35 +19,36 @@ class PipelineSettings:
     """Parts and options of a pipeline; None means the default of the index or the reader."""
 
     reader: str | None = None
-    """A directory, or ``KIND:SOURCE``."""
+    """Reader: a directory, or ``KIND:SOURCE``."""
     retriever: str | None = None
+    """Kind of retriever, a ``RetrieverKind``."""
     encoder: str | None = None
     """Another form of the encoder that made the index: a path or a hub name."""
     fusion: str | None = None
-    """Fusion of scores (hybrid retriever)."""
+    """Fusion of scores in a hybrid retriever, a ``Fusion``."""
     k: int | None = None
-    """Passages to read for a question."""
+    """Number of passages to read for a question."""
     decoding: Decoding | None = None
     """Search settings of a generative reader."""
     index: str
-    """An index directory, or the URL of a served index."""
+    """Index: a directory, or the URL of a served index."""
     readers: Mapping[str, str] = field(default_factory=dict)
-    """Readers by the names under which ``reader`` may choose them."""
+    """Readers by name; a user can choose one of them instead of ``reader``."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the settings of a pipeline directory, whose paths are relative to it."""
+        """Read the settings of a pipeline directory; resolve paths, which are relative to it."""
         saved = json.loads((folder / "pipeline.json").read_text())
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-        # An encoder may be a name on the hub; a path was saved with a dot in front.
+        # An encoder can be a name on the hub; ``to_json`` puts a dot in front of a path.
         return cls(**values)._relocate_paths(lambda path: str(folder / path), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
-        """Return the content of ``pipeline.json`` in ``folder``.
+        """Return the content of ``pipeline.json`` for the pipeline directory ``folder``.
 
-        Paths are relative to it, so that a directory that holds the pipeline and its parts can be moved.
+        Paths are relative to ``folder``, so that the pipeline and its parts can be moved together.
         """
 
         def to_folder(path: str) -> str:
@@ -58,17 +59,17 @@ class PipelineSettings:
     def override(
         self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **others: Any
     ) -> Self:
-        """Return the settings with some values in place of the saved ones.
+        """Return a copy of the settings with other values.
 
         Args:
-            path: the pipeline, for error messages.
-            reader: a reader, or the name of one among ``readers``. A reader other than the saved one is used without
-                the saved ``k`` and ``decoding``, which were chosen for that one.
+            path: path of the pipeline, for error messages.
+            reader: new reader, or the name of a reader in ``readers``. The saved ``k`` and ``decoding`` were chosen for
+                the saved reader, so another reader does not use them.
             readers: readers to add by name.
-            others: other fields; None keeps the saved value.
+            others: new values of other fields; None keeps the saved value.
 
         Raises:
-            BadInput: a name of a reader is unknown.
+            BadInput: the name of a reader is unknown.
         """
         if unknown := sorted(set(readers or ()) - set(registry.READERS)):
             raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.READERS)}")
@@ -81,7 +82,7 @@ class PipelineSettings:
         return replace(settings, **{name: value for name, value in others.items() if value is not None})
 
     def _relocate_paths(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
-        """Apply ``move`` to every path; URLs and names on the hub stay."""
+        """Apply ``move`` to every path; URLs and names on the hub stay unchanged."""
         return replace(
             self,
             index=self.index if parse_url(self.index) else move(self.index),
@@ -92,10 +93,16 @@ class PipelineSettings:
 
 
 def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
-    """Return the settings at ``path`` and the fingerprints of the parts they were saved with.
+    """Return the settings of a pipeline, and the fingerprints of its parts by name.
 
-    An index directory or the URL of a served index has no saved settings and no parents. Errors are as in
-    ``artefacts.read_manifest``.
+    For an index, the settings are defaults and there are no fingerprints.
+
+    Args:
+        path: a pipeline directory, an index directory or the URL of a served index.
+
+    Raises:
+        ArtefactError: the directory does not exist, or is not an artefact.
+        DamagedArtefact: a file of the pipeline is missing or damaged.
     """
     if url := parse_url(path):
         return PipelineSettings(index=url), {}

@@ -1,4 +1,4 @@
-"""Progress of long work: reported by the library, shown by the command line."""
+"""Progress of long work, which the library reports and the command line shows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,25 +6,25 @@ from time import monotonic
 from typing import Protocol
 
 Notify = Callable[[str], None]
-"""Receiver of lines for the user."""
+"""Function that receives a line of text for the user."""
 
 PLAIN_EVERY = 30.0
-"""Seconds between two lines of progress where standard error is no terminal."""
+"""Seconds between two lines of progress if standard error is not a terminal."""
 
 
 def ignore_line(line: str) -> None:
-    """Ignore a line for the user: the default of ``Notify`` arguments."""
+    """Ignore the line; this is the default of ``Notify`` arguments."""
 
 
 class Step(Protocol):
-    """Running piece of work."""
+    """Receiver of progress reports about one piece of work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Report that ``done`` of all units are finished, and a ``status`` to show."""
+        """Report that ``done`` units are finished, and a status text to show."""
 
 
 class Progress(Protocol):
-    """Receiver of progress reports."""
+    """Receiver of progress reports, piece of work by piece of work."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
         """Return a context manager around a piece of work.
@@ -32,31 +32,31 @@ class Progress(Protocol):
         Args:
             name: name of the work.
             total: number of units.
-            unit: name of the units, for example passages; B means bytes.
-            done: number of units that an earlier run has finished.
+            unit: name of the units, for example passages; B stands for bytes.
+            done: number of units that an earlier run finished.
         """
 
 
 class Silent:
-    """Progress that shows nothing: the default of the library."""
+    """Receiver that ignores progress reports; the default of the library."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
         """Return a step that shows nothing."""
         return nullcontext(self)
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Show nothing."""
+        """Ignore the report."""
 
 
 SILENT = Silent()
 
 
 class Bars:
-    """Bars with rate and time left on standard error; plain lines if that is no terminal."""
+    """Progress bars on standard error, with rate and remaining time; plain lines in a file."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar; without a terminal, a line every ``PLAIN_EVERY`` seconds and one at the end."""
+        """Show a bar; if standard error is not a terminal, print a line now and then."""
         from rich import progress
         from rich.console import Console
 
@@ -92,26 +92,27 @@ class Bars:
 
 
 class _Pace:
-    """Speed of a piece of work, with bytes counted in megabytes."""
+    """Rate and remaining time of a piece of work; bytes are counted in megabytes."""
 
     def __init__(self, total: int, unit: str, done: int) -> None:
         self.scale, self.unit = (1_000_000, "MB") if unit == "B" else (1, unit)
         self.total, self.first, self.start = total / self.scale, done / self.scale, monotonic()
         self.done = self.first
 
-    def _per_second(self) -> float:
+    def _compute_rate(self) -> float:
+        """Return the number of units per second since the start."""
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
     def format_rate(self) -> str:
-        """Format the speed; below one unit per second, as seconds per unit."""
-        speed = self._per_second()
+        """Format the rate; a rate below one unit per second, as seconds per unit."""
+        speed = self._compute_rate()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"
         return f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
 
     def describe(self) -> str:
-        """Describe the progress, the speed and the remaining time (h:mm:ss) in one line."""
-        speed, time_left = self._per_second(), "-:--:--"
+        """Describe the progress, the rate and the remaining time (h:mm:ss) in one line."""
+        speed, time_left = self._compute_rate(), "-:--:--"
         if speed > 0:
             minutes, seconds = divmod(round((self.total - self.done) / speed), 60)
             time_left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Readers of question files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1's articles."""
+"""Read question files: JSON lines (NQ-open), DPR's TSV, and SQuAD 1.1."""
 
 import ast
 import csv
@@ -26,7 +26,7 @@ _QED = {
     "title_text": "titles",
     "example_id": "id",
 }
-"""Names of fields in QED (Lamm et al. 2021) and in our JSON lines."""
+"""Fields of QED (Lamm et al. 2021), and the fields of our JSON lines that they become."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SquadQuestion:
     text: str
     answers: tuple[str, ...]
     answer_start: int
-    """Character of the paragraph where the first answer starts; -1 without answers."""
+    """Offset of the first answer in the paragraph, in characters; -1 without answers."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """Yield the paragraphs of a SQuAD 1.1 file, which may be compressed, in order.
+    """Yield the paragraphs of a SQuAD 1.1 file in order; the file can be compressed.
 
     Raises:
         BadInput: the file cannot be read, or is not a SQuAD file.
@@ -76,15 +76,15 @@ def _parse_squad_question(row: dict[str, Any]) -> SquadQuestion:
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """Yield the questions of a file in order, one by one.
+    """Yield the questions of a file in order.
 
-    - ``.jsonl``: an object per line, with ``question``, ``answers`` (or NQ-open's ``answer``; [] if the
-      question is unanswerable) and optionally ``id``, the gold ``documents`` (ids or ends of paths) and
-      ``passages`` (texts), and ``titles``, one for each gold passage; or the fields of QED
-    - ``.tsv``, ``.csv``: DPR's format: the question, a tab, a Python list of answers
-    - ``.json``: SQuAD 1.1, each question with its paragraph as the gold passage
+    - ``.jsonl``, ``.ndjson``: one JSON object per line. It has ``question``, ``answers`` (or ``answer``, as in NQ-open;
+      [] for an unanswerable question), and optionally ``id``, the gold ``documents`` (ids or ends of paths), the gold
+      ``passages`` (texts) and their ``titles``. Objects with the fields of QED are accepted.
+    - ``.tsv``, ``.csv``: DPR's format: the question, a tab, a Python list of answers.
+    - ``.json``: SQuAD 1.1; the paragraph of a question is its gold passage.
 
-    Files may be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line.
+    Files can be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line as id.
 
     Raises:
         BadInput: the file cannot be read, or its format is unknown.
@@ -113,7 +113,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Tell by its name whether a file is in SQuAD's format."""
+    """Return True if the name of a file shows the format of SQuAD."""
     return _strip_compression(path).endswith(".json")
 
 
@@ -122,9 +122,10 @@ def _strip_compression(path: Path) -> str:
 
 
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """Yield a random sample of ``count`` out of ``total`` questions in file order.
+    """Yield a random sample of ``count`` questions out of ``total``, in file order.
 
-    The sample is always the same. The first questions would be biased: files are in order of articles.
+    The sample is the same in every call. The first questions of a file would be biased, since many files are sorted by
+    article.
     """
     sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in sample)
@@ -155,7 +156,7 @@ def _parse_tsv(line: str, number: str) -> Question:
         raise ValueError("one tab is needed, between the question and its answers")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a pattern's backslash is not one of Python's escapes
+            warnings.simplefilter("ignore")  # Python warns about a backslash of a pattern that is no escape of Python
             answers = ast.literal_eval(rest[0].strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("the answers must be a Python list of texts") from error
@@ -175,7 +176,7 @@ def _check_question(value: Any) -> str:
 
 
 def _check_texts(value: Any, name: str) -> tuple[str, ...]:
-    """Return a list of texts as a tuple; a single text counts as a list of one."""
+    """Return a list of texts as a tuple; a single text becomes a tuple of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name} must be a list of texts")
@@ -196,7 +197,12 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write titles and distinct texts as JSON lines for indexing; return their number."""
+    """Write texts without duplicates as JSON lines for indexing; return their number.
+
+    Args:
+        texts: title and text of each document.
+        out: file to write.
+    """
     seen = set()
     with out.open("w", encoding="utf-8") as file:
         for row, (title, text) in enumerate(texts):

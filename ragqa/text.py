@@ -9,13 +9,13 @@ from typing import Any, Literal
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _SEPARATOR = "\x1f"
-"""Separator of tokens: a control character, which no token contains."""
+"""Separator of joined tokens: a control character, which no token contains."""
 
 
 def to_nfd(text: str) -> str:
-    """Return Unicode's canonical decomposition, which separates letters from their accents.
+    """Return the Unicode form NFD of a text, which separates letters from their accents.
 
-    Some patterns become invalid, for example with an escaped accent: CuratedTREC has a few.
+    Some patterns become invalid, for example patterns with an escaped accented letter; CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 
@@ -29,10 +29,13 @@ def replace_surrogates(text: str) -> str:
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
-    """Lower-case a text and drop ASCII punctuation, then articles, then surplus white space.
+    """Convert a text to lower case; remove ASCII punctuation, articles and extra white space.
 
-    The order matters and is SQuAD's (Rajpurkar et al. 2016, official script). ``unicode="NFD"``
-    decomposes first, as ORQA and NQ-open do; SQuAD and DPR do not.
+    The order of the steps matters, and is the order of SQuAD (Rajpurkar et al. 2016, official script).
+
+    Args:
+        text: an answer.
+        unicode: Unicode form before the other steps: ``NFD`` as in ORQA and NQ-open, None as in SQuAD and DPR.
     """
     if unicode is not None:
         text = unicodedata.normalize(unicode, text)
@@ -41,22 +44,23 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
 
 
 def split_words(text: str) -> list[str]:
-    """Return lower-case tokens: runs of letters, digits and marks, or one other visible sign.
+    """Return the lower-case tokens of a text, by the rule of DPR.
 
-    This is DPR's tokenizer (Karpukhin et al. 2020) on the NFD form; it decides whether a passage holds an answer.
+    A token is a run of letters, digits and marks, or another visible character. The text is converted to the form NFD
+    first. These tokens decide whether a passage contains an answer. Source: the repository facebookresearch/DPR.
     """
     return [token.lower() for token in _token_pattern().findall(to_nfd(text))]
 
 
 def join_tokens(tokens: list[str]) -> str:
-    """Join tokens to a text that contains the joined tokens of each answer in it."""
+    """Join tokens so that a substring search finds the joined tokens of an answer in a passage."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
-    """Return start and end of the first place where ``text`` holds ``answer``, or None.
+    """Return start and end of the first place where ``text`` contains ``answer``, or None.
 
-    Places are compared by ``split_words``, as in ``metrics.has_answer``: case, the form of accents and what stands
+    The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. Case, Unicode form and the white space
     between tokens do not matter.
     """
     tokens = split_words(answer)

@@ -1,4 +1,4 @@
-"""Frozen values that pass between the parts: passages, questions, hits and answers."""
+"""Frozen dataclasses of the passages, questions, hits and answers that the parts exchange."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,31 +6,31 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Block of a document: the unit that is indexed, retrieved and read.
+    """Part of a document: the unit that is indexed, retrieved and read.
 
-    ``text`` stands at the characters ``start`` to ``end`` of the document at ``path``.
+    Its text is the characters ``start`` to ``end`` (exclusive) of the document.
     """
 
     id: int
-    """Row in the passage store, 0 … N - 1."""
+    """Row number in the passage store."""
     document: str
     """Id of the document: the ``id`` of its record, or the path of its file."""
     title: str
     text: str
     path: str
-    """File that holds the document; the records of a file share it."""
+    """Path of the file that contains the document; all records of a file have the same path."""
     start: int
     end: int
 
     @property
     def titled_text(self) -> str:
-        """Title and text, as they are indexed for retrieval."""
+        """Title and text together, as retrievers index them."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question with its gold answers and gold passages, where known."""
+    """Question with its gold answers and gold passages, if they are known."""
 
     text: str
     answers: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class Question:
     passages: tuple[str, ...] = ()
     """Texts of the gold passages."""
     titles: tuple[str, ...] = field(default=(), compare=False)
-    """Titles of the gold passages, empty if unknown; ignored when questions are compared."""
+    """Titles of the gold passages, empty if unknown; comparisons of questions ignore them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Retrieved passage and its score; higher is better, comparable within one search only."""
+    """Retrieved passage and its score; scores are comparable within one search only."""
 
     passage: Passage
     score: float
@@ -62,10 +62,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Passage that supports an answer, with the answer's span and the passage's weight.
+    """Passage that supports an answer, with the span of the answer and a weight.
 
-    The weight of a passage for a generated answer is its posterior p(z|x,y); the span is None if the passage does not
-    contain the answer.
+    The span is None if the passage does not contain the answer. For a generated answer, the weight is the posterior
+    probability p(z|x,y) of the passage.
     """
 
     hit: Hit
@@ -73,7 +73,7 @@ class Source:
     weight: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as JSON values; positions are characters of the document."""
+        """Return the source as JSON values; positions are character offsets in the document."""
         passage, span = self.hit.passage, self.span
         return {
             "title": passage.title,
@@ -90,7 +90,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Less likely answer."""
+    """Less probable answer to the same question."""
 
     text: str
     confidence: float
@@ -105,26 +105,26 @@ class Answer:
     text: str | None
     """Text of the answer; None if the question is declined."""
     score: float
-    """Score by the reader, comparable between answers of one reader only."""
+    """Score by the reader; scores of different readers are not comparable."""
     confidence: float
-    """Calibrated probability that the answer is right."""
+    """Calibrated probability that the answer is right, from 0 to 1."""
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
     missing: tuple[str, ...] = ()
-    """Shards of a served index that did not answer; the answer may stand there."""
+    """Shards of a served index that did not answer, and that can contain the answer."""
     supported: bool | None = True
-    """True if a passage that was read contains the answer; None without an answer."""
+    """True if a passage that the reader read contains the answer; None without an answer."""
     reason: str | None = None
-    """Reason for declining or for an unsupported answer, in a few words."""
+    """Short reason why the question is declined or the answer is unsupported."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.
 
-        ``answer`` is null if the question is declined, and so are ``supported`` and the sources' ``answer_start``
-        and ``answer_end``. Confidences and weights are rounded to four decimals.
+        If the question is declined, ``answer``, ``supported`` and each source's ``answer_start`` and ``answer_end`` are
+        null. Confidences and weights are rounded to four decimals.
         """
         return {
             "question": self.question,

@@ -1,4 +1,4 @@
-"""Embed passages in shards of their own files, so that finished shards are never made again.
+"""Embed passages in shards, each with its files; a finished shard is never made again.
 
     0000000000.npy     vectors of a shard, float16 [rows of the shard, D]
     0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record

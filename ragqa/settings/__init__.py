@@ -1,1 +1,1 @@
-"""Frozen dataclasses of settings, and the command lines and files that fill them."""
+"""Frozen dataclasses of settings, and the command lines and JSON files that fill them."""

@@ -1,6 +1,7 @@
-"""Command lines of recipes and jobs, made from their frozen dataclasses.
+"""Make the command lines of recipes and jobs from their frozen dataclasses.
 
-Fields are options and their docstrings the help; ``--config FILE.json`` gives options as a JSON object.
+A field becomes an option, and the docstring of the field its help. ``--config FILE.json`` gives options as a JSON
+object.
 """
 
 import io
@@ -18,7 +19,7 @@ from ragqa.errors import BadInput, MissingExtra, RagqaError
 from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
 
 Config = TypeVar("Config")
-_HELP = "--config FILE.json gives options as a JSON object; options on the command line win over the file."
+_HELP = "--config FILE.json gives options as a JSON object; options on the command line override the file."
 
 
 def parse_config(
@@ -31,17 +32,20 @@ def parse_config(
     """Parse the options of a recipe or job into its frozen dataclass.
 
     A field of a nested dataclass is set by ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
-    flat group (see ``ragqa.settings.groups``). Options on the command line override those in the file of ``--config``.
-    ``--config`` alone works without tyro.
+    flat group (see ``ragqa.settings.groups``). Options on the command line override options in the file of
+    ``--config``. ``--config`` alone works without tyro.
 
     Args:
         ConfigClass: the dataclass.
         description: text above the options in the help; anything from ``Legend:`` on is left out.
         arguments: the command line; by default the arguments of the process.
-        positional: take fields without a default as positional arguments.
+        positional: make fields without a default positional arguments.
+
+    Returns:
+        An instance of the dataclass.
 
     Raises:
-        BadInput: an option is unknown, missing or of another type; for a file, all errors are listed.
+        BadInput: an option is unknown, missing or of a wrong type; for a file, the message lists all errors.
         MissingExtra: tyro is needed and not installed.
     """
     options = list(sys.argv[1:] if arguments is None else arguments)
@@ -53,14 +57,17 @@ def parse_config(
     file = Path(options[position + 1])
     del options[position : position + 2]
     if options:
-        missing = _import_tyro().MISSING  # the command line may give what the file does not
+        missing = _import_tyro().MISSING  # the command line can give options that the file lacks
         default = _read_config(ConfigClass, file, missing)
         return _parse_options(ConfigClass, description, options, positional, default=default)
     return _construct(_read_config(ConfigClass, file, MISSING))
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked instance with the options in ``file``; see ``_decode_config``."""
+    """Return an unchecked instance with the options in a file; raise BadInput for errors.
+
+    ``missing`` marks options without a value, see ``_decode_config``.
+    """
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -79,10 +86,17 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 def _decode_config(
     ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, missing: Any, problems: list[str]
 ) -> Any:
-    """Return an instance with ``values`` in place of ``base`` or the class's defaults.
+    """Return an unchecked instance of a config: ``__post_init__`` has not run.
 
-    Its ``__post_init__`` has not run, since options on the command line may still change it. Options without a value
-    are ``missing``; if that is MISSING, they are among the problems.
+    Options on the command line can still change the instance, so the checks run later.
+
+    Args:
+        ConfigClass: class of the config.
+        values: options from the file.
+        base: instance with defaults; MISSING for the defaults of the class.
+        prefix: prefix of the options in messages, for a nested config.
+        missing: value of options that are not given. If it is MISSING, these options are problems.
+        problems: list to which errors are added.
     """
     types, groups = get_type_hints(ConfigClass), get_flat_groups(ConfigClass)
     defaults = {field.name: get_default(field) for field in fields(ConfigClass)}
@@ -108,7 +122,7 @@ def _decode_config(
 
 
 def _decode(value: Any, expected: Any) -> Any:
-    """Return a JSON value as one of type ``expected``; raise TypeError if it is of another."""
+    """Convert a JSON value to the type ``expected``; raise TypeError if that is not possible."""
     origin, members = get_origin(expected), get_args(expected)
     if origin in (Union, UnionType):
         for member in members:
@@ -128,7 +142,7 @@ def _decode(value: Any, expected: Any) -> Any:
 
 
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance again, so that each ``__post_init__`` runs."""
+    """Construct an unchecked instance again, so that ``__post_init__`` of all configs runs."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
@@ -137,14 +151,14 @@ def _import_tyro() -> Any:
     try:
         import tyro
     except ImportError as error:
-        raise MissingExtra("a command line of options (--config FILE.json does without)", "torch") from error
+        raise MissingExtra("a command line with options (--config FILE.json alone does not)", "torch") from error
     return tyro
 
 
 def _parse_options(
     ConfigClass: type[Config], description: str | None, arguments: list[str], positional: bool, **default: Any
 ) -> Config:
-    """Parse options with tyro; those with a value in ``default`` are optional."""
+    """Parse options with tyro; options that have a value in ``default`` can be left out."""
     tyro = _import_tyro()
     markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
     _remove_prefixes(ConfigClass, tyro.conf.arg(name=""))
@@ -167,9 +181,9 @@ def _parse_options(
 
 
 def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
-    """Annotate the flat groups of a config, nested ones among them, with tyro's marker.
+    """Annotate the flat groups of a config, including nested ones, with tyro's marker.
 
-    The configs cannot use it themselves, because recipes with ``--config`` run without tyro.
+    The config classes cannot contain the marker, because recipes with ``--config`` run without tyro.
     """
     for owner in ConfigClass.__mro__:
         for name, hint in list(vars(owner).get("__annotations__", {}).items()):
@@ -187,19 +201,23 @@ def get_main_module() -> str:
 
 
 def _unframe(message: str) -> str:
-    """Return an error of tyro as one line without its frame, which may be only spaces."""
+    """Return tyro's error message as one line, without the frame around it."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
     return f"{' '.join((text or title).split())}; --help lists the options"
 
 
 def resolve_shared_paths(config: Config, *names: str) -> Config:
-    """Make the paths in some options absolute, since machines of a cluster share them.
+    """Make the paths in some options absolute, so that all machines of a cluster find them.
 
-    A text is a path if that exists; else it names a model on a hub, and stays as it is.
+    A string is a path if a file or folder has this name; else it names a model on the hub and stays unchanged.
+
+    Args:
+        config: config with the options.
+        names: names of the options.
 
     Raises:
-        BadInput: one is relative, and this runs in the copy of a working directory that ``ray job submit`` made.
+        BadInput: a path is relative, and the working directory is a copy that ``ray job submit`` made.
     """
     values = {name: value for name in names if (value := getattr(config, name)) is not None}
     paths = {name: value for name, value in values.items() if isinstance(value, Path) or Path(value).exists()}
@@ -212,7 +230,10 @@ def resolve_shared_paths(config: Config, *names: str) -> Config:
 
 @contextmanager
 def report_errors(program: str) -> Iterator[None]:
-    """Print an expected error as one line and exit with 2, or with 130 after an interrupt."""
+    """Print an error of the block as one line and exit with 2, or with 130 after an interrupt.
+
+    Errors that are bugs are not caught.
+    """
     try:
         yield
     except (RagqaError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Flat groups: dataclasses inside a config whose options have no prefix.
+"""Flat groups: nested dataclasses of a config whose options have no prefix.
 
     @dataclass(frozen=True, kw_only=True)
     class PretrainConfig(TrainingConfig):
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 Config = TypeVar("Config")
 
 FLAT = "flat group"
-"""Annotation of a field that holds a flat group."""
+"""Annotation that makes the field of a nested dataclass a flat group."""
 
 
 def get_flat_groups(kind: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in settings.items():
         is_group = name in groups and (isinstance(value, Mapping) or is_dataclass(value))
-        if name in group_of and not is_group:  # a group may have a setting of its own name: masking
+        if name in group_of and not is_group:  # a group can have a setting of its own name, such as masking
             nested.setdefault(group_of[name], {})[name] = value
         else:
             nested[name] = value
@@ -45,7 +45,7 @@ def list_settings(kind: Any) -> list[Field[Any]]:
 
 
 def collect_settings(config: Any) -> dict[str, Any]:
-    """Return all settings of a config by name, also the settings in flat groups."""
+    """Return all settings of a config by name, including the settings in flat groups."""
     groups, settings = get_flat_groups(type(config)), dict[str, Any]()
     for name, value in vars(config).items():
         settings |= collect_settings(value) if name in groups else {name: value}
@@ -53,21 +53,21 @@ def collect_settings(config: Any) -> dict[str, Any]:
 
 
 def replace_settings(config: Config, /, **settings: Any) -> Config:
-    """Return the config with some settings changed, also in its flat groups."""
+    """Return a copy of the config with other values of some settings, also in flat groups."""
     changed: Any = config
     result: Config = replace(changed, **_build_groups(type(config), settings, vars(config)))
     return result
 
 
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
-    """Return a config of class ``kind`` from its settings, also in its flat groups."""
+    """Make a config of class ``kind`` from its settings, including settings in flat groups."""
     untyped: Any = kind
     defaults = {field.name: get_default(field) for field in fields(untyped)}
     return kind(**_build_groups(kind, settings, defaults))
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nest the settings, and make each group the instance in ``values`` with these changes."""
+    """Nest the settings, and apply those of each flat group to its instance in ``values``."""
     nested = nest_settings(kind, settings)
     for name, group in get_flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):
@@ -76,5 +76,5 @@ def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, A
 
 
 def get_default(field: Field[Any]) -> Any:
-    """Return the default of a field, ``MISSING`` if it has none."""
+    """Return the default of a field, or ``MISSING`` if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()

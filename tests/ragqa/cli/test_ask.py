@@ -267,7 +267,7 @@ def test_a_pipeline_over_a_rebuilt_index_is_refused(index: Path, copy: Path, fol
     Pipeline.load(copy).save(tmp_path / "p")
     Pipeline.load(tmp_path / "p")
     build_index([folder / "bakery.txt"], copy)
-    with pytest.raises(Mismatch, match=r"index of .* is not the one it was saved with"):
+    with pytest.raises(Mismatch, match=r"index of .* is not the index it was saved with"):
         Pipeline.load(tmp_path / "p")
 
 

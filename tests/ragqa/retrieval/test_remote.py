@@ -252,7 +252,7 @@ def test_a_saved_pipeline_keeps_the_url_and_checks_the_index(server: FakeServer,
     assert isinstance(again.retriever, RemoteRetriever) and again.retriever.url == server.url
     other = {**asdict(server.collection()), "ragqa": PROTOCOL, "origin": "another"}
     server.override = lambda: (200, other)
-    with pytest.raises(Mismatch, match=r"the index of .* is not the one it was saved with"):
+    with pytest.raises(Mismatch, match=r"the index of .* is not the index it was saved with"):
         Pipeline.load(tmp_path / "p")
 
 
