@@ -25,8 +25,8 @@ class RayBuilder:
 
     attempts = ATTEMPTS
 
-    def __init__(self, plan: VersionPlan, workers: int, gpus: bool) -> None:
-        connect("a refresh during training")
+    def __init__(self, plan: VersionPlan, workers: int, gpus: bool, insecure: bool) -> None:
+        connect("a refresh during training", insecure)
         import ray
 
         self._ray, self._plan = ray, plan

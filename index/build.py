@@ -59,6 +59,8 @@ class BuildConfig:
     """Encoder for questions: the encoder of the vectors in another form, for example its export."""
     part_rows: int = faiss_build.PART_ROWS
     """Vectors per part; a worker holds one part in memory."""
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -227,7 +229,7 @@ def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
         trained = faiss_parts.train(plan)
         step.advance_to(1)
     with run.time_stage("add"):
-        files = faiss_parts.add(plan, trained, run.progress)
+        files = faiss_parts.add(plan, trained, run.progress, run.config.insecure)
     with run.time_stage("merge"):
         faiss_build.merge_parts(plan.folder / trained.file, files, folder)
 

@@ -75,6 +75,8 @@ class EmbedConfig:
     """Verify the checksums of all existing shards."""
     repair: bool = False
     """Embed damaged shards again instead of reporting them."""
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -145,7 +147,7 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
         remove_partial_files(out)  # a run may have been killed between its last shard and its end
         device, precision = identity["device"], identity["precision"]
         task = EmbedTask(config.corpus.resolve(), out, config.encoder, device, precision)
-        workers, seconds = _embed_missing(task, missing, config.workers, len(store), progress) if missing else (0, 0.0)
+        workers, seconds = _embed_missing(config, task, missing, len(store), progress) if missing else (0, 0.0)
         manifest = _write_manifest(out, shards, identity, config.encoder)
     rows = _count_rows(missing)
     return EmbedReport(
@@ -251,16 +253,16 @@ def _write_manifest(
 
 
 def _embed_missing(
-    task: EmbedTask, missing: list[EmbeddingShard], workers: int | None, rows: int, progress: Progress
+    config: EmbedConfig, task: EmbedTask, missing: list[EmbeddingShard], rows: int, progress: Progress
 ) -> tuple[int, float]:
     """Embed the missing shards; return the number of actors and the seconds."""
     count = 0
-    if workers != 0:
-        connect("embedding on a cluster")
+    if config.workers != 0:
+        connect("embedding on a cluster", config.insecure)
         import ray
 
         resource, hint = ("CPU", "") if task.device == "cpu" else ("GPU", ": leave out --gpus")
-        count = min(workers or int(ray.cluster_resources().get(resource, 0)), len(missing))
+        count = min(config.workers or int(ray.cluster_resources().get(resource, 0)), len(missing))
         if not count:
             raise BadInput(f"the Ray cluster has no {resource}{hint}")
     done, start = rows - _count_rows(missing), time.perf_counter()

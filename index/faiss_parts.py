@@ -86,13 +86,14 @@ def train(plan: PartsPlan) -> PartRecord:
     return _write_part(plan.folder, TRAINED, source, lambda file: faiss_build.train_index(vectors, plan.kind, file))
 
 
-def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
+def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool = False) -> list[Path]:
     """Build all missing parts and return the files of all parts, in the order of their rows.
 
     Args:
         plan: vectors and folder of the parts.
         trained: record that ``train`` returned.
         progress: display of the number of added passages.
+        insecure: accept a Ray cluster that asks for no token.
 
     Raises:
         BadInput: a worker cannot write a part or read the vectors.
@@ -106,7 +107,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress) -> list[Path]:
     missing = [rows for rows in ranges if rows not in records]
     done = sum(last - first for first, last in records)
     with progress.step(plan.kind, plan.rows, "passages", done) as step:
-        for rows, record in _add_missing(plan, trained, missing) if missing else ():
+        for rows, record in _add_missing(plan, trained, missing, insecure) if missing else ():
             records[rows] = record
             done += rows[1] - rows[0]
             step.advance_to(done)
@@ -122,9 +123,11 @@ def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
             file.unlink(missing_ok=True)
 
 
-def _add_missing(plan: PartsPlan, trained: PartRecord, missing: list[Rows]) -> Iterator[tuple[Rows, PartRecord]]:
+def _add_missing(
+    plan: PartsPlan, trained: PartRecord, missing: list[Rows], insecure: bool
+) -> Iterator[tuple[Rows, PartRecord]]:
     """Yield each missing part when a worker has finished it; stop all workers if one fails."""
-    connect("building on a cluster")
+    connect("building on a cluster", insecure)
     import ray
 
     task = ray.remote(num_cpus=1, max_retries=3)(_add_part)

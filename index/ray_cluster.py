@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from index import ray_access
 from ragqa.errors import BadInput, MissingExtra, summarize_error
 
 
-def connect(purpose: str) -> None:
+def connect(purpose: str, insecure: bool = False) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
     If ``RAY_ADDRESS`` is not set, Ray itself would join any cluster that runs on this machine. Ray's log messages
@@ -18,25 +19,35 @@ def connect(purpose: str) -> None:
 
     Args:
         purpose: task that needs Ray, named in the error message.
+        insecure: also accept a cluster that asks for no token.
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput: no cluster answers at ``RAY_ADDRESS``, or none can be started here.
+        BadInput: no cluster answers at ``RAY_ADDRESS``, it is open or refuses the token, or none starts here.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+    address = ray_access.get_address()
     try:
+        if _is_connected():
+            pass  # the caller has chosen the cluster
+        elif address:
+            ray_access.check_cluster(address, insecure)
+        else:
+            ray_access.close_local_cluster(insecure)
         import ray
         import ray.data
     except ImportError as error:
         raise MissingExtra(purpose, "ray") from error
     if not ray.is_initialized():
         logging.getLogger("ray").setLevel(logging.ERROR)
-        local: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"address": "local", "include_dashboard": False}
+        local: dict[str, Any] = {} if address else {"address": "local", "include_dashboard": False}
         try:
             ray.init(log_to_driver=False, configure_logging=False, **local)
-        except (ConnectionError, RuntimeError) as error:
-            address = os.environ.get("RAY_ADDRESS", "this machine")
-            raise BadInput(f"no Ray cluster at {address}: {summarize_error(error)}") from error
+        except (ConnectionError, RuntimeError, ray.exceptions.AuthenticationError) as error:
+            raise BadInput(f"no Ray cluster at {address or 'this machine'}: {summarize_error(error)}") from error
+        if local and not ray.util.get_node_ip_address().startswith("127."):
+            ray.shutdown()
+            raise BadInput("Ray was imported before ragqa could keep it off the network: import it afterwards")
     # Ray Data has its own handlers for the terminal, which ignore the level of the logger "ray".
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):

@@ -62,6 +62,7 @@ def open_ray_refresher(
     *,
     workers: int = 1,
     gpus: bool = False,
+    insecure: bool = False,
     version: int | None = None,
     step: int | None = None,
 ) -> IndexRefresher:
@@ -76,6 +77,7 @@ def open_ray_refresher(
         settings: settings of the index.
         workers: number of encoding actors.
         gpus: give each actor a GPU; otherwise each has one CPU thread.
+        insecure: accept a Ray cluster that asks for no token.
         version: version to continue with; by default the newest.
         step: training step of the checkpoint that names ``version``, by default ``version``.
 
@@ -86,7 +88,7 @@ def open_ray_refresher(
     if workers < 1:
         raise BadInput(f"workers = {workers}: at least one is needed")
     plan = plan_versions(corpus, work, settings or RefreshSettings())
-    return IndexRefresher(Versions(plan), lambda: RayBuilder(plan, workers, gpus), version=version, step=step)
+    return IndexRefresher(Versions(plan), lambda: RayBuilder(plan, workers, gpus, insecure), version=version, step=step)
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:

@@ -56,6 +56,8 @@ class PublishConfig:
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
     """Ray actors that embed the passages; 0 embeds in this process."""
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     device: str = "cpu"
     """Device to embed on: cpu, cuda or cuda:N."""
     card: Path | None = None
@@ -112,6 +114,7 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
         out=config.out / "system",
         kind=config.kind,
         workers=config.workers,
+        insecure=config.insecure,
         device=config.device,
     )
     return assemble.main(assembled, progress=progress, notify=notify)

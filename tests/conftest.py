@@ -24,6 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"  # more threads only cost time for tensors this small
     os.environ["XDG_CACHE_HOME"] = cache.name
+    # Ray reads these at its import: closed to the network, and with a token that is not kept in a file
+    os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32}
 
 
 STARTS_RAY = {"cluster", "ray", "three_cores"}
@@ -173,7 +175,6 @@ def cluster() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         soon = {"initial_delay_ms": 1000, "period_ms": 300, "failure_threshold": 3}  # a lost node is noticed at once
         system = {f"health_check_{name}": value for name, value in soon.items()}

@@ -70,6 +70,8 @@ class ServeConfig:
 
     For shard-{n} the machine of shard 0 joins with: ray start --resources '{"shard-0": 1}' …
     """
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
 
     def __post_init__(self) -> None:
         """Raise BadInput that names all values out of range."""
@@ -135,7 +137,7 @@ def _start_serve(config: ServeConfig) -> Any:
     except OSError as error:
         problem = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
         raise BadInput(f"{problem}: choose another") from error
-    connect("serving an index in shards")
+    connect("serving an index in shards", config.insecure)
     from ray import serve
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)

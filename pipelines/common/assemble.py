@@ -62,6 +62,8 @@ class AssembleConfig:
     """Passages to read per question, by default 10; generators read as many as in training."""
     workers: int = 0
     """Ray actors that embed; 0 embeds in this process."""
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     dev: Path | None = None
     """File of held-out questions to calibrate confidence on.
     Without it, confidence is the raw probability of the answer."""
@@ -141,10 +143,22 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
             shutil.copytree(generator, folder, dirs_exist_ok=True)
     gpus = config.device.startswith("cuda")
     embedding = EmbedConfig(
-        corpus=config.corpus, out=vectors, encoder=str(config.retriever), workers=config.workers, gpus=gpus
+        corpus=config.corpus,
+        out=vectors,
+        encoder=str(config.retriever),
+        workers=config.workers,
+        gpus=gpus,
+        insecure=config.insecure,
     )
     embed(embedding, progress=progress)
-    indexing = BuildConfig(corpus=config.corpus, vectors=vectors, out=index, kind=config.kind, encoder=str(encoder))
+    indexing = BuildConfig(
+        corpus=config.corpus,
+        vectors=vectors,
+        out=index,
+        kind=config.kind,
+        encoder=str(encoder),
+        insecure=config.insecure,
+    )
     build(indexing, progress=progress)
     return save_pipeline(config, progress=progress, notify=notify)
 

@@ -131,6 +131,8 @@ class TrainingConfig:
     """Processes that share each batch, by Ray Train."""
     gpus: bool = False
     """Give a GPU to each process, and to each actor that embeds."""
+    insecure: bool = False
+    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     save_every: int = 500
     """Steps between two checkpoints, from which the same command continues."""
     device: str = "cpu"

@@ -49,7 +49,7 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
         return main(config, **options)
     if config.device != "cpu" and not config.gpus:
         raise BadInput(f"device {config.device} in {config.processes} processes: --gpus gives each of them its own")
-    connect("training in several processes")
+    connect("training in several processes", config.insecure)
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 

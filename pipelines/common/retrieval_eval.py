@@ -106,7 +106,14 @@ def evaluate_retrieval(
 
 
 def evaluate_with_new_index(
-    work: Path, retriever: DualEncoder, held_out: HeldOutQuestions, corpus: Path, *, device: str, workers: int = 0
+    work: Path,
+    retriever: DualEncoder,
+    held_out: HeldOutQuestions,
+    corpus: Path,
+    *,
+    device: str,
+    workers: int = 0,
+    insecure: bool = False,
 ) -> dict[str, float]:
     """Return ``recall@k`` by an exact index that the current weights make.
 
@@ -117,11 +124,14 @@ def evaluate_with_new_index(
         corpus: index directory of the passages.
         device: device of the towers.
         workers: Ray actors that embed; 0 embeds in this process.
+        insecure: accept a Ray cluster that asks for no token.
     """
     shutil.rmtree(work, ignore_errors=True)
     with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
         retriever.save_passages(work / "snapshot")
-        opened = build_temporary_index(work / "snapshot", corpus, work / "vectors", device=device, workers=workers)
+        opened = build_temporary_index(
+            work / "snapshot", corpus, work / "vectors", device=device, workers=workers, insecure=insecure
+        )
         with opened as (_, index):
             figures = evaluate_retrieval(held_out, retriever.questions, index, device)
     shutil.rmtree(work)

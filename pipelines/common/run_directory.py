@@ -17,7 +17,7 @@ from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.settings.groups import collect_settings
 
-FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile")
+FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile", "insecure")
 """Settings that may change when a run continues, because its result stays the same.
 
 Losses stay the same but for rounding, with two exceptions. Another number of ``processes``, and ``compile``, drop out

@@ -139,10 +139,15 @@ class FrozenIndex(TrainingIndex):
             source = artefacts.read_manifest(corpus, "index")
             store = PassageStore.open(corpus / "passages")
             work, gpus = config.out / "vectors", config.device.startswith("cuda")
-            embed(
-                EmbedConfig(corpus=corpus, out=work, encoder=str(retriever), workers=index.workers, gpus=gpus),
-                progress=progress,
+            embedding = EmbedConfig(
+                corpus=corpus,
+                out=work,
+                encoder=str(retriever),
+                workers=index.workers,
+                gpus=gpus,
+                insecure=config.insecure,
             )
+            embed(embedding, progress=progress)
             vectors = open_shards(work, len(store))
             opened = _open_mips(
                 vectors, config.out / "index", index.kind, _search_device(config, index), store, progress
@@ -202,7 +207,14 @@ class RefreshedIndex(TrainingIndex):
             self._open = make_version_opener(corpus, work, settings)
         elif index.workers:
             self._refresher = open_ray_refresher(
-                corpus, work, settings, workers=index.workers, gpus=config.gpus, version=version, step=step
+                corpus,
+                work,
+                settings,
+                workers=index.workers,
+                gpus=config.gpus,
+                insecure=config.insecure,
+                version=version,
+                step=step,
             )
         else:
             self._refresher = open_blocking_refresher(

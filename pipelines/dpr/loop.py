@@ -103,10 +103,16 @@ def train_round(
 
         def evaluate() -> None:
             assert held_out
-            work, device, workers = folder / "dev", config.device, config.workers
-            best.report(
-                **evaluate_with_new_index(work, retriever, held_out, config.corpus, device=device, workers=workers)
+            recall = evaluate_with_new_index(
+                folder / "dev",
+                retriever,
+                held_out,
+                config.corpus,
+                device=config.device,
+                workers=config.workers,
+                insecure=config.insecure,
             )
+            best.report(**recall)
 
         for step in run.remaining_steps(
             config.save_every,

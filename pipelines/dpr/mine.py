@@ -84,7 +84,13 @@ def mine_retriever_negatives(
     identity = {"pairs": artefacts.checksum(config.out / EXAMPLES_FILE), "retriever": weights}
     if not file.is_file():
         with build_temporary_index(
-            retriever, config.corpus, vectors, device=config.device, workers=config.workers, progress=progress
+            retriever,
+            config.corpus,
+            vectors,
+            device=config.device,
+            workers=config.workers,
+            insecure=config.insecure,
+            progress=progress,
         ) as (store, index):
             ranker = DenseRanker(load_encoder(retriever, device=config.device), index)
             search = PassageSearch(PassageRetriever(ranker, store), config.depth, config.pool)

@@ -147,7 +147,12 @@ class JointSettings:
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever
         questions: dict[str, Any] = {"questions": config.questions, "held_out": config.held_out}
-        refresh: dict[str, Any] = {"frozen": config.rates.frozen, "refresh": config.refresh, "gpus": config.gpus}
+        refresh: dict[str, Any] = {
+            "frozen": config.rates.frozen,
+            "refresh": config.refresh,
+            "gpus": config.gpus,
+            "insecure": config.insecure,
+        }
         masked = replace(config.realm, encoder=config.encoder, texts=config.texts, **refresh, **shared)
         writing = replace(config.rag.writing, generator=config.generator or FROM_RECIPE)
         written = replace(config.rag, writing=writing, **questions, **refresh, **shared)

@@ -41,7 +41,6 @@ def ray() -> Iterator[object]:
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
         ray.init(address="local", num_cpus=4, **quiet)  # not a cluster that happens to run here

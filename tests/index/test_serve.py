@@ -157,8 +157,7 @@ def cluster() -> Iterator[None]:
     pytest.importorskip("ray.serve", reason="the extra ray is not installed")
     environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     options = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-    with pytest.MonkeyPatch.context() as patch:  # as in all files, because a process keeps Ray's first mode
-        patch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(address="local", num_cpus=1, runtime_env=environment, **options)
         yield

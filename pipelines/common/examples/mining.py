@@ -202,7 +202,14 @@ def add_retriever_negatives(
 
 @contextmanager
 def build_temporary_index(
-    model: Path, corpus: Path, work: Path, *, device: str = "cpu", workers: int = 0, progress: Progress = SILENT
+    model: Path,
+    corpus: Path,
+    work: Path,
+    *,
+    device: str = "cpu",
+    workers: int = 0,
+    insecure: bool = False,
+    progress: Progress = SILENT,
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
     """Embed the passages of ``corpus`` by ``model``, and yield them with an exact index.
 
@@ -214,10 +221,12 @@ def build_temporary_index(
         work: folder of the vectors.
         device: device to embed on.
         workers: Ray actors that embed; 0 embeds in this process.
+        insecure: accept a Ray cluster that asks for no token.
         progress: shows the number of passages.
     """
     gpu = device.startswith("cuda")
-    embed(EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers), progress=progress)
+    embedding = EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers, insecure=insecure)
+    embed(embedding, progress=progress)
     store = PassageStore.open(corpus / "passages")
     vectors, engine = open_shards(work, len(store)), "torch" if gpu else "numpy"
     yield store, ExactIndex(vectors, deleted=store.deleted, engine=engine, device=device)

@@ -69,7 +69,7 @@ def test_an_error_in_a_worker_is_reported_in_one_line() -> None:
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster: two workers, and what starts them."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
-    environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)

@@ -458,12 +458,9 @@ def test_a_refresh_that_fails_is_told_and_does_not_end_the_run(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore:unclosed <socket:ResourceWarning")
-def test_actors_refresh_the_index_of_a_killed_run(
-    config: PretrainConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actors_refresh_the_index_of_a_killed_run(config: PretrainConfig, world: closed_world.World) -> None:
     """Steps, swaps and the bound on staleness, with a Ray actor that embeds; killed and gone on with."""
     ray = pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     config = replace_settings(config, workers=1, steps=12, frozen=0, max_staleness=3)
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, json.dumps(collect_settings(config), default=str), "7"],

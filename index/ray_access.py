@@ -1,0 +1,137 @@
+"""Access to Ray clusters: a local one is closed to the network, and any other one must ask for a token.
+
+Whoever reaches an open Ray cluster can run code in it, as the user who started it. Ray has tokens against that
+(``RAY_AUTH_MODE=token``), but a cluster that was started without them accepts everybody.
+"""
+
+import os
+import secrets
+from enum import Enum
+from pathlib import Path
+
+from ragqa.errors import BadInput
+
+ADDRESS, MODE, TOKEN, TOKEN_PATH = "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+_MULTI_NODE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Variable that Ray reads at its import: with 0 all its processes listen on 127.0.0.1 only, on Linux, too."""
+_CLIENT_SCHEME = "ray://"
+_GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+_CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
+"""Methods without effect and without required arguments, of a cluster's head and of its server for ``ray://``."""
+_PROBE_SECONDS = 5.0
+"""Time limit of a probe: a cluster of the own network answers within milliseconds."""
+
+
+class Reply(Enum):
+    """Reply of a cluster to a call."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    NONE = "none"
+
+
+def get_address() -> str | None:
+    """Return the address of the cluster to join; None if the process starts its own."""
+    address = os.environ.get(ADDRESS)
+    return None if address in (None, "", "local") else address
+
+
+def close_local_cluster(insecure: bool) -> None:
+    """Let the cluster that this process will start listen on loopback only and ask for a token.
+
+    The token is a new secret in this process and its children. Ray's own default is a file that all users of the
+    machine may read. Must be called before Ray is imported.
+
+    Raises:
+        BadInput: the user has turned tokens off, and ``insecure`` is False.
+    """
+    if os.environ.get(MODE) == "disabled" and not insecure:
+        harm = "lets every user of this machine run code in the local Ray cluster"
+        raise BadInput(f"{MODE}=disabled {harm}: unset {MODE}, or add --insecure")
+    os.environ[_MULTI_NODE] = "0"
+    if not os.environ.get(TOKEN_PATH):
+        os.environ.setdefault(TOKEN, secrets.token_hex(32))
+
+
+def check_cluster(address: str, insecure: bool) -> None:
+    """Check that a cluster asks for a token and accepts ours, and let Ray send it.
+
+    Must be called before Ray is imported, since Ray reads its mode then.
+
+    Args:
+        address: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for the cluster on this machine.
+        insecure: also accept a cluster that asks for no token.
+
+    Raises:
+        BadInput: there is no cluster, it is open to everybody, or it does not accept our token.
+    """
+    # With TLS, Ray asks for a client certificate, and an unencrypted probe gets no reply.
+    if os.environ.get("RAY_USE_TLS") == "1" or (target := _resolve(address)) is None:
+        return
+    reply = probe_cluster(target)
+    if reply is Reply.NONE:
+        raise BadInput(f"no Ray cluster at {target}: is it started, and RAY_ADDRESS right?")
+    if reply is Reply.ACCEPTED:
+        if not insecure:
+            harm = "asks for no token, so everybody who reaches it can run code there"
+            raise BadInput(f"the Ray cluster at {target} {harm}: start it with {MODE}=token, or add --insecure")
+        os.environ[MODE] = "disabled"
+        return
+    _check_token(target)
+
+
+def _check_token(target: str) -> None:
+    mode = os.environ.setdefault(MODE, "token").lower()
+    asks = f"the Ray cluster at {target} asks for a token"
+    if mode == "disabled":
+        raise BadInput(f"{asks}, and {MODE}=disabled sends none: unset {MODE}")
+    if mode != "token":  # Kubernetes has its own tokens
+        return
+    source, token = _find_token()
+    if not token:
+        raise BadInput(f"{asks}, and there is none in {source}: copy it there, or name it in {TOKEN}")
+    if probe_cluster(target, token) is Reply.REFUSED:
+        raise BadInput(f"{asks}, and does not accept that of {source}: copy the token of the cluster's head")
+
+
+def probe_cluster(target: str, token: str | None = None) -> Reply:
+    """Call a method without effect of the cluster at ``target``, with ``token`` or without one."""
+    import grpc
+
+    method = _CLIENT_METHOD if target.startswith(_CLIENT_SCHEME) else _GCS_METHOD
+    headers = [("authorization", f"Bearer {token}")] if token else None
+    with grpc.insecure_channel(target.removeprefix(_CLIENT_SCHEME)) as channel:
+        try:
+            channel.unary_unary(method)(b"", timeout=_PROBE_SECONDS, metadata=headers)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                return Reply.NONE
+            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                return Reply.REFUSED
+    return Reply.ACCEPTED  # also if the method itself fails: the call was let in
+
+
+def _resolve(address: str) -> str | None:
+    """Return the address to probe; None if no cluster runs here, which Ray says itself."""
+    if address != "auto":
+        return address
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _find_token() -> tuple[str, str]:
+    """Return the place of our token and the token, which is empty if there is none; the order is Ray's."""
+    if os.environ.get(TOKEN):
+        return TOKEN, os.environ[TOKEN].strip()
+    file = Path(os.environ.get(TOKEN_PATH) or _get_default_path())
+    try:
+        return str(file), file.read_text().strip()
+    except (OSError, UnicodeError):
+        return str(file), ""
+
+
+def _get_default_path() -> Path:
+    return Path.home() / ".ray" / "auth_token"
