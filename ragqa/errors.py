@@ -18,6 +18,22 @@ class BadLine(BadInput):
     """Malformed record of a file; the message names file and line."""
 
 
+class SlowPattern(BadInput):
+    """Pattern, a gold answer, whose search in a text takes too long."""
+
+    def __init__(self, pattern: str, characters: int, seconds: float, question: str | None = None) -> None:
+        self.pattern, self.characters, self.seconds = pattern, characters, seconds
+        place = "" if question is None else f" of question {question}"
+        super().__init__(
+            f"the pattern {pattern[:80]!r}{place} takes more than {seconds:g} s to search {characters} characters: "
+            "write it without repetitions inside repetitions, as in (a+)+"
+        )
+
+    def add_question(self, question: str) -> "SlowPattern":
+        """Return the error with the id of the question whose answer the pattern is."""
+        return SlowPattern(self.pattern, self.characters, self.seconds, question)
+
+
 class ArtefactError(RagqaError):
     """Directory that is missing, incomplete, or not an artefact of the expected kind."""
 

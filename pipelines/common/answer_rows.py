@@ -16,6 +16,7 @@ from ragqa import artefacts
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.matching.answer_finder import AnswerFinder
+from ragqa.matching.patterns import name_slow_question
 from ragqa.progress import SILENT, Progress
 from ragqa.training import parallel
 from ragqa.types import Question
@@ -67,9 +68,10 @@ def locate_answers(
 
     Raises:
         BadInput: no passage answers a training question.
+        SlowPattern: an answer is a pattern that takes too long.
     """
     answers = [question.answers for question in (*training, *held_out)]
-    with parallel.take_turns():
+    with parallel.take_turns(), name_slow_question((*training, *held_out)):
         rows = find_answer_rows(store, corpus_fingerprint, answers, cache, regex=regex, progress=progress)
     answered = [number for number in range(len(training)) if len(rows[number])]
     if not answered:

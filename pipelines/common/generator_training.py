@@ -16,6 +16,7 @@ from pipelines.common.questions import draw_step
 from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.training_index import NOT_FOUND, TrainingIndex
 from ragqa import artefacts
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import answer_recall, exact_match
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.models.generation.generators import (
@@ -154,7 +155,8 @@ def write_answers(
 def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
     """Return the number of answers that are exact matches."""
     pairs = zip(answers, questions, strict=True)
-    return sum(exact_match(answer, question.answers, regex=regex) for answer, question in pairs)
+    with name_slow_question(questions):
+        return sum(exact_match(answer, question.answers, regex=regex) for answer, question in pairs)
 
 
 def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
@@ -220,7 +222,8 @@ def evaluate_generator(
     if generator.template.is_closed_book:
         return em
     gold = [list(question.answers) for question in questions]
-    recall = answer_recall(texts_found, gold, list(KS), regex=regex)
+    with name_slow_question(questions):
+        recall = answer_recall(texts_found, gold, list(KS), regex=regex)
     return em | {f"recall@{k}": recall[k] for k in KS}
 
 

@@ -22,6 +22,7 @@ from pipelines.common.retrieval_eval import KS, encode_questions
 from pipelines.common.run import BatchLoss, open_run, write_model
 from pipelines.common.training_index import FrozenIndex, TrainingIndex, check_corpus_size
 from pipelines.orqa.config import FineTuneConfig
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import exact_match
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.pretrained import set_dropout
@@ -152,8 +153,9 @@ def evaluate(
             has_answer_K = held_out.has_answer(place, ranking.rows)
             for name, depth in depths.items():
                 correct[name] += bool(has_answer_K[:depth].any())
-            gold = held_out.questions[place].answers
-            correct["em"] += exact_match(answer.text, gold, regex=config.held_out.regex)
+            gold = held_out.questions[place]
+            with name_slow_question([gold]):
+                correct["em"] += exact_match(answer.text, gold.answers, regex=config.held_out.regex)
     model.train()
     return {name: count / len(held_out) for name, count in correct.items()}
 

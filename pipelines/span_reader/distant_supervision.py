@@ -21,6 +21,7 @@ from pipelines.common.questions import iterate_batches
 from pipelines.common.run_directory import read_record
 from ragqa import artefacts
 from ragqa.errors import BadInput, DamagedArtefact
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.types import Hit, Question
@@ -92,7 +93,8 @@ def select_trainable(
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
     """Return the rows of positives and negatives; parts of gold passages are left out."""
     golds = list_gold_passages(question)
-    unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
+    with name_slow_question([question]):
+        unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]
     rows: dict[str, list[int]] = {"positives": [], "negatives": []}
     for hit in hits:
         name, excluded = ("positives", golds) if is_relevant(hit.passage, question, regex) else ("negatives", unclear)

@@ -10,9 +10,11 @@ from typing import Any
 
 from ragqa.corpus.store import PassageStore
 from ragqa.evaluation.rows import Row, digest_text
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
 from ragqa.text import split_words
+from ragqa.types import Question
 
 _BATCH = 1000
 
@@ -48,17 +50,21 @@ def find_missing(
         rows: questions with their hits.
         regex: True if answers are patterns; each pattern is searched in every passage until it matches.
         progress: display of the number of passages read.
+
+    Raises:
+        SlowPattern: a gold answer is a pattern that takes too long.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
         if row.answers and row.rank is None and row.loss not in ("right", "not chosen"):
-            answers.add(row.number, row.answers)
+            answers.add(row.number, row.as_question)
         if row.passages and row.passage_rank is None:
             texts.add(row.number, row.passages)
         if row.documents and row.document_rank is None:
             documents.add(row.number, row.documents)
     if answers.missing or texts.missing or documents.missing:
-        with progress.step("searching the corpus", len(passages), "passages") as step:
+        name_question = name_slow_question(answers.missing.values())
+        with name_question, progress.step("searching the corpus", len(passages), "passages") as step:
             for batch in passages.iter_batches(size=_BATCH):
                 for passage in batch:
                     answers.mark_seen(passage.text)
@@ -92,13 +98,13 @@ class _MissingAnswers:
     """Questions whose answers were not seen yet, indexed by a token of each answer."""
 
     def __init__(self, regex: bool) -> None:
-        self.missing: dict[int, tuple[str, ...]] = {}
+        self.missing: dict[int, Question] = {}
         self._regex = regex
         self._by_token: defaultdict[str, set[int]] = defaultdict(set)
 
-    def add(self, number: int, answers: tuple[str, ...]) -> None:
-        self.missing[number] = answers
-        for answer in () if self._regex else answers:
+    def add(self, number: int, question: Question) -> None:
+        self.missing[number] = question
+        for answer in () if self._regex else question.answers:
             if tokens := split_words(answer):
                 # A passage that holds the answer has its longest token, which is probably its rarest.
                 self._by_token[max(tokens, key=len)].add(number)
@@ -109,5 +115,5 @@ class _MissingAnswers:
             tokens = self._by_token.keys() & set(split_words(text))
             candidates = [number for token in tokens for number in self._by_token[token]]
         for number in candidates:
-            if number in self.missing and has_answer(text, self.missing[number], regex=self._regex):
+            if number in self.missing and has_answer(text, self.missing[number].answers, regex=self._regex):
                 del self.missing[number]

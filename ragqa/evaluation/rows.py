@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any, Literal
 
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import exact_match, f1, first_rank, has_answer
 from ragqa.types import Answer, Hit, Question, Span
 
@@ -154,11 +155,16 @@ def score_result(number: int, question: Question, result: SystemResult, rule: Ru
         question: the question with its gold answers.
         result: answer and hits.
         rule: scoring rule.
+
+    Raises:
+        SlowPattern: a gold answer is a pattern that takes too long; the error names the question.
     """
     answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None
-    has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in hits]
-    em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
+    with name_slow_question([question]):
+        has_answers = [has_answer(hit.passage.text, question.answers, regex=rule.regex) for hit in hits]
+        em = exact_match(prediction, question.answers, regex=rule.regex, unicode=rule.unicode)
+        loss = _find_loss(em, question, result.read_hits, first_rank(has_answers), rule) if answer else None
     rank = first_rank(has_answers)
     cited = _cut_cited(answer, hits)
     holding = hits[rank - 1] if rank and (cited is None or cited.rank != rank) else None
@@ -175,7 +181,7 @@ def score_result(number: int, question: Question, result: SystemResult, rule: Ru
         em=em,
         f1=None if rule.regex or answer is None else f1(prediction, question.answers),
         confidence=None if answer is None or math.isnan(answer.confidence) else answer.confidence,
-        loss=_find_loss(em, question, result.read_hits, rank, rule) if answer else None,
+        loss=loss,
         read=len(result.read_hits),
         rank=rank,
         passage_rank=first_rank(digest_text(hit.passage.text) in passages for hit in hits) if passages else None,

@@ -3,20 +3,46 @@ r"""Texts that every match of a pattern contains: a cheap search before the expe
 Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match contains "york" or
 "long island", so a passage without these texts need not be searched. Needed texts have only ASCII characters, in lower
 case. A pattern without needed texts is always searched.
+
+Patterns come from files of questions, and some need exponential time in Python's ``re``. They are searched by the
+package ``regex``, which can stop; what it reads differently is translated first.
 """
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from ragqa.errors import SlowPattern
+from ragqa.text import to_nfd
+from ragqa.types import Question
+
+SEARCH_SECONDS = 1.0
+"""Longest search for a pattern in one text. CuratedTREC's take some microseconds in a passage."""
+_FLAGS = re.IGNORECASE | re.UNICODE | re.MULTILINE
 _MAX_TEXTS = 64
 """Maximum number of texts to list for a part of a pattern: ``[0-9]{4}`` has ten thousand."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
 """Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
+_TO_TRANSLATE = re.compile(r"(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|\\N\{[^}]*\}|\\.|\{(?!\d*,?\d*\})", re.DOTALL)
+"""Parts of patterns that ``regex`` may read differently: sets, escapes, and a brace that is no repeat."""
+_WORD_SET, _SPACE_SET = r"\p{L}\p{N}_", r"\s\x1c-\x1f"
+_IN_SETS = {r"\w": _WORD_SET, r"\s": _SPACE_SET, "[": r"\["}
+_OUTSIDE_SETS = {
+    r"\w": f"[{_WORD_SET}]",
+    r"\W": f"[^{_WORD_SET}]",
+    r"\s": f"[{_SPACE_SET}]",
+    r"\S": f"[^{_SPACE_SET}]",
+    r"\b": f"(?:(?<=[{_WORD_SET}])(?![{_WORD_SET}])|(?<![{_WORD_SET}])(?=[{_WORD_SET}]))",
+    r"\B": f"(?:(?<=[{_WORD_SET}])(?=[{_WORD_SET}])|(?<![{_WORD_SET}])(?![{_WORD_SET}]))",
+    "{": r"\{",
+}
+"""What ``re`` means, in the terms of ``regex``, for which accents are parts of words."""
+_SAME_I = str.maketrans({"ı": "i", "İ": "I"})
 
 Texts = frozenset[str]
 EMPTY = frozenset([""])
@@ -27,22 +53,88 @@ def fold_case(text: str) -> str:
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
+class Pattern:
+    """A compiled pattern whose searches end in time."""
+
+    def __init__(self, pattern: str) -> None:
+        """Compile a pattern; raise ValueError or re.error if it is invalid for ``re``."""
+        import regex
+
+        re.compile(pattern, _FLAGS)  # regex knows more than re, and a pattern that re rejects matches nothing
+        self.text = pattern
+        # For re the dotless i is an i in any case, for regex it is not.
+        self._folds_i = "(?-i:" not in pattern
+        try:
+            flags = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
+            self._compiled = regex.compile(_translate(self._fold_i(pattern)), flags)
+        except regex.error as error:
+            raise ValueError(str(error)) from error
+
+    def search(self, text: str) -> Any:
+        """Return the first match in a text, or None; raise SlowPattern if it takes too long."""
+        return self._run(self._compiled.search, text)
+
+    def find_all(self, text: str) -> list[tuple[int, int]]:
+        """Return start and end of all matches in a text; raise SlowPattern if it takes too long."""
+        return self._run(lambda *each, **limit: [m.span() for m in self._compiled.finditer(*each, **limit)], text)
+
+    def match(self, text: str) -> Any:
+        """Return the match at the start of a text, or None; raise SlowPattern if it takes too long."""
+        return self._run(self._compiled.match, text)
+
+    def _run(self, find: Callable[..., Any], text: str) -> Any:
+        try:
+            return find(self._fold_i(text), timeout=SEARCH_SECONDS)
+        except TimeoutError:
+            raise SlowPattern(self.text, len(text), SEARCH_SECONDS) from None
+
+    def _fold_i(self, text: str) -> str:
+        return text if text.isascii() or not self._folds_i else text.translate(_SAME_I)
+
+
+def _translate(pattern: str) -> str:
+    """Return the pattern for ``regex`` that matches what ``pattern`` matches for ``re``."""
+
+    def replace(part: re.Match[str]) -> str:
+        if not part["set"]:
+            return _OUTSIDE_SETS.get(part[0], part[0])
+        return "[" + re.sub(r"\\.|\[", lambda m: _IN_SETS.get(m[0], m[0]), part[0][1:], flags=re.DOTALL)
+
+    return _TO_TRANSLATE.sub(replace, pattern)
+
+
 @lru_cache(4096)
-def compile_pattern(pattern: str) -> re.Pattern[str] | None:
+def compile_pattern(pattern: str) -> Pattern | None:
     """Compile a gold answer that is a pattern, ignoring case; return None if it is invalid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns about patterns whose meaning a later version could change
         try:
-            return re.compile(pattern, re.IGNORECASE | re.UNICODE | re.MULTILINE)
+            return Pattern(pattern)
         except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags that exclude each other
             return None
+
+
+@contextmanager
+def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
+    """Add the id of the question to the error of a pattern that takes too long.
+
+    Raises:
+        SlowPattern: a pattern of ``questions`` took too long in the block.
+    """
+    try:
+        yield
+    except SlowPattern as error:
+        for question in questions:
+            if error.pattern in (*question.answers, *map(to_nfd, question.answers)):
+                raise error.add_question(question.id) from None
+        raise
 
 
 @dataclass(frozen=True)
 class Search:
     """Search for a pattern in many texts."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     needed_texts: Texts | None
     """Lower-case texts; every match contains at least one of them. None if they are unknown."""
 
@@ -62,16 +154,16 @@ class Search:
 def compile_search(pattern: str) -> Search | None:
     """Prepare the search for a pattern; return None if it is invalid."""
     compiled = compile_pattern(pattern)
-    return None if compiled is None else Search(compiled, find_needed_texts(compiled))
+    return None if compiled is None else Search(compiled, find_needed_texts(pattern))
 
 
-def find_needed_texts(pattern: re.Pattern[str]) -> Texts | None:
+def find_needed_texts(pattern: str) -> Texts | None:
     """Return lower-case texts of which every match contains at least one; None if unknown."""
     try:
         parser = import_module("re._parser")  # not public, but the parser of re itself
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _, needed = _analyse_sequence(parser.parse(pattern.pattern, pattern.flags))
+            _, needed = _analyse_sequence(parser.parse(pattern, _FLAGS))
             # A text that contains another needed text adds nothing to the search.
             return needed and frozenset(t for t in needed if not any(other in t for other in needed - {t}))
     except Exception:  # another version of Python can have another parser; then every text is searched

@@ -64,10 +64,10 @@ class GoldSpans:
         decomposed = to_nfd(text)
         positions = [place for place, character in enumerate(text) for _ in to_nfd(character)]  # decomposed → text
         for pattern in self._patterns:
-            for match in pattern.finditer(decomposed):
-                if match.end() == match.start():
+            for start, end in pattern.find_all(decomposed):
+                if start == end:
                     continue
-                for first, last in _cover(window, positions[match.start()], positions[match.end() - 1]):
+                for first, last in _cover(window, positions[start], positions[end - 1]):
                     if exact_match(_text_of(window, text, first, last), self._answers, regex=True):
                         yield first, last
 

@@ -23,6 +23,7 @@ from pipelines.common.examples.retrieval_examples import list_titled_gold_passag
 from ragqa import artefacts
 from ragqa.corpus.blocks import Splitter, make_splitter, make_word_splitter
 from ragqa.corpus.store import PassageStore
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
 from ragqa.runtime.tokens import TextTokenizer
@@ -132,7 +133,8 @@ class PassageSampler:
     def holds_answer(self, text: str, number: int) -> bool:
         """Tell whether a text holds an answer of a question, as mining does."""
         question, regex = self.questions[number]
-        return has_answer(text, question.answers, regex=regex)
+        with name_slow_question([question]):
+            return has_answer(text, question.answers, regex=regex)
 
     def _sample_positives(self, number: int, rng: np.random.Generator) -> list[TitledText]:
         golds, rows, mix = self._golds[number], self._mined[number].positives, self._mix

@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
 from ragqa.text import split_words
@@ -90,7 +91,8 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
     """Tell whether a passage holds an answer or, without answers, resembles a gold passage."""
     if question.answers:
-        return has_answer(passage.text, question.answers, regex=regex)
+        with name_slow_question([question]):
+            return has_answer(passage.text, question.answers, regex=regex)
     text = split_words(passage.text)
     return any(measure_overlap(split_words(gold), text) >= OVERLAP_WITH_ANSWER for gold in list_gold_passages(question))
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ragqa.errors import SlowPattern
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
 from ragqa.evaluation.tally import find_loss
-from ragqa.matching.patterns import compile_pattern
+from ragqa.matching.patterns import Pattern, compile_pattern
 
 SIZE = 20
 """Maximum number of questions shown for each group."""
@@ -187,6 +188,16 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
     """Locate the longest gold answer in a text, ignoring case and white space; (0, 0) without one."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
-    patterns = map(compile_pattern, answers if regex else literal)
-    matches = (pattern.search(text) for pattern in patterns if pattern)
+    if regex:
+        matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)
+    else:
+        matches = (re.search(pattern, text, re.IGNORECASE) for pattern in literal)
     return max((match.span() for match in matches if match), key=lambda span: span[1] - span[0], default=(0, 0))
+
+
+def _search(pattern: Pattern, text: str) -> Any:
+    """Return the first match, or None if there is none in time: an excerpt can do without the mark."""
+    try:
+        return pattern.search(text)
+    except SlowPattern:
+        return None

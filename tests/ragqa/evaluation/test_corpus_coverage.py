@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragqa.errors import SlowPattern
 from ragqa.evaluation import evaluate
 from ragqa.evaluation.corpus_coverage import find_missing
 from ragqa.evaluation.rows import Row, Rule, SystemResult, score_result
@@ -37,6 +38,14 @@ def test_answers_missing_in_the_corpus_are_those_in_no_passage(
     }
     found = find_missing(write_store(tmp_path_factory.mktemp("store"), texts), rows, regex=regex)
     assert found.answers == expected and not found.passages and not found.documents
+
+
+def test_a_slow_pattern_in_the_corpus_is_named_with_its_question(tmp_path: Path) -> None:
+    asked = [Question("a?", ("nowhere",), "1"), Question("b?", (r"([a-z ]+)*keeper\d",), "2")]
+    rows = [score_unanswered(number, question) for number, question in enumerate(asked)]
+    store = write_store(tmp_path / "store", ["short", "the lighthouse keeper of " * 40])
+    with pytest.raises(SlowPattern, match=r"keeper\\\\d' of question 2 takes more than 1 s"):
+        find_missing(store, rows, regex=True)
 
 
 def test_gold_passages_missing_in_the_corpus_are_not_scored(tmp_path: Path) -> None:

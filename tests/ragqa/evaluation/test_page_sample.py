@@ -62,6 +62,12 @@ def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
     assert [piece.text for piece in made.cited if piece.is_gold] == ["Holm"]
 
 
+def test_a_pattern_that_never_ends_marks_nothing() -> None:
+    """Scoring left it out, since the passage has no y."""
+    made = mark_row(make_row(0, answers=(r"(x+x+)+y", "xx$"), cited=Excerpt("", "", "x" * 3000)), regex=True)
+    assert "".join(piece.text for piece in made.cited if piece.is_gold) == "xx"
+
+
 @given(st.text(max_size=3000), st.integers(-5, 4000), st.integers(-5, 4000), st.lists(st.text(max_size=3), max_size=3))
 def test_pieces_add_up_to_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
     cited = mark_row(make_row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited

@@ -1,11 +1,12 @@
 """Evaluation of predictions of other systems, and of readers on gold passages."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ragqa.errors import BadInput, BadLine, Mismatch
+from ragqa.errors import BadInput, BadLine, Mismatch, SlowPattern
 from ragqa.evaluation import evaluate
 from ragqa.evaluation.evaluated_systems import GoldPassages, Predictions
 from ragqa.evaluation.report.summary import format_summary
@@ -112,3 +113,15 @@ def test_files_without_predictions_are_refused(tmp_path: Path, name: str, text: 
         (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=name):
         Predictions(tmp_path / name, depth=9)
+
+
+def test_a_pattern_that_never_ends_ends_the_evaluation_with_one_line(tmp_path: Path) -> None:
+    """Once in the prediction, and once in the text of a passage."""
+    pattern, text = r"(a|aa)+$", "a" * 60 + "!"
+    questions = [QUESTIONS[0], replace(QUESTIONS[1], answers=("Bo", pattern), id="trec 7")]
+    words = r"^the pattern '\(a\|aa\)\+\$' of question trec 7 takes more than 1 s to search 6\d characters: .*$"
+    for number, row in enumerate(({"prediction": text}, {"prediction": "A", "ctxs": [{"text": f"z{text}"}]})):
+        file = write_lines(tmp_path / f"{number}.jsonl", {"prediction": "x"}, row)
+        with pytest.raises(SlowPattern, match=words):
+            evaluate(Predictions(file), questions, out=tmp_path / f"r{number}", regex=True)
+    assert not (tmp_path / "r0").exists()

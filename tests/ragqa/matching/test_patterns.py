@@ -4,22 +4,32 @@ import json
 import re
 import string
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_demo_dir
+from ragqa.errors import SlowPattern
 from ragqa.matching import patterns
 from ragqa.matching.answer_finder import AnswerFinder
 from ragqa.metrics import has_answer
 from ragqa.text import to_nfd
+from ragqa.types import Question
 
 
 def search_without_filter(pattern: str, text: str) -> bool:
-    found = patterns.compile_pattern(to_nfd(pattern))
-    return bool(pattern.strip() and found and found.search(to_nfd(text)))
+    try:
+        found = re.compile(to_nfd(pattern), re.IGNORECASE | re.UNICODE | re.MULTILINE)
+        return bool(pattern.strip() and found.search(to_nfd(text)))
+    except re.error:
+        return False
+    except SystemError:  # Python 3.11 has a bug with groups in possessive repeats
+        reject()
 
 
 @pytest.mark.parametrize(
@@ -53,14 +63,13 @@ def test_needed_texts_of_patterns(pattern: str, needed: set[str] | None) -> None
 
 def test_invalid_patterns_have_no_search() -> None:
     assert patterns.compile_search("(") is None
-    deep = patterns.compile_pattern("(" * 90 + "x" + ")" * 90)
-    assert deep is not None and patterns.find_needed_texts(deep) == {"x"}
+    assert patterns.find_needed_texts("(" * 90 + "x" + ")" * 90) == frozenset({"x"})
 
 
 def test_patterns_need_no_texts_if_the_parser_of_re_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts are searched then."""
     monkeypatch.setattr(patterns, "import_module", lambda name: object())
-    assert patterns.find_needed_texts(re.compile("abc")) is None
+    assert patterns.find_needed_texts("abc") is None
 
 
 def test_case_folding_covers_all_characters_that_re_matches_to_ascii() -> None:
@@ -70,6 +79,64 @@ def test_case_folding_covers_all_characters_that_re_matches_to_ascii() -> None:
     for letter in string.ascii_lowercase:
         found = re.findall(letter, alone, re.IGNORECASE | re.UNICODE)
         assert len(found) >= 2 and all(patterns.fold_case(each) == letter for each in found)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("(a+)+$", "a" * 4000 + "!"),
+        (r"([a-z ]+)*keeper\d", "the lighthouse keeper of " * 40),
+        ("(x+x+)+y", "xxy" * 900),
+    ],
+)
+def test_patterns_that_never_end_in_re_end_in_time(pattern: str, text: str) -> None:
+    search = patterns.compile_pattern(pattern)
+    assert search is not None
+    start = monotonic()
+    with suppress(SlowPattern):
+        search.search(text)
+        search.match(text)
+        search.find_all(text)
+    assert monotonic() - start < 60  # re needs years
+
+
+def test_the_error_of_a_slow_pattern_names_pattern_and_question() -> None:
+    pattern, text = r"([a-z ]+)*keeper\d", "the lighthouse keeper of " * 40
+    questions = [Question("Who?", ("nobody",), "q1"), Question("Who?", ("x", pattern), "q2")]
+    with (
+        pytest.raises(
+            SlowPattern, match=r"the pattern '\(\[a-z \]\+\)\*keeper\\\\d' of question q2 takes more than 1 s"
+        ),
+        patterns.name_slow_question(questions),
+    ):
+        has_answer(text, questions[1].answers, regex=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "spans"),
+    [
+        ("diyarbakir", "in Diyarbakır", [(3, 13)]),
+        ("işık", "IŞIK", [(0, 4)]),
+        ("(?-i:ı)", "iı", [(1, 2)]),
+        (r"\bS", "e\u0301S", [(2, 3)]),  # for re, an accent is no part of a word
+        (r"o\w+n", "o\u0308on", []),
+        (r"[\w-]+", "e\u0301-a", [(0, 1), (2, 4)]),
+        (r"a\sb|[\s]c", "a\x1cb \x1fc", [(0, 3), (4, 6)]),
+        (r"\B\W\S", "e\u0301\u0301a", [(2, 4)]),
+        (r"[[:alpha:]]", "[]p]", [(0, 2), (2, 4)]),
+        (r"[]\[[]+", "[]]", [(0, 3)]),
+        ("foo{e}", "foo{E} fxo", [(0, 6)]),
+        ("(?:foo){e<=1}", "fxo", []),
+        (r"a{2}b{,1}\N{BULLET}\{", "aab•{", [(0, 5)]),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_re(pattern: str, text: str, spans: list[tuple[int, int]]) -> None:
+    search = patterns.compile_pattern(pattern)
+    assert search is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = re.finditer(pattern, text, re.IGNORECASE | re.UNICODE | re.MULTILINE)
+    assert search.find_all(text) == [match.span() for match in found] == spans
 
 
 LITERAL = st.sampled_from(list("abkisKIS .19éßſK"))
