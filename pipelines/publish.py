@@ -11,14 +11,17 @@ r"""Publish models: make pipelines of published checkpoints, and add model cards
 
     python -m pipelines.publish --card CARD.md --export reader
 
-A checkpoint of RAG holds the question tower and the generator. Its own index of passages is not read: the passages of
-``--corpus`` are embedded by the DPR encoder that the question tower was trained with. Title and text are read as one
-segment, where DPR has a [SEP] between them, so scores differ a little from those of the published index. Nothing is
-trained. The output is what training writes: ``model`` with both towers; for RAG ``generator``, from which
-pipelines.rag.train can continue; and with a corpus, in ``system``, the pipeline that pipelines.common.assemble makes.
+A checkpoint of RAG holds the question tower and the generator. The index of passages that belongs to it is not read.
+Instead, the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores
+differ a little from those of the published index, because title and text are read as one segment, without DPR's [SEP]
+between them.
 
-A card is added to an exported encoder or reader last, when its scores are known. Weights and calibration stay as they
-are; the manifest is written anew, so that the card is under its checksums.
+Nothing is trained, but the output has the form of trained models: ``model`` has both towers. For RAG, ``generator`` is
+the generator, from which pipelines.rag.train can continue. With a corpus, ``system`` is the pipeline, as
+pipelines.common.assemble makes it.
+
+``--card`` adds a model card to an exported encoder or reader whose scores are known. Weights and calibration stay as
+they are. The manifest is written again, with the checksum of the card.
 """
 
 import shutil
@@ -38,20 +41,20 @@ from ragqa.runtime.export import CARD_FILE, amend_export
 
 @dataclass(frozen=True, kw_only=True)
 class PublishConfig:
-    """Models to make a pipeline of, or a model card to add."""
+    """Settings of publishing: models to make a pipeline of, or a model card to add."""
 
     passages: str | None = None
-    """DPR's passage encoder: a directory or a hub name."""
+    """Passage encoder of DPR: a directory or a hub name."""
     out: Path | None = None
     """Directory to write."""
     rag: str | None = None
     """Checkpoint of RAG-Token or RAG-Sequence: a directory or a hub name.
-    Its index must come from ``passages``."""
+    It must have been trained with the encoder ``passages``."""
     questions: str | None = None
-    """DPR's question encoder, instead of ``rag``: a directory or a hub name.
-    It must have been trained with ``passages``."""
+    """Question encoder of DPR, instead of ``rag``: a directory or a hub name.
+    It must have been trained with the encoder ``passages``."""
     corpus: Path | None = None
-    """Index directory of the passages, with its terms if it has any; default: no pipeline."""
+    """Index directory of the passages; without it, no pipeline is made."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
@@ -61,9 +64,9 @@ class PublishConfig:
     device: str = "cpu"
     """Device to embed on: cpu, cuda or cuda:N."""
     card: Path | None = None
-    """Markdown file to add to ``export`` as its model card."""
+    """Markdown file to add to ``export`` as model card."""
     export: Path | None = None
-    """Directory of an exported encoder or reader."""
+    """Directory of an exported encoder or reader that gets the card."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
@@ -87,12 +90,12 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
     """Write the models, embed and index the corpus, or add a card.
 
     Returns:
-        The pipeline directory; without a corpus, the directory of the retriever; with a card, the export.
+        The directory of the pipeline. Without a corpus, it is that of the retriever; with a card, that of the export.
 
     Raises:
-        ArtefactError, DamagedArtefact: a checkpoint, index or export is not what it should be.
+        ArtefactError, DamagedArtefact: a checkpoint, index or export has another format, or is damaged.
         BadInput: the card or the corpus cannot be used.
-        Mismatch: vectors or vocabularies of questions and passages differ.
+        Mismatch: the encoders of questions and passages differ in width or vocabulary.
         MissingExtra: exporting, or this kind of index, needs a package that is not installed.
     """
     if config.card and config.export:
@@ -123,8 +126,14 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
 def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify) -> str | None:
     """Write the retriever and, for RAG, the generator.
 
+    Args:
+        config: settings, which name the checkpoint of RAG or the question encoder.
+        passages: passage encoder of DPR, a directory or a hub name.
+        out: directory to write into.
+        notify: takes a line about the generator.
+
     Returns:
-        The generator's kind, or None.
+        The kind of the generator, or None without RAG.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common.generator_training import write_generator
@@ -135,14 +144,16 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
 
     for source, expected_type in ((config.rag, "rag"), (config.questions, "dpr"), (passages, "dpr")):
         if source and (model_type := read_model_type(source)) != expected_type:
-            raise ArtefactError(f"{source} is a model of type {model_type}: one of type {expected_type} is needed")
+            raise ArtefactError(
+                f"{source} is a model of type {model_type}, and a model of type {expected_type} is needed"
+            )
     rag, source = load_rag(config.rag) if config.rag else None, config.rag or str(config.questions)
     questions = rag.questions if rag else load_dpr_tower(source, "DPRQuestionEncoder")
     tokenizer = (rag.question_tokens if rag else Seq2SeqTokenizer.load(source)).tokenizer
     passage_tower = load_dpr_tower(passages, "DPRContextEncoder")
     if questions.width != passage_tower.width:
         widths = f"{questions.width} and {passage_tower.width}"
-        raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they must be alike")
+        raise Mismatch(f"{source} and {passages} have vectors of width {widths}: they do not belong together")
     if tokenizer.get_vocab() != Seq2SeqTokenizer.load(passages).tokenizer.get_vocab():
         raise Mismatch(f"the vocabularies of {source} and {passages} differ: they do not belong together")
     retriever = out / "model"
@@ -161,10 +172,14 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
 
 
 def add_card(card: Path, export: Path) -> None:
-    """Copy the file ``card`` to README.md of an exported encoder or reader.
+    """Copy a model card to README.md of an exported encoder or reader.
+
+    Args:
+        card: Markdown file.
+        export: directory of the export.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``export`` is no export, or not whole.
+        ArtefactError, DamagedArtefact: ``export`` is no export, or is damaged.
         BadInput: ``card`` is no text file.
     """
     if not card.is_file():

@@ -9,9 +9,9 @@ from pipelines.common.config import Rules, TrainingConfig, require_choice, requi
 
 @dataclass(frozen=True, kw_only=True)
 class DenoiseConfig(TrainingConfig):
-    """Settings of the pretraining.
+    """Settings of pretraining by denoising.
 
-    T5: batch 128 of 512 tokens, 524,288 steps. BART: batch 8000, 500,000 steps.
+    The papers: T5 has batches of 128 texts of 512 tokens and 524,288 steps, BART batches of 8000 and 500,000 steps.
     """
 
     corpus: Path
@@ -23,9 +23,9 @@ class DenoiseConfig(TrainingConfig):
     encoder: Path | None = None
     """Directory of a BERT or RoBERTa to make a generator from, instead of ``generator``."""
     decoder_layers: int | None = None
-    """Decoder layers of that generator; by default as many as the encoder has."""
+    """Decoder layers of a generator made from ``encoder``; by default as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """Objective: spans generates the missing parts (T5), infilling the whole text (BART)."""
+    """Objective: write the missing parts (spans, T5) or the whole text (infilling, BART)."""
     rate: float | None = None
     """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0
@@ -43,7 +43,7 @@ class DenoiseConfig(TrainingConfig):
         return {
             **super().rules(),
             "batch": require_positive(self.batch),
-            "generator": ((self.generator is None) == has_encoder, "name a generator or an encoder, one of the two"),
+            "generator": ((self.generator is None) == has_encoder, "give either a generator or an encoder"),
             "fresh": (not (self.fresh and has_encoder), "for a generator only"),
             "decoder_layers": (layers is None or (has_encoder and layers > 0), "above 0, with an encoder"),
             "objective": require_choice(self.objective, ("spans", "infilling")),

@@ -32,7 +32,7 @@ from ragqa.training.precision import autocast
 FITTED = 600
 """Number of passages on which a new decoder's copying is fitted."""
 MARKS = "denoising.json"
-"""File next to the weights: the objective, and the ids that replace the missing parts."""
+"""File beside the weights with the objective and the ids that replace missing parts."""
 
 
 def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]) -> BatchLoss:
@@ -41,7 +41,7 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
     Args:
         model: sequence-to-sequence model.
         batch: corrupted texts.
-        weights: numbers of weights that compute a token that is read, and one that is written.
+        weights: numbers of weights that compute a token of the input, and a token of the target.
     """
     is_written_BT = batch.labels_BT != IGNORED
     with autocast(batch.labels_BT.device):
@@ -53,7 +53,7 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
 
 
 def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Pretrain a generator, or continue; return its directory.
+    """Pretrain a generator, or continue a run; return the directory of the generator.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -80,6 +80,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def _find_source(config: DenoiseConfig) -> Path:
+    """Return the directory from which training begins."""
     source = config.generator or config.encoder
     assert source is not None
     return source
@@ -92,7 +93,7 @@ def _init_model(config: DenoiseConfig) -> Seq2Seq:
 
 
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
-    """Return the texts on which copying is fitted."""
+    """Return random passages on which the decoder's copying is fitted."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 
@@ -105,7 +106,7 @@ def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, mark
     corrupt = make_corruption(config.objective, marks, room=room, source=_find_source(config), **options)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        if not texts:  # a tokenizer fails without any
+        if not texts:  # the tokenizers of transformers fail on an empty list
             return []
         rows: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return rows
@@ -115,10 +116,10 @@ def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, mark
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
-    """Write the model in transformers' own format, and MARKS next to it."""
+    """Write the model in the format of transformers, and the file ``MARKS`` beside it."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
-        if (file := _find_source(config) / "tokenizer.json").is_file():  # byte for byte, so that its fingerprint stays
+        if (file := _find_source(config) / "tokenizer.json").is_file():  # copied, so that its fingerprint stays
             shutil.copyfile(file, folder / file.name)
         row = {"objective": config.objective, "mask": marks.mask, "sentinels": marks.sentinels}
         (folder / MARKS).write_text(json.dumps(row) + "\n")

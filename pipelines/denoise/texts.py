@@ -1,6 +1,7 @@
 """Corrupted texts, from which a sequence-to-sequence model learns to restore the original.
 
-Tokenizer and model decide the ids around a text (``Frame``) and those that replace the missing parts (``Marks``).
+Tokenizer and model determine the special ids around a text (``Frame``) and the ids that replace missing parts
+(``Marks``).
 
 Legend: B texts of a batch, L tokens that are read, T tokens that are written.
 """
@@ -31,32 +32,35 @@ from ragqa.pretraining.denoising import (
 from ragqa.training import parallel
 
 _TRIES = 100
-"""Number of texts in a row, all too short to corrupt, after which training stops."""
+"""Number of draws after which training stops if the texts are too short to corrupt."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
+"""Names of sentinels in vocabularies: of T5, and of BERT."""
 
 Pair = tuple[list[int], list[int]]
 """Ids of the encoder's input and of the decoder's target, without special ids around them."""
 Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""Function that corrupts a text, the ids of its sentences; None if it is too short."""
+"""Function from the ids of a text's sentences to a corrupted pair; None if the text is too short."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Special ids before and after the encoder's input, and the decoder's target."""
+    """Special ids around the encoder's input and around the decoder's target."""
 
     read: Pair
+    """Ids before and after the input."""
     written: Pair
+    """Ids before and after the target."""
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, start: int, end: int, pad: int) -> "Frame":
         """Return the ids that a tokenizer puts around a text.
 
         Args:
-            tokenizer: tokenizer of transformers. If it adds nothing, ``start`` (unless it is padding, as in T5) and
-                ``end`` stand around a text that is read.
-            start: id with which the decoder starts; it is not written.
-            end: id that ends a text that is written.
-            pad: id that pads.
+            tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``;
+                ``start`` is left out if it is the padding id, as in T5.
+            start: id with which the decoder starts; it is no part of the target.
+            end: id that ends the target.
+            pad: padding id.
         """
         alone, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
         first = next(place for place in range(len(whole) + 1) if whole[place : place + len(alone)] == alone)
@@ -67,13 +71,13 @@ class Frame:
 
     @property
     def room(self) -> int:
-        """Number of tokens around a text, and one that span corruption may add."""
+        """Largest number of tokens around a text, plus one that span corruption can add."""
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Ids that replace the missing parts and occur in no text."""
+    """Ids that replace missing parts of a text and occur in no text."""
 
     sentinels: list[int]
     """Ids that replace spans, in the order in which they are used."""
@@ -82,10 +86,14 @@ class Marks:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, rows: int) -> "Marks":
-        """Return the marks of a tokenizer and of a model with ``rows`` embeddings.
+        """Return the marks of a tokenizer and a model.
 
-        Sentinels are ``<extra_id_0>``, …, otherwise ``[unused0]``, …, otherwise the ids without a piece, in rising
-        order. The mask is the tokenizer's, otherwise the first sentinel.
+        Sentinels are ``<extra_id_0>``, … If the vocabulary has none, they are ``[unused0]``, …, and otherwise the ids
+        without a piece, in rising order. The mask is the tokenizer's mask, or else the first sentinel.
+
+        Args:
+            tokenizer: tokenizer of transformers.
+            rows: number of the model's embeddings.
         """
         vocabulary = tokenizer.get_vocab()
         ids_by_rule = [
@@ -104,10 +112,10 @@ def make_corruption(
     """Return the function that corrupts a text.
 
     Args:
-        objective: spans (T5) or infilling (BART).
+        objective: ``spans`` (T5) or ``infilling`` (BART).
         marks: ids that replace the missing parts.
         room: tokens of the longest text.
-        rate: share of the tokens that are missing; by default the papers'.
+        rate: share of the tokens that are missing; None for the share in the paper.
         mean: mean length of a span in tokens.
         permute: put the sentences into random order (infilling).
         source: directory of the model, for the error.
@@ -127,7 +135,7 @@ def make_corruption(
         before = permute_sentences(sentences, rng) if permute else ids
         assert marks.mask is not None
         read = infill_spans(before, sample_bart_spans(len(ids), rng, **options), marks.mask)
-        return (read[:room], ids) if ids else None  # empty spans could make it longer than the text
+        return (read[:room], ids) if ids else None  # masks of empty spans can make the input longer than the text
 
     if objective == "infilling":
         if marks.mask is None:
@@ -150,8 +158,9 @@ class DenoisingBatch:
     """Corrupted texts and their targets."""
 
     x: Inputs
+    """Corrupted texts."""
     labels_BT: Tensor
-    """Ids of the targets; IGNORED pads."""
+    """Ids of the targets, padded with ``IGNORED``."""
 
     def to(self, device: str) -> "DenoisingBatch":
         """Return the same batch on another device."""
@@ -159,7 +168,7 @@ class DenoisingBatch:
 
 
 class DenoisedTexts:
-    """Batches of corrupted texts; each text is a pure function of (seed, step, its number)."""
+    """Batches of corrupted texts; a text depends on seed, step and its number in the batch."""
 
     def __init__(
         self,
@@ -177,13 +186,13 @@ class DenoisedTexts:
 
         Args:
             store: passages.
-            pieces: function from texts to their ids.
-            corrupt: corrupts a text.
-            frame: ids around a text.
-            batch: texts a step.
-            room: tokens of the longest text, without its frame; a text is a run of sentences of a passage.
+            pieces: function from texts to their token ids.
+            corrupt: function that corrupts a text.
+            frame: special ids around a text.
+            batch: texts per step.
+            room: tokens of the longest text without its frame; a text is a run of sentences of a passage.
             seed: seed of all random numbers.
-            has_sentences: give ``corrupt`` the sentences of a text one by one.
+            has_sentences: True to pass each sentence of a text to ``corrupt``, False to pass the text as one.
 
         Raises:
             BadInput: there are no passages.
@@ -194,7 +203,7 @@ class DenoisedTexts:
         self._batch, self._room, self._seed, self._has_sentences = batch, room, seed, has_sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
-        """Return this process's share of a step's batch; raise BadInput if all texts are too short."""
+        """Return this process's share of a batch; raise BadInput if all texts are too short."""
         rngs = [np.random.default_rng([self._seed, step, n]) for n in parallel.take_share(list(range(self._batch)))]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):
@@ -202,7 +211,7 @@ class DenoisedTexts:
                 return self._collate([pair for pair in pairs if pair is not None])
             for place, pair in zip(missing, self._draw_pairs([rngs[place] for place in missing]), strict=True):
                 pairs[place] = pair
-        raise BadInput(f"{_TRIES} passages in a row have too little in them to leave something out")
+        raise BadInput(f"{_TRIES} passages in a row are too short to leave out a part of them")
 
     def _draw_pairs(self, rngs: list[np.random.Generator]) -> list[Pair | None]:
         rows = self._store.get_live_rows([int(rng.integers(self._store.live_count)) for rng in rngs])
@@ -231,7 +240,12 @@ def split_sentences(text: str) -> list[str]:
 
 
 def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Return the first ``room`` tokens of the sentences."""
+    """Truncate the last sentences, so that all together have at most ``room`` tokens.
+
+    Args:
+        sentences: token ids of each sentence.
+        room: number of tokens.
+    """
     truncated = []
     for sentence in sentences:
         if room > 0 and len(sentence):

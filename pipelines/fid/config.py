@@ -17,9 +17,10 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class FidConfig(TrainingConfig):
-    """Settings of the training.
+    """Settings of the training of FiD or of a closed book.
 
-    FiD: T5, 100 passages of 250 tokens, batch 64, 10,000 steps. The closed book: T5, 10,000 to 20,000 steps.
+    The papers: FiD is T5 with 100 passages of 250 tokens, batch 64 and 10,000 steps. The closed book is T5 with 10,000
+    to 20,000 steps.
     """
 
     questions: Path
@@ -28,11 +29,11 @@ class FidConfig(TrainingConfig):
     """Generator that training begins from."""
     index: Path | None = None
     """Index directory of the passages; optional for a closed book.
-    With an index, a closed book is saved as a pipeline, too."""
+    With an index, a closed book is also saved as a pipeline."""
     retriever: str | None = None
-    """Retriever kind, as of ragqa index; by default all that the index can do."""
+    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
     k: int = 10
-    """Passages per question; 0 is the closed book. More give better answers and take longer."""
+    """Passages per question; 0 is the closed book. More passages give better answers and take longer."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
     """Held-out questions."""
     calibrate: int = 1000

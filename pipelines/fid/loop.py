@@ -30,7 +30,7 @@ from ragqa.types import Hit, Question
 
 
 def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train a generator, or continue; return its directory.
+    """Train a generator, or continue a run; return the directory of the generator.
 
     Raises:
         BadInput, ArtefactError, Mismatch: a setting, file or directory cannot be used.
@@ -67,7 +67,7 @@ def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ig
 
 
 def open_passage_finder(config: FidConfig) -> PassageFinder:
-    """Return a function that searches the index, or that returns nothing for a closed book."""
+    """Return a function that searches the index, or that finds no passages for a closed book."""
     if config.index is None or config.k == 0:
         return lambda texts: [[] for _ in texts]
     check_corpus_size(config.index, config.k, "--k")
@@ -86,10 +86,10 @@ def compute_loss(
 
     Args:
         generator: generator in training.
-        find_passages: search for passages.
+        find_passages: function from questions to passages.
         training: all training questions.
         config: settings of the run.
-        step: number of the step, by which questions and answers are drawn.
+        step: number of the step, which determines the questions and their answers.
     """
     questions, answers = generator_training.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
     texts = [question.text for question in questions]
@@ -106,10 +106,13 @@ def compute_loss(
 
 
 def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train in ``config.processes`` processes; with an index, write a pipeline, too.
+    """Train in ``config.processes`` processes, and write a pipeline if there is an index.
 
     Returns:
-        The pipeline directory, or that of the generator without an index.
+        The directory of the pipeline; without an index, the directory of the generator.
+
+    Raises:
+        RagqaError: an input cannot be used, or training fails.
     """
     if config.index is not None:
         artefacts.read_manifest(config.index, "index")  # an error now saves the user hours of training
@@ -125,7 +128,7 @@ def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify:
 
 
 def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the trained generator, and write its pipeline over ``index``."""
+    """Calibrate the generator, write its pipeline over ``index``, and return the directory."""
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
     if held_out.dev and config.calibrate:

@@ -1,8 +1,8 @@
-"""Pretrain an encoder by masked language modelling alone (BERT, Devlin et al. 2019).
+"""Pretrain an encoder by masked language modelling (BERT, Devlin et al. 2019).
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
-REALM's towers and reader begin from the result where no published model is available or wanted.
+The training of REALM's towers and reader can begin from the result, if no published model is available or wanted.
 """
 
 from pipelines.common.command import run_recipe

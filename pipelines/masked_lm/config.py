@@ -6,11 +6,12 @@ from pathlib import Path
 from pipelines.common.config import Rules, TrainingConfig, require_positive, require_proper_share, require_text_length
 
 _MASKINGS = ("words", "spans", "uniform")
+"""Units of masking that need no tagger."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TrainingConfig):
-    """Settings of the pretraining. BERT: batch 256 of 512 tokens, 1,000,000 steps."""
+    """Settings of the pretraining. The paper: 256 texts of 512 tokens a step, 1,000,000 steps."""
 
     corpus: Path
     """Index directory of the passages."""
@@ -34,7 +35,7 @@ class MaskedLMConfig(TrainingConfig):
             "batch": require_positive(self.batch),
             "masking": (
                 self.masking in _MASKINGS,
-                f"one of {', '.join(_MASKINGS)}; salient is pipelines.realm.pretrain's",
+                f"one of {', '.join(_MASKINGS)}; salient masking is in pipelines.realm.pretrain",
             ),
             "rate": require_proper_share(self.rate),
             "max_text": require_text_length(self.max_text),

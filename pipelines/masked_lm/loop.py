@@ -24,7 +24,12 @@ from ragqa.training.precision import autocast
 
 
 def compute_loss(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> BatchLoss:
-    """Return the mean negative log-likelihood of the masked tokens of a batch, in nats."""
+    """Return the mean negative log-likelihood of the masked tokens, in nats.
+
+    Args:
+        model: masked language model.
+        batch: masked texts.
+    """
     types = torch.zeros_like(batch.x.ids_NL)
     with autocast(batch.labels_BM.device):
         logits_BMV = model(batch.x.ids_NL, batch.x.mask_NL, types, batch.positions_BM)
@@ -35,7 +40,7 @@ def compute_loss(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> BatchL
 
 
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Pretrain an encoder, or continue; return its directory.
+    """Pretrain an encoder, or continue a run; return the directory of the encoder.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.

@@ -400,8 +400,8 @@ def test_a_loss_that_is_no_number_spoils_nothing(config: DenoiseConfig) -> None:
     [
         ({"objective": "nothing"}, "objective = nothing"),
         ({"rate": 1.0, "mean_span": 0.5}, "rate = 1.0, mean_span = 0.5"),
-        ({"generator": None}, "generator = None: out of range .generator: name a generator or an encoder"),
-        ({"encoder": Path("e")}, "generator = .+, fresh = True: out of range .generator: name a generator or an enc"),
+        ({"generator": None}, "generator = None: out of range .generator: give either a generator or an encoder"),
+        ({"encoder": Path("e")}, "generator = .+, fresh = True: out of range .generator: give either a gen"),
         ({"decoder_layers": 1}, "decoder_layers = 1: out of range .decoder_layers: above 0, with an encoder"),
         ({"permute": True}, "permute = True: out of range .permute: for infilling only"),
         ({"max_text": 5, "batch": 0}, "batch = 0, max_text = 5"),
@@ -452,5 +452,5 @@ def test_weights_that_are_missing_or_broken(config: DenoiseConfig, shapes: dict[
 def test_a_corpus_with_nothing_to_leave_out(config: DenoiseConfig) -> None:
     texts, _ = opened(config)
     texts._pieces = lambda texts: [[7] for _ in texts]
-    with pytest.raises(BadInput, match="100 passages in a row have too little in them"):
+    with pytest.raises(BadInput, match="100 passages in a row are too short"):
         texts[0]

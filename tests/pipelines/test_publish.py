@@ -123,15 +123,15 @@ def test_models_that_do_not_belong_together_are_refused_in_one_line(corpus: Path
     write_passages(tmp_path / "words", size=50)
     given: dict[str, Any] = {"rag": "rag", "passages": "dpr", "corpus": corpus, "out": tmp_path / "out"}
     for changed, kind, line in (
-        ({"rag": "dpr"}, ArtefactError, "dpr is a model of type dpr: one of type rag is needed"),
-        ({"passages": "rag"}, ArtefactError, "rag is a model of type rag: one of type dpr is needed"),
+        ({"rag": "dpr"}, ArtefactError, "dpr is a model of type dpr, and a model of type rag is needed"),
+        ({"passages": "rag"}, ArtefactError, "rag is a model of type rag, and a model of type dpr is needed"),
         ({"rag": None, "questions": "dpr"}, ArtefactError, "dpr holds DPRContextEncoder, not a DPRQuestionEncoder"),
         ({"rag": None, "questions": "asks", "passages": "words"}, Mismatch, "asks and .*words differ: they do not"),
         ({"rag": None}, BadInput, "either --rag or --questions is needed"),
         ({"questions": "asks"}, BadInput, "either --rag or --questions is needed"),
         ({"passages": "asks"}, ArtefactError, "asks holds DPRQuestionEncoder, not a DPRContextEncoder"),
         ({"passages": "nowhere"}, ArtefactError, "nowhere: no such directory"),
-        ({"passages": "narrow"}, Mismatch, "have vectors of width 16 and 6: they must be alike"),
+        ({"passages": "narrow"}, Mismatch, "have vectors of width 16 and 6: they do not belong together"),
         ({"passages": "words"}, Mismatch, "they do not belong together"),
         ({"corpus": tmp_path / "rag"}, ArtefactError, "rag"),
     ):
