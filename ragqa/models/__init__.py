@@ -1,1 +1,1 @@
-"""Torch modules for training, each of which saves and loads its own weights."""
+"""Torch modules for training; each module saves and loads its own weights."""

@@ -1,15 +1,15 @@
-"""Attention functions for transformers, in addition to its own.
+"""Additional attention functions for transformers.
 
-``BFLOAT16`` computes attention in bfloat16 from end to end, for training on a CPU that multiplies faster in it. Under
-autocast the softmax and the sum with the padding mask would be computed in float32 and stored for backward. On a CPU
-these passes over all pairs of tokens take as long as the matrix products between them.
+``BFLOAT16`` computes all of attention in bfloat16, for training on a CPU that multiplies faster in bfloat16. Autocast
+would compute the softmax and the sum with the padding mask in float32 and store them for backward. On a CPU these
+passes over all pairs of tokens take as long as the matrix products.
 
-``UNPADDED`` has no mask, for the export, which reads one unpadded text at a time. transformers would still compute and
-add a mask, which takes as long again.
+``UNPADDED`` has no mask. It is for exports, which read one unpadded text at a time. transformers would still compute
+and add a mask, which doubles the time of attention.
 
 ``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
 
-Legend: N texts, R decoder rows (R / N consecutive ones read the same text), H heads, G key-value heads, L queries,
+Legend: N texts, R decoder rows (R / N consecutive rows read the same text), H heads, G key-value heads, L queries,
 M keys, D width of a head.
 """
 
@@ -31,7 +31,12 @@ BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of every transformers encoder in ``model`` that has a choice."""
+    """Set the attention function of every transformers model in ``model`` that supports a choice.
+
+    Args:
+        model: module that contains transformers models.
+        name: name of the function in transformers, for example ``BFLOAT16``.
+    """
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part.base_model is part and part._supports_attention_backend:
             part.set_attn_implementation(name)
@@ -47,19 +52,19 @@ def bfloat16_attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention in bfloat16; the kernels themselves accumulate in float32.
+    """Compute attention in bfloat16; the matrix kernels accumulate in float32.
 
     Args:
-        module: attention layer; it drops weights in training mode.
+        module: attention layer; weights are dropped if it is in training mode.
         query: ``[N, H, L, D]``.
         key: ``[N, G, M, D]``.
         value: ``[N, G, M, D]``.
         attention_mask: ``[N, 1, L, M]``, added to the scores.
         scaling: factor of the scores, by default ``D ** -0.5``.
-        dropout: share of the weights to drop.
+        dropout: share of the attention weights to drop.
 
     Returns:
-        ``[N, L, H, D]`` in the dtype of ``query``, and no weights.
+        ``[N, L, H, D]`` in the dtype of ``query``, and None in place of the attention weights.
     """
     dtype, scale = query.dtype, query.shape[-1] ** -0.5 if scaling is None else scaling
     with torch.autocast(query.device.type, enabled=False):
@@ -75,15 +80,25 @@ def bfloat16_attention(
 
 
 def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
-    """Compute torch's own attention; without a mask every token sees every other."""
+    """Compute torch's fused attention; without a mask every token sees every other token.
+
+    Arguments and result are those of ``sdpa_attention_forward`` in transformers.
+    """
     return sdpa_attention_forward(*inputs, **{**options, "is_causal": False})
 
 
 def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
-    """Return None if all tokens see each other; otherwise the mask without padding."""
+    """Return no mask if all tokens see each other, and otherwise a mask that ignores padding.
+
+    Args:
+        mask_function: function of transformers that says which tokens see each other.
+        attention_mask: padding mask, which is not used.
+        options: further arguments of ``sdpa_mask`` in transformers.
+    """
     if mask_function is bidirectional_mask_function:
         return None
-    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}  # torch's flags are not used here
+    # ``sdpa_mask`` must not leave out the mask, since ``unpadded_attention`` ignores the flags that would replace it.
+    skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     return sdpa_mask(mask_function=mask_function, **{**options, **skips})
 
 
@@ -112,12 +127,12 @@ def _shared_attention(
     position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend from queries ``[R, H, L, D]`` to ``[N, H, M, D]``; return ``[R, L, H, D]``."""
+    """Attend from queries ``[R, H, L, D]`` to keys ``[N, H, M, D]``; return ``[R, L, H, D]``."""
     rows, heads, length, width = query.shape
     texts = key.shape[0]
     scaling = width**-0.5 if scaling is None else scaling
-    # The queries of all rows of a text become one long row, so that nothing of the text is copied for a beam. Only
-    # cross-attention has fewer texts than rows; it knows no positions, so T5's ``position_bias`` is dropped there.
+    # The queries of all rows of a text become one long row, so that keys and values need no copy per beam. Only
+    # cross-attention has fewer texts than rows. It does not use positions, so T5's ``position_bias`` is dropped.
     if texts != rows:
         query = query.view(texts, -1, heads, length, width).transpose(1, 2).reshape(texts, heads, -1, width)
         position_bias = None

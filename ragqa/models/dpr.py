@@ -17,10 +17,10 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
 
     Args:
         source: directory or hub name.
-        kind: its class in transformers, DPRQuestionEncoder or DPRContextEncoder.
+        kind: class of the encoder in transformers, DPRQuestionEncoder or DPRContextEncoder.
 
     Raises:
-        ArtefactError: it is of another class, or some of its weights are missing.
+        ArtefactError: the encoder is of another class, or some of its weights are missing.
     """
     architecture = next(iter(load_config(source).architectures or ["a model without a named architecture"]))
     if architecture != kind:
@@ -29,7 +29,7 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
 
 
 def make_dpr_tower(model: Any) -> Tower:
-    """Make a tower of a plain BERT with the weights, and projection if any, of a DPR encoder."""
+    """Make a tower from a DPR encoder of transformers: a plain BERT, and its projection if any."""
     bert, projection = model.base_model.bert_model, getattr(model.base_model, "encode_proj", None)
     names = BertConfig().to_dict().keys() & bert.config.to_dict().keys() - {"model_type", "architectures"}
     config = BertConfig(**{name: getattr(bert.config, name) for name in names if hasattr(bert.config, name)})

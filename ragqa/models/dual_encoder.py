@@ -1,4 +1,4 @@
-"""Dual encoder: relevance f(x, z) is the inner product of question and passage vectors."""
+"""Dual encoder, whose relevance f(x, z) is the inner product of question and passage vectors."""
 
 from pathlib import Path
 from typing import cast
@@ -13,19 +13,19 @@ QUESTIONS, PASSAGES = "questions", "passages"
 
 
 class DualEncoder(nn.Module):
-    """Two towers (ORQA, REALM, DPR), or one for both sides (most sentence encoders).
+    """Question and passage tower (ORQA, REALM, DPR), or a shared tower (most sentence encoders).
 
-    On disk two towers are two directories in sentence-transformers' format; one tower is the directory itself.
-    ``ragqa.runtime.encoder.load_encoder`` reads both forms, tokenizer included.
+    On disk, two towers are two subdirectories, and a shared tower is the directory itself, in sentence-transformers'
+    format. ``ragqa.runtime.encoder.load_encoder`` reads both forms, tokenizer included.
     """
 
     def __init__(self, questions: Tower, passages: Tower | None = None, *, tokenizer: Path | None = None) -> None:
-        """Combine two towers, or use one for both sides.
+        """Combine two towers, or use one tower for questions and passages.
 
         Args:
             questions: tower of questions, and of passages if ``passages`` is None.
             passages: tower of passages.
-            tokenizer: file that ``save`` copies next to the weights.
+            tokenizer: tokenizer file, which ``save`` copies next to the weights.
 
         Raises:
             Mismatch: the tokenizer belongs to another encoder.
@@ -47,11 +47,16 @@ class DualEncoder(nn.Module):
 
     @property
     def is_shared(self) -> bool:
-        """True if one tower encodes both sides."""
+        """True if one tower encodes questions and passages."""
         return len(self.towers) == 1
 
     def limit_tokens(self, questions: int, passages: int) -> None:
-        """Limit the towers' inputs to these tokens; a shared tower takes the limit of passages."""
+        """Set the maximum input length of each tower in tokens.
+
+        Args:
+            questions: limit of the question tower.
+            passages: limit of the passage tower, or of a shared tower.
+        """
         self.questions.config.tower_tokens = questions
         self.passages.config.tower_tokens = passages
 
@@ -65,26 +70,26 @@ class DualEncoder(nn.Module):
         shared: bool = False,
         gain: float = 1.0,
     ) -> "DualEncoder":
-        """Make towers from an encoder, with new projections to ``width``.
+        """Make a dual encoder from an encoder, with new projections to ``width``.
 
         Args:
             path: directory of the encoder.
-            width: length of the vectors; None leaves them as wide as the encoder.
+            width: length of the vectors; None makes no projection, and vectors are as wide as the encoder.
             pooling: ``cls`` or ``mean``.
-            shared: one tower for both sides.
-            gain: initial weight of the layer norms, by whose square inner products are scaled. Small towers with
-                random weights learn sooner with ``width ** -0.25`` than with ORQA's 1.
+            shared: use one tower for questions and passages.
+            gain: initial weight of the layer norms; inner products grow with its square. Small towers with random
+                weights learn faster with ``width ** -0.25`` than with ORQA's 1.
         """
         towers = [Tower.from_encoder(path, pooling=pooling, width=width) for _ in range(1 if shared else 2)]
         for tower in towers:
             if tower.norm is not None:
                 nn.init.constant_(tower.norm.weight, gain)
-        if not shared:  # with two different random projections every inner product would be noise
+        if not shared:  # both towers begin with the same random projection; with two, inner products would be noise
             towers[1].load_state_dict(towers[0].state_dict())
         return cls(*towers, tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write the directory ``path``."""
+        """Write the towers and the tokenizer into the directory ``path``."""
         if self.is_shared:
             self.save_passages(path)
         else:
@@ -92,7 +97,7 @@ class DualEncoder(nn.Module):
             self._save(self.passages, path / PASSAGES)
 
     def save_passages(self, path: Path) -> None:
-        """Write the passage tower alone, to make an index with it."""
+        """Write only the passage tower, with which an index is made, into the directory ``path``."""
         self._save(self.passages, path)
 
     def _save(self, tower: Tower, path: Path) -> None:
@@ -101,7 +106,7 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: Path) -> "DualEncoder":
-        """Load the two towers in ``path``, or one shared tower from any encoder there.
+        """Load the two towers in the directory ``path``, or the encoder there as a shared tower.
 
         Raises:
             ArtefactError: there is no encoder.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Inputs:
-    """N sequences, padded on the right to the longest."""
+    """Batch of N sequences, padded on the right to the length of the longest."""
 
     ids_NL: Tensor
     mask_NL: Tensor
@@ -25,7 +25,7 @@ class Inputs:
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
-    """Pad rows of ids with ``pad`` to one batch."""
+    """Pad rows of token ids with the id ``pad`` and return them as a batch."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), int(lengths.max(initial=1))), pad, np.int64)
     mask = np.arange(ids.shape[1]) < lengths[:, None]
@@ -38,11 +38,11 @@ def group_by_length(
 ) -> Iterator[tuple[int, int]]:
     """Divide sequences into groups of similar length, so that little padding is computed.
 
-    Groups begin at multiples of a step, so that batches share sizes (see ``round_up``).
+    Groups begin at multiples of a step, so that batches have few different sizes (``round_up`` gives the reason).
 
     Args:
-        lengths: tokens of the sequences, longest first.
-        min_saving: padding tokens that a new group must save.
+        lengths: lengths of the sequences in tokens, longest first.
+        min_saving: number of padding tokens that a new group must save.
         max_tokens: maximum number of tokens in a group, padding included.
 
     Yields:
@@ -60,8 +60,8 @@ def group_by_length(
 def round_up(count: int) -> int:
     """Round a batch size up to one of eight values per doubling, by at most an eighth.
 
-    oneDNN takes some milliseconds to compile its bfloat16 kernels on a CPU for each new shape. With a small model and
-    batch sizes that differ from step to step, that was half the time of a step.
+    oneDNN takes some milliseconds to compile its bfloat16 kernels on a CPU for each new shape. For a small model whose
+    batch sizes differ from step to step, compiling took half the time of a step.
     """
     step = _step(count)
     return -(-count // step) * step

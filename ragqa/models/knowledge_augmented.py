@@ -1,4 +1,4 @@
-"""Knowledge-augmented encoder: a masked language model over text and passage (REALM, 3.2).
+"""Knowledge-augmented encoder: masked language model over text and passage (REALM, section 3.2).
 
 Legend: N pairs of text and passage, L tokens, M masked positions, V vocabulary.
 """
@@ -23,7 +23,11 @@ class KnowledgeAugmentedEncoder(nn.Module):
     """Masked language model that predicts the masked tokens of x in [CLS] x [SEP] z [SEP]."""
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
-        """Wrap ``model``; ``tokenizer`` is the file that ``save`` copies next to the weights.
+        """Wrap a masked language model.
+
+        Args:
+            model: masked language model of transformers.
+            tokenizer: tokenizer file, which ``save`` copies next to the weights.
 
         Raises:
             Mismatch: the tokenizer belongs to another model.
@@ -35,23 +39,23 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence in tokens."""
+        """Maximum length of a sequence in tokens."""
         return min(512, int(getattr(self.model.config, "max_position_embeddings", 512)))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, positions: Tensor) -> Tensor:
-        """Compute logits at some positions.
+        """Compute the logits at the masked positions.
 
         Args:
             input_ids: ``[N, L]``.
             attention_mask: ``[N, L]``.
             token_type_ids: ``[N, L]``, 0 on the text and 1 on the passage.
-            positions: ``[N, M]``.
+            positions: ``[N, M]``, the masked positions.
 
         Returns:
             ``[N, M, V]``.
         """
 
-        # The head runs on these positions only; over all of them it would cost more than the encoder.
+        # The head runs on the masked positions only; on all positions it would cost more than the encoder.
         def select_positions(module: nn.Module, arguments: Any, outputs: Any) -> Any:
             hidden = outputs.last_hidden_state
             index = positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
@@ -65,16 +69,24 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Load the directory ``path``; raises ArtefactError without a masked language model."""
+        """Load the model in the directory ``path``.
+
+        Raises:
+            ArtefactError: there is no masked language model.
+        """
         return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     @classmethod
     def from_config(cls, path: Path) -> "KnowledgeAugmentedEncoder":
-        """Make random weights for ``config.json`` in ``path``; raises ArtefactError without one."""
+        """Make a model with random weights from ``config.json`` in the directory ``path``.
+
+        Raises:
+            ArtefactError: there is no configuration of a masked language model.
+        """
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write a directory in transformers' format, from which encoders can also be loaded."""
+        """Write a directory in transformers' format, from which an encoder can be loaded as well."""
         with silence_transformers():
             self.model.save_pretrained(path)
         copy_tokenizer(self.tokenizer, path)

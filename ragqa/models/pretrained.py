@@ -1,4 +1,4 @@
-"""Loading of pretrained transformers models, and settings that apply to all of them."""
+"""Load pretrained transformers models, and set options that all of them share."""
 
 import json
 import shutil
@@ -29,10 +29,10 @@ from ragqa.artefacts.paths import check_model
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_error
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
-"""Families that are tested to generate what transformers generates; ByT5 is a t5.
+"""Model families for which tests show that ragqa generates the same as transformers; ByT5 is a t5.
 
-UMT5 and LongT5 divide the keys of a text by the rows of the decoder, so rows cannot share a text as in
-``ragqa.models.attention``. LED and ProphetNet have attention functions of their own.
+Other families do not support the shared attention of ``ragqa.models.attention``. UMT5 and LongT5 reshape the keys of
+texts by the number of decoder rows. LED and ProphetNet have attention functions of their own.
 """
 DTYPE = torch.float32
 """Type of all loaded weights.
@@ -43,16 +43,16 @@ _POSITIONS_AFTER_PADDING = {
     *("esm", "ibert", "luke", "xlm-roberta-xl", "xmod", "camembert", "data2vec-text"),
     *("longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"),
 }
-"""Families whose positions start after the padding id; the first rows are unused."""
+"""Families whose positions start after the padding id, so that the first rows are unused."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
-"""Names under which BART and its relatives keep dropout shares as plain numbers."""
+"""Attributes in which BART and similar models keep dropout rates as plain numbers."""
 
 
 def get_encoder_options(config: PretrainedConfig) -> dict[str, object]:
-    """Return the loading options of encoders: eager attention, and no pooler, which is unused.
+    """Return the loading options of encoders: eager attention and no pooler, which is unused.
 
-    The backward pass of eager attention is faster on a CPU: on 2 cores with 43 x 140 tokens in bfloat16 it reads 3,400
-    tokens per second, and 2,800 with sdpa.
+    The backward pass of eager attention is faster on a CPU. On 2 cores, with batches of 43 texts of 140 tokens in
+    bfloat16, training processes 3,400 tokens per second; with sdpa it processes 2,800.
     """
     pooler = {"add_pooling_layer": False} if config.model_type in {"bert", "roberta"} else {}
     return {"attn_implementation": "eager", "dtype": DTYPE, **pooler}
@@ -70,7 +70,11 @@ def load_encoder_module(source: str | Path) -> nn.Module:
 
 
 def load_masked_lm(source: str | Path) -> nn.Module:
-    """Load a masked language model; arguments and errors as for ``load_encoder_module``."""
+    """Load the masked language model in a directory or on the hub.
+
+    Raises:
+        ArtefactError: there is no masked language model, or some of its weights are missing.
+    """
     options, noun = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
     _check_encoder(load_config(source, noun), source)
     return load_weights(AutoModelForMaskedLM, source, options, noun)
@@ -95,7 +99,7 @@ def make_masked_lm(path: Path) -> nn.Module:
 
 
 def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
-    """Raise Mismatch if a tokenizer has pieces for which ``model`` has no embeddings."""
+    """Raise Mismatch if a tokenizer file has more pieces than ``model`` has embeddings."""
     if tokenizer is None or not tokenizer.is_file():
         return
     pieces = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
@@ -107,14 +111,18 @@ def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
 
 
 def copy_tokenizer(tokenizer: Path | None, folder: Path) -> None:
-    """Copy the file ``tokenizer`` as tokenizer.json into a folder, unless it is already there."""
+    """Copy a tokenizer file into a folder as ``tokenizer.json``, unless it is already there."""
     target = folder / "tokenizer.json"
     if tokenizer is not None and tokenizer.resolve() != target.resolve():
         shutil.copyfile(tokenizer, target)
 
 
 def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module:
-    """Load a seq2seq from a directory or the hub, or make ``fresh`` weights in its shape.
+    """Load a seq2seq model from a directory or the hub.
+
+    Args:
+        source: directory or hub name.
+        fresh: make random weights in the shape of the model, instead of loading its weights.
 
     Raises:
         ArtefactError: there is no seq2seq, or some of its weights are missing.
@@ -140,7 +148,15 @@ def _check_encoder(config: PretrainedConfig, source: str | Path) -> None:
 
 
 def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
-    """Load a configuration from a directory or the hub; raises ArtefactError without one."""
+    """Load the configuration of a model from a directory or the hub.
+
+    Args:
+        source: directory or hub name.
+        noun: kind of model for error messages.
+
+    Raises:
+        ArtefactError: there is no configuration.
+    """
     check_model(source)
     try:
         with silence_transformers():
@@ -150,9 +166,9 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
 
 
 def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], noun: str) -> nn.Module:
-    """Load a complete model from safetensors or other published files.
+    """Load a complete model from safetensors files or from published ``.bin`` files.
 
-    transformers reads the latter with ``torch.load(weights_only=True)``, which executes no code.
+    transformers reads ``.bin`` files with ``torch.load(weights_only=True)``, which executes no code.
 
     Args:
         ModelClass: class of transformers.
@@ -167,7 +183,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
         with silence_transformers():
             model, info = ModelClass.from_pretrained(source, output_loading_info=True, **{"dtype": DTYPE, **options})
     except Exception as error:  # a broken file makes torch.load raise any type
-        if "ignore_mismatched_sizes" in str(error):  # transformers' message names its own arguments
+        if "ignore_mismatched_sizes" in str(error):  # the message of transformers gives advice that does not help here
             raise ArtefactError(f"{source} holds a {noun} of other sizes than its config.json says") from error
         raise _make_load_error(source, noun, error) from error
     missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # the pooler is unused
@@ -202,15 +218,19 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the argument that separates question and passage, if a model has one.
+    """Return the model argument that separates question and passage; empty if there is none.
 
-    RoBERTa has only one type, DistilBERT and ModernBERT have none; they rely on [SEP].
+    RoBERTa has only one token type, DistilBERT and ModernBERT have none. These models rely on [SEP].
+
+    Args:
+        config: configuration of the model.
+        token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
     """
     return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Set the rate of every dropout; with 0 a step on a CPU takes less than half as long."""
+    """Set the rate of every dropout; without dropout a CPU step takes less than half the time."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
@@ -220,7 +240,7 @@ def set_dropout(module: nn.Module, share: float) -> None:
 
 
 def fuse_attention(model: nn.Module) -> None:
-    """Compute attention in one kernel in every transformers encoder of ``model``, for GPUs.
+    """Use a fused attention kernel in every transformers encoder of ``model``, for GPUs.
 
     Eager attention would keep the weights of all pairs of tokens for backward, which takes much GPU memory.
     """
@@ -231,8 +251,8 @@ def fuse_attention(model: nn.Module) -> None:
 def compile_encoders(model: nn.Module) -> None:
     """Compile every transformers encoder of ``model`` for texts of any length.
 
-    Decoders and seq2seqs are left alone. Only ``forward`` is compiled, so that hooks are still called and weights keep
-    their names.
+    Decoders and seq2seq models are not compiled. Only ``forward`` is compiled, so that hooks are still called and
+    weights keep their names.
     """
     for encoder in _iter_encoders(model):
         encoder.forward = torch.compile(encoder.forward, dynamic=True)
@@ -247,7 +267,7 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the longest sequence in tokens that an encoder's positions allow, at most 512."""
+    """Return the maximum length of a sequence in tokens for an encoder's positions, at most 512."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -255,7 +275,15 @@ def get_max_sequence(config: Any) -> int:
 
 
 def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = "reader_tokens") -> int:
-    """Return the longest input in tokens: the configured limit, as far as positions allow."""
+    """Return the maximum length of an input in tokens.
+
+    Args:
+        config: configuration of the encoder.
+        name: setting of the configuration that may set a lower limit than its positions.
+
+    Raises:
+        DamagedArtefact: the setting is not a number of tokens.
+    """
     longest = get_max_sequence(config)
     value = getattr(config, name, longest)
     if not isinstance(value, int) or value < 1:
@@ -264,7 +292,7 @@ def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = 
 
 
 def save_module(module: Any, path: Path) -> None:
-    """Write a module as ``config.json`` (from ``module.config``) and ``model.safetensors``."""
+    """Write a module into a directory as ``config.json`` and ``model.safetensors``."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(module.config.to_dict(), indent=1))
     weights = {name: value.contiguous() for name, value in module.state_dict().items()}
@@ -272,7 +300,11 @@ def save_module(module: Any, path: Path) -> None:
 
 
 def load_module_weights(module: nn.Module, path: Path) -> None:
-    """Load the weights that ``save_module`` wrote; raises DamagedArtefact if they do not fit."""
+    """Load the weights that ``save_module`` wrote into the directory ``path``.
+
+    Raises:
+        DamagedArtefact: the weights do not fit the module.
+    """
     try:
         module.load_state_dict(load_file(path / "model.safetensors"))
     except (OSError, RuntimeError, SafetensorError) as error:

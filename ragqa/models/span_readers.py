@@ -1,4 +1,4 @@
-"""Extractive readers: an encoder over question and passage, and a head that scores spans.
+"""Extractive readers: encoders over question and passage, with a head that scores spans.
 
 Legend: N passages, L tokens, W longest span in tokens, D width of the encoder, H width of an MLP head.
 """
@@ -27,17 +27,17 @@ from ragqa.models.pretrained import (
 IMPOSSIBLE = -1e4
 """Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
-"""H and W of ORQA and REALM."""
+"""Width H of the head, and longest span W in tokens, in ORQA and REALM."""
 READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
 """Files of a reader's directory."""
 
 
 class EncoderReader(nn.Module):
-    """Base of the readers: an encoder, whose ``config.json`` also names the reader."""
+    """Base class of readers: an encoder whose ``config.json`` also names the kind of reader."""
 
     kind: ClassVar[str]
     prior: ClassVar[str]
-    """``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
+    """Form of retrieval scores in the prior: ``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
     outputs: ClassVar[tuple[str, ...]]
     """Names of the tensors that ``forward`` returns."""
 
@@ -50,23 +50,23 @@ class EncoderReader(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest sequence in tokens."""
+        """Maximum length of a sequence in tokens."""
         return get_max_input(self.config)
 
     @property
     def max_span(self) -> int | None:
-        """Longest answer in tokens of its training (``reader_span`` of the configuration), or None."""
+        """Longest answer in training in tokens (``reader_span`` of the configuration), or None."""
         value = getattr(self.config, "reader_span", None)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise DamagedArtefact(f"config.json of a reader has reader_span: {value!r}, not a number of wordpieces")
         return value
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings that a ``SpanScorer`` of this reader needs."""
+        """Return the settings that a ``SpanScorer`` of the reader needs."""
         return {"reader": self.kind, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Encode three ``[N, L]`` integer tensors as hidden states ``[N, L, D]``."""
+        """Encode three integer tensors ``[N, L]`` as hidden states ``[N, L, D]``."""
         segments = select_segments(self.config, token_type_ids)
         hidden_NLD: Tensor = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segments
@@ -75,16 +75,21 @@ class EncoderReader(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
-        """Put a new head of these sizes on the encoder at ``path`` (directory or hub name)."""
+        """Make a reader with a new head on an encoder.
+
+        Args:
+            path: directory or hub name of the encoder.
+            sizes: sizes of the head, as the constructor takes them.
+        """
         return cls(load_encoder_module(path), **sizes)
 
     def save(self, path: Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` into ``path``."""
+        """Write ``config.json`` and ``model.safetensors`` into the directory ``path``."""
         save_module(self, path)
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load the reader that ``save`` wrote into ``path``.
+        """Load the reader that ``save`` wrote into the directory ``path``.
 
         Raises:
             DamagedArtefact: the weights do not fit the configuration.
@@ -102,8 +107,8 @@ class EncoderReader(nn.Module):
 class SpanReader(EncoderReader):
     """Reader that scores every token as start and as end, and the passage as a whole.
 
-    Start and end are scored as in BERT (Devlin et al. 2019, section 4.2), and the passage's relevance from its first
-    token as in DPR's reader (Karpukhin et al. 2020, section 6.1).
+    Starts and ends are scored as in BERT (Devlin et al. 2019, section 4.2). The relevance of the passage is scored from
+    the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1).
     """
 
     kind = "ends"
@@ -119,7 +124,11 @@ class SpanReader(EncoderReader):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Score start ``[N, L]``, end ``[N, L]`` and relevance ``[N]`` of the inputs of ``encode``."""
+        """Score the inputs of ``encode``.
+
+        Returns:
+            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``.
+        """
         hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
@@ -127,10 +136,10 @@ class SpanReader(EncoderReader):
 
 
 class MlpSpanReader(EncoderReader):
-    """Reader that scores every span by linear(ReLU(linear(start) + linear(end)), normalised).
+    """Reader that scores every span by linear(norm(ReLU(linear(start) + linear(end)))).
 
-    This is the released code of ORQA (Lee et al. 2019, section 4.1), which REALM reuses. The retrieval score of a
-    passage is added to the scores of its spans unscaled, since both are trained together.
+    This is the head of ORQA's released code (Lee et al. 2019, section 4.1), which REALM reuses. The retrieval score of
+    a passage is added to the scores of its spans without scaling, since both are trained together.
     """
 
     kind = "mlp"
@@ -138,7 +147,13 @@ class MlpSpanReader(EncoderReader):
     outputs = ("spans",)
 
     def __init__(self, encoder: nn.Module, *, hidden: int = MLP_HIDDEN, max_span: int = MLP_MAX_SPAN) -> None:
-        """Put a scoring layer of width ``hidden`` (H) for spans of ``max_span`` tokens (W) on top."""
+        """Put a new head on an encoder.
+
+        Args:
+            encoder: encoder of transformers.
+            hidden: width of the head, H.
+            max_span: longest span in tokens, W.
+        """
         super().__init__(encoder)
         self.config.reader_hidden, self.config.reader_span = hidden, max_span
         self.project = nn.Linear(self.config.hidden_size, 2 * hidden)
@@ -156,12 +171,12 @@ class MlpSpanReader(EncoderReader):
         """Score all spans of the inputs of ``encode``.
 
         Returns:
-            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave their passage have
-            scores, too; ``Window.find_possible_spans`` marks the allowed ones.
+            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave the passage also have
+            scores; ``Window.find_possible_spans`` marks the allowed spans.
         """
         hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
         width = self.config.reader_span
-        with torch.autocast(hidden_NLD.device.type, enabled=False):  # as in SpanReader
+        with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round the scores
             start_NLH, end_NLH = self.project(hidden_NLD.float()).chunk(2, -1)
             length = end_NLH.shape[1]
             end_NLH = pad(end_NLH, (0, 0, 0, width - 1))
@@ -175,12 +190,12 @@ SPAN_READERS: dict[str, type[EncoderReader]] = {reader.kind: reader for reader i
 
 
 def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
-    """Add start and end scores to span scores.
+    """Add scores of starts and ends to scores of spans.
 
     Args:
-        start_NL: scores of starts.
-        end_NL: scores of ends.
-        inside_NL: bool, true on the tokens of the passage.
+        start_NL: ``[N, L]`` scores of starts.
+        end_NL: ``[N, L]`` scores of ends.
+        inside_NL: ``[N, L]`` bool, true on the tokens of the passage.
         width: longest span in tokens, W.
 
     Returns:
@@ -193,7 +208,7 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
 
 
 def read_reader_kind(path: Path) -> str | None:
-    """Return the kind of the reader at ``path`` (key of ``SPAN_READERS``), or None without one.
+    """Return the kind (key of ``SPAN_READERS``) of the reader in a directory, or None if there is none.
 
     Raises:
         ArtefactError: the kind is unknown, or ``config.json`` is damaged.

@@ -1,6 +1,6 @@
 """Tower of a dual encoder: an encoder, pooling and an optional projection.
 
-It is stored as a directory in sentence-transformers' format, which other programs can also load.
+A tower is stored as a directory in sentence-transformers' format, which other programs can load.
 
 Legend: N texts, L tokens, H width of the encoder, D width of the vectors.
 """
@@ -21,10 +21,10 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 class Tower(nn.Module):
-    """Encoder with pooling, and with projection and normalisation where configured.
+    """Encoder with pooling, and optionally with projection and normalisation.
 
-    ORQA and REALM project [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and their code), DPR takes
-    [CLS] as it is, and most sentence encoders take the mean and scale it to length 1.
+    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, section 4, and its code).
+    DPR uses the state of [CLS]. Most sentence encoders scale the mean of all states to length 1.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Tower(nn.Module):
 
         Args:
             encoder: encoder of transformers.
-            pooling: ``cls`` for the first token's hidden state, ``mean`` for the mean of all.
+            pooling: ``cls`` for the first token's hidden state, ``mean`` for the mean of all hidden states.
             width: length of the vectors, D; None leaves out the projection.
             layer_norm: True to normalise projected vectors by layer norm.
             unit_length: True to scale vectors to length 1.
@@ -63,13 +63,18 @@ class Tower(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest text in tokens, [CLS] and [SEP] included."""
+        """Maximum length of a text in tokens, [CLS] and [SEP] included."""
         return get_max_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Encode two ``[N, L]`` integer tensors as vectors ``[N, D]`` in float32."""
+        """Encode N texts as vectors ``[N, D]`` in float32.
+
+        Args:
+            input_ids: ``[N, L]``.
+            attention_mask: ``[N, L]``, 1 on tokens and 0 on padding.
+        """
         hidden_NLH = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        # The export needs the extra dimension [N, 1, H]: as [N, H] the projection could not be quantised to 8 bits.
+        # The extra dimension [N, 1, H] is for the export, which cannot quantise the projection of [N, H] to 8 bits.
         if self.pooling == "cls":
             vector = hidden_NLH[:, :1]
         else:
@@ -85,11 +90,16 @@ class Tower(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path, **options: Any) -> "Tower":
-        """Put a new projection on the encoder at ``path``, a directory or a hub name."""
+        """Make a tower from an encoder; its projection gets random weights.
+
+        Args:
+            path: directory or hub name of the encoder.
+            options: further arguments of the constructor.
+        """
         return cls(load_encoder_module(path), **options)
 
     def save(self, path: Path) -> None:
-        """Write the directory ``path`` without a tokenizer."""
+        """Write the tower, without a tokenizer, into the directory ``path``."""
         folders = {"Transformer": "", "Pooling": "1_Pooling"}
         path.mkdir(parents=True, exist_ok=True)
         (path / "config.json").write_text(json.dumps(self.config.to_dict(), indent=1))
@@ -118,15 +128,15 @@ class Tower(nn.Module):
     def load(cls, path: Path, name: str | None = None) -> "Tower":
         """Load the tower in the directory ``path``.
 
-        A plain encoder, without sentence-transformers' files, is pooled by the mean and scaled to length 1.
+        For a plain encoder, without sentence-transformers' files, vectors are means of its states, scaled to length 1.
 
         Args:
             path: the directory.
-            name: hub name from which the encoder's weights are loaded instead.
+            name: hub name of the encoder, if its weights are not in the directory.
 
         Raises:
             ArtefactError: there is no encoder, or it has an unknown module.
-            Mismatch: it is one of DPR's two encoders.
+            Mismatch: the encoder is one of DPR's two encoders.
         """
         modules = _find_modules(path)
         if not (path / "modules.json").is_file():
@@ -172,7 +182,7 @@ def _check_not_dpr(source: str | Path, file: Path) -> None:
         raise ArtefactError(f"{source} holds {kind}, not an encoder of DPR")
     side, other = encoded[kind]
     raise Mismatch(
-        f"{source} encodes only DPR's {side}, and {other} need another encoder: combine the two with "
+        f"{source} encodes only DPR's {side}, and {other} need the other encoder: combine both with "
         "python -m pipelines.publish --questions … --passages … --out DIR, and give DIR/model"
     )
 

@@ -1,1 +1,1 @@
-"""Pretraining tasks: masking, inverse cloze, denoising and the salient spans that they use."""
+"""Pretraining tasks: masking, inverse cloze, denoising, and salient spans for masking."""

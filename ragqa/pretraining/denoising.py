@@ -1,7 +1,7 @@
 """Denoising tasks for generators: T5's span corruption and BART's text infilling.
 
-Each task first draws spans from a random generator, then builds what the model reads and writes. Everything works on
-token ids of a bare text: the caller adds special tokens, for example the end of sequence.
+Each task first samples spans from a random generator, then makes the input and the target of the model. All functions
+work on token ids of a text without special tokens. The caller adds these, for example the end of the sequence.
 
 Legend: L tokens of a text, S spans.
 """
@@ -14,24 +14,25 @@ import numpy.typing as npt
 from ragqa.pretraining.masking import count_masked
 
 Spans = list[tuple[int, int]]
-"""First token, and the one after the last, of sorted spans that do not overlap."""
+"""First and last token (exclusive) of each span; spans are sorted and do not overlap."""
 
 RATE, MEAN = 0.15, 3.0
-"""T5: share of dropped tokens, mean length of a span (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
+"""T5: share of dropped tokens, mean span length in tokens (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
 BART_RATE, BART_MEAN = 0.3, 3.0
-"""BART: share of masked tokens, mean length of a span (Lewis et al. 2020, 5.1 and 2.2)."""
+"""BART: share of masked tokens, mean span length in tokens (Lewis et al. 2020, 5.1 and 2.2)."""
 
 
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
-    """Draw T5's spans; all choices of the right numbers of spans and tokens are equally likely.
+    """Sample the spans that T5's span corruption drops from a text.
 
-    Like ``random_spans_noise_mask`` of the released code: intact and dropped spans alternate and are never empty, so
-    that a text begins with an intact token and ends with a dropped one. A text of one token stays whole.
+    The numbers of dropped tokens and of spans are fixed, and all divisions into spans are equally likely. As in
+    ``random_spans_noise_mask`` of the released code, kept and dropped spans alternate and are never empty. So a text
+    begins with a kept token and ends with a dropped one. A text of one token is not changed.
 
     Args:
-        length: L, tokens of the text.
-        rng: source of randomness.
-        rate: share of the tokens to drop; round(rate · L) of them, at least 1 and at most L - 1.
+        length: length of the text in tokens, L.
+        rng: random generator.
+        rate: share of the tokens to drop; round(rate · L) tokens, at least 1 and at most L - 1, are dropped.
         mean: mean length of a span in tokens; there are round(dropped / mean) spans, at least 1.
     """
     dropped, count = count_t5_spans(length, rate, mean)
@@ -43,10 +44,10 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return the numbers of tokens and spans that T5 drops from a text.
+    """Return the number of tokens and the number of spans that T5 drops from a text.
 
     Args:
-        length: L, tokens of the text.
+        length: length of the text in tokens, L.
         rate: share of the tokens to drop.
         mean: mean length of a span in tokens.
     """
@@ -59,13 +60,13 @@ def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple
 def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return input and target of T5's span corruption (Raffel et al. 2020, figure 2).
 
-    The input has one sentinel in place of each span. The target has each sentinel followed by its span, and one more
-    sentinel as the end. (The released code leaves that last one out and ends with </s> alone.)
+    The input has a sentinel in place of each span. The target has each sentinel followed by its span, and a last
+    sentinel at the end. (T5's released code has only </s> at the end, without the last sentinel.)
 
     Args:
         ids: ``[L]`` tokens.
-        spans: the spans to drop, none empty.
-        sentinels: at least S + 1 ids that stand for nothing else, in the order of their use.
+        spans: the spans to drop; no span is empty.
+        sentinels: at least S + 1 token ids with no other meaning, in the order of their use.
 
     Raises:
         ValueError: there are too few sentinels.
@@ -78,31 +79,40 @@ def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) ->
 
 
 def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_RATE, mean: float = BART_MEAN) -> Spans:
-    """Draw BART's spans, of Poisson lengths; some are empty or touch (Lewis et al. 2020, 2.2).
+    """Sample the spans that BART's text infilling masks (Lewis et al. 2020, section 2.2).
+
+    Span lengths have a Poisson distribution. Spans may be empty or adjacent.
 
     Args:
-        length: L, tokens of the text.
-        rng: source of randomness.
-        rate: share of the tokens to mask; the last span is cut to hit round(rate · L), at least one token.
-        mean: mean of the Poisson distribution, in tokens.
+        length: length of the text in tokens, L.
+        rng: random generator.
+        rate: share of the tokens to mask; the last span is cut, so that exactly round(rate · L) tokens (at least 1)
+            are masked.
+        mean: mean of the Poisson distribution in tokens.
     """
     masked, lengths = count_masked(length, rate), list[int]()
     while left := masked - sum(lengths):
         lengths.append(min(int(rng.poisson(mean)), left))
     count = len(lengths)
-    length_S = rng.permutation(np.array(lengths, np.int64))  # otherwise the last span would always be the cut one
+    length_S = rng.permutation(np.array(lengths, np.int64))  # so that the cut span is not always the last in the text
     place_S = np.sort(rng.choice(length - masked + count, count, replace=False))  # among kept tokens and spans
     ends_S = place_S - np.arange(count) + np.cumsum(length_S)
     return list(zip((ends_S - length_S).tolist(), ends_S.tolist(), strict=True))
 
 
 def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
-    """Return the input of BART's text infilling: a mask for each span, even an empty one."""
+    """Return the input of BART's text infilling, with one mask in place of each span.
+
+    Args:
+        ids: ``[L]`` tokens.
+        spans: spans to mask; an empty span also gets a mask.
+        mask: id of the mask token.
+    """
     return _replace_spans(ids, spans, [mask] * len(spans))
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join sentences in random order, which BART learns to restore (Lewis et al. 2020, 2.2)."""
+    """Join sentences in random order; BART learns to restore the order (Lewis et al. 2020, 2.2)."""
     return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 
@@ -115,6 +125,6 @@ def _replace_spans(ids: Sequence[int], spans: Spans, marks: Sequence[int]) -> li
 
 
 def _split_randomly(total: int, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return ``count`` positive lengths that sum to ``total``, each split equally likely."""
+    """Return ``count`` random positive lengths that sum to ``total``; all splits are equally likely."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(cuts, prepend=0, append=total)

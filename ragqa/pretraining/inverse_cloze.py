@@ -1,23 +1,23 @@
-"""Inverse cloze task: a sentence asks for its passage (ORQA, Lee et al. 2019, section 5)."""
+"""Inverse cloze task: retrieve the passage of a sentence (ORQA, Lee et al. 2019, section 5)."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 KEEP_RATE = 0.1
-"""Share of sentences left in their passage: the model should also learn from shared words."""
+"""Share of sentences that stay in their passage, so that the model also learns from shared words."""
 
 
 def make_inverse_cloze_pair(
     sentences: Sequence[Sequence[int]], rng: np.random.Generator, *, keep_rate: float = KEEP_RATE
 ) -> tuple[list[int], list[int]]:
-    """Draw a sentence of a passage as its question, and mostly remove it from the passage.
+    """Sample a sentence of a passage as the question, and usually remove it from the passage.
 
-    A passage of a single sentence keeps it, since an empty one would teach nothing.
+    A passage of one sentence keeps its sentence, since nothing can be learned from an empty passage.
 
     Args:
-        sentences: the passage's sentences in wordpieces; at least one.
-        rng: source of randomness.
+        sentences: sentences of the passage in wordpieces; at least one.
+        rng: random generator.
         keep_rate: probability that the sentence stays in the passage.
 
     Returns:
@@ -30,6 +30,6 @@ def make_inverse_cloze_pair(
 
 
 def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
-    """Return a text without a random ``share`` of its wordpieces; at least one stays."""
+    """Drop a random ``share`` of a text's wordpieces and return the others; at least one stays."""
     count = max(1, round((1 - share) * len(ids)))
     return [ids[position] for position in np.sort(rng.choice(len(ids), count, replace=False))] if ids else []

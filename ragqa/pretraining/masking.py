@@ -1,8 +1,8 @@
-"""Masking for masked language models: choice and replacement of the wordpieces to predict.
+"""Masking for masked language models: select and replace the wordpieces to predict.
 
-The ``sample_*`` functions choose positions, and ``corrupt_wordpieces`` replaces the wordpieces there. All randomness
-comes from the generator that is passed in, so that a batch is a pure function of its seed. Positions count a text's own
-wordpieces, without [CLS] and [SEP].
+The ``sample_*`` functions select positions, and ``corrupt_wordpieces`` replaces the wordpieces at these positions. All
+randomness comes from the given generator, so that a batch depends only on its seed. Positions count the wordpieces of a
+text, without [CLS] and [SEP].
 
 Legend: L wordpieces of a text.
 """
@@ -19,24 +19,24 @@ Positions = npt.NDArray[np.int64]
 RATE = 0.15
 """Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
 LONGEST_SPAN, STOP_RATE = 10, 0.2
-"""Longest span in words, chance to end it after each (SpanBERT, Joshi et al. 2020, 3.1)."""
+"""SpanBERT: longest span in words, probability to end it after each word (Joshi et al. 2020, 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Draw a share ``rate`` of ``length`` wordpieces uniformly, at least one (BERT)."""
+    """Sample a share ``rate`` of the positions of ``length`` wordpieces, at least one (BERT)."""
     return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Draw whole words in random order until a share ``rate`` of the wordpieces is masked.
+    """Sample whole words until a share ``rate`` of the wordpieces is masked (BERT's later releases).
 
-    A word longer than the rest of the share is skipped. If no word fits, the first one is masked anyway. This is the
-    masking of BERT's later releases.
+    Words are sampled in random order. A word that would exceed the share is skipped. If every word would exceed it, the
+    first word is masked.
 
     Args:
-        words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
-        rng: source of randomness.
-        rate: share of the wordpieces.
+        words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
+        rng: random generator.
+        rate: share of the wordpieces to mask.
     """
     runs, left = find_words(words), count_masked(len(words), rate)
     shuffled = [runs[number] for number in rng.permutation(len(runs))]
@@ -57,18 +57,18 @@ def sample_spans(
     stop_rate: float = STOP_RATE,
     longest: int = LONGEST_SPAN,
 ) -> Positions:
-    """Draw spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT).
+    """Sample spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT).
 
-    Span lengths are geometric and at most ``longest`` words (mean 3.8). A span starts at any word that is not masked
-    yet. The last one is cut where the share is reached, within a word if need be, as in the released code. Source:
-    Joshi et al. 2020, section 3.1.
+    Span lengths have a geometric distribution (mean 3.8 words). A span starts at any word that is not masked yet. The
+    last span is cut where the share is reached, even within a word, as in the released code. Source: Joshi et al. 2020,
+    section 3.1.
 
     Args:
-        words: ``[L]`` number of each wordpiece's word, or None where it belongs to no word.
-        rng: source of randomness.
-        rate: share of the wordpieces.
+        words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
+        rng: random generator.
+        rate: share of the wordpieces to mask.
         stop_rate: parameter of the geometric distribution.
-        longest: longest span in words; longer draws are repeated.
+        longest: maximum length of a span in words; longer lengths are sampled again.
     """
     runs, share = find_words(words), count_masked(len(words), rate)
     masked = np.zeros(len(words), bool)
@@ -91,16 +91,17 @@ def sample_salient_spans(
     rng: np.random.Generator,
     count: int = 1,
 ) -> Positions:
-    """Draw ``count`` salient spans and return all wordpieces in them (REALM, section 3.4).
+    """Sample salient spans and return the positions of all their wordpieces (REALM, section 3.4).
 
     Args:
-        offsets: ``[L]`` first and last character of each wordpiece.
-        salient_spans: first and last character of each name, date and number (``ragqa.pretraining.salient``).
-        rng: source of randomness.
-        count: spans to mask; REALM masks one.
+        offsets: ``[L]`` first and last character (exclusive) of each wordpiece.
+        salient_spans: first and last character (exclusive) of each name, date and number, as
+            ``ragqa.pretraining.salient`` finds them.
+        rng: random generator.
+        count: number of spans to mask; REALM masks one.
 
     Returns:
-        The positions; none if there are no salient spans.
+        The positions; empty if there are no salient spans.
     """
     edges = np.asarray(offsets, np.int64).reshape(-1, 2)
     numbers = rng.permutation(len(salient_spans))[:count]
@@ -121,28 +122,29 @@ def corrupt_wordpieces(
     keep_rate: float = 0.1,
     per_run: bool = False,
 ) -> list[int]:
-    """Replace the wordpieces at ``positions`` by the mask, a random wordpiece, or themselves.
+    """Replace wordpieces by the mask or a random wordpiece, or keep them (BERT).
 
-    The defaults are BERT's 80, 10 and 10 %. With ``random_rate=0, keep_rate=0`` every position gets the mask (REALM).
+    By default the shares are BERT's 80 % masks, 10 % random wordpieces and 10 % unchanged. With ``random_rate=0,
+    keep_rate=0`` every position gets the mask (REALM).
 
     Args:
         ids: ``[L]`` wordpieces.
-        positions: the wordpieces to predict.
-        rng: source of randomness.
-        mask: id of the mask.
-        vocabulary: ids to draw random wordpieces from; needed unless ``random_rate`` is 0.
+        positions: positions of the wordpieces to predict.
+        rng: random generator.
+        mask: id of the mask token.
+        vocabulary: ids of the wordpieces to sample from; needed unless ``random_rate`` is 0.
         random_rate: share of the positions that get a random wordpiece.
-        keep_rate: share of the positions that stay as they are.
-        per_run: make one choice for each run of adjacent positions (SpanBERT) instead of one for each position.
+        keep_rate: share of the positions that stay unchanged.
+        per_run: decide once for each run of adjacent positions (SpanBERT), instead of once for each position.
 
     Raises:
         ValueError: ``vocabulary`` is empty but ``random_rate`` is not 0.
     """
     if random_rate and not len(vocabulary):
-        raise ValueError("pass a vocabulary to draw random wordpieces from, or random_rate=0")
+        raise ValueError("pass a vocabulary from which to sample random wordpieces, or random_rate=0")
     corrupted = list(ids)
     draws = rng.random(len(positions))
-    # Drawn for all positions, needed or not, so that the generator advances by the same amount each time.
+    # Sample for all positions, needed or not, so that the generator always advances by the same amount.
     others = np.asarray(vocabulary)[rng.integers(len(vocabulary), size=len(positions))] if len(vocabulary) else draws
     if per_run:
         runs = np.cumsum(np.diff(positions, prepend=positions[:1]) > 1)
@@ -156,11 +158,11 @@ def corrupt_wordpieces(
 
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return first and last (exclusive) wordpiece of each word; each None counts as a word."""
+    """Return the first and last (exclusive) wordpiece of each word; each None counts as a word."""
     starts = [n for n in range(len(words)) if not n or words[n] is None or words[n] != words[n - 1]]
     return list(pairwise([*starts, len(words)])) if starts else []
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces to mask: round(rate · length), at least 1 if possible."""
+    """Return the number of wordpieces to mask: round(rate · length), but 1 of a short text."""
     return min(length, max(1, round(rate * length)))

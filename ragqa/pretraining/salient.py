@@ -1,7 +1,7 @@
-"""Salient spans: names, dates and numbers, for which a model needs its retriever.
+"""Salient spans: names, dates and numbers, which a model can hardly predict without a retriever.
 
-Source: REALM (Guu et al. 2020), section 3.4, which finds names by a tagger trained on CoNLL-2003 and dates by regular
-expression; numbers are our addition. ``RuleTagger`` needs nothing but the text, ``SpacyTagger`` a spaCy model.
+Source: REALM (Guu et al. 2020), section 3.4. REALM finds names by a tagger trained on CoNLL-2003 and dates by a regular
+expression; ragqa adds numbers. ``RuleTagger`` needs no model, ``SpacyTagger`` needs a spaCy model.
 """
 
 from collections.abc import Iterable
@@ -28,16 +28,16 @@ _UNUSED_COMPONENTS = ["tagger", "parser", "attribute_ruler", "lemmatizer"]
 
 @dataclass(frozen=True, slots=True)
 class SalientSpan:
-    """Characters ``start`` to ``end`` (exclusive) of a text; at least one."""
+    """Name, date or number: the characters ``start`` to ``end`` (exclusive) of a text."""
 
     start: int
     end: int
     kind: str
-    """One of KINDS."""
+    """One of ``KINDS``."""
 
 
 class Tagger(Protocol):
-    """Finder of salient spans."""
+    """Tagger that finds salient spans."""
 
     def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
@@ -45,13 +45,13 @@ class Tagger(Protocol):
 
 
 class RuleTagger:
-    """Rule-based tagger for English; deterministic, with no model to load or download.
+    """Rule-based tagger for English, which is deterministic and needs no model.
 
     Args:
-        titles: document titles of the corpus. They tell which phrases are names and which words are capitalised.
-            Six million take 98 MB, and 507 MB while they are learned.
-        texts: a sample of the corpus, some thousand articles. They tell which words are usually in lower case, so that
-            fewer of those are mistaken for names at the start of a sentence.
+        titles: document titles of the corpus, from which the tagger learns names and capitalised words. Six million
+            titles take 98 MB of memory, and 507 MB during construction.
+        texts: a sample of the corpus of a few thousand articles, from which the tagger learns words in lower case. So
+            it mistakes fewer words at the start of a sentence for names.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -73,7 +73,7 @@ class RuleTagger:
 
 
 def _blank_out(text: str, spans: list[SalientSpan]) -> str:
-    """Replace the spans by NUL characters, so that later rules find nothing there."""
+    """Replace spans by NUL characters, so that later rules find nothing in these places."""
     pieces, after = [], 0
     for span in spans:
         pieces += [text[after : span.start], "\0" * (span.end - span.start)]
@@ -82,9 +82,12 @@ def _blank_out(text: str, spans: list[SalientSpan]) -> str:
 
 
 class SpacyTagger:
-    """Tagger that uses an installed spaCy model, named by ``model`` or its path.
+    """Tagger that uses an installed spaCy model.
 
     spaCy counts durations as dates, and units as part of a quantity.
+
+    Args:
+        model: name or path of the model.
 
     Raises:
         MissingExtra: spaCy is not installed.

@@ -1,1 +1,1 @@
-"""Shared parts of training: step, checkpoints, metric log. Each recipe has its own loop."""
+"""Parts that training recipes share: optimizer step, checkpoints, metric log and others."""

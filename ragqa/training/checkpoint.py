@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimizer, random states, step and a recipe's own values."""
+"""Checkpoints with weights, optimizer, random states, step and values of the recipe."""
 
 import json
 import shutil
@@ -14,12 +14,12 @@ from ragqa import artefacts
 from ragqa.errors import DamagedArtefact, summarize_error
 
 STATE = "state.json"
-"""File that is written last and so marks a complete checkpoint."""
+"""File that is written last, so that it marks a complete checkpoint."""
 
 
 @dataclass
 class TrainState:
-    """State that a training step changes; a restored run continues with exactly the next step."""
+    """State that training steps change; a restored run continues exactly like the original run."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -29,9 +29,17 @@ class TrainState:
 
 
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
-    """Write and return ``folder/step-N``; delete all but the newest ``keep`` checkpoints.
+    """Write a checkpoint and delete all but the newest ``keep`` checkpoints.
 
-    An existing checkpoint of the same step is left alone: a resumed run reaches its first step in the same state.
+    A checkpoint of the same step is not written again, since a resumed run begins in the state of its checkpoint.
+
+    Args:
+        state: state of the run.
+        folder: directory of all checkpoints of the run.
+        keep: number of checkpoints to keep, the new one included.
+
+    Returns:
+        Directory of the checkpoint, ``folder/step-N``.
 
     Raises:
         BadInput: the checkpoint cannot be written, for example because the disk is full.
@@ -49,23 +57,23 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
         checksums = {file.name: artefacts.checksum(file) for file in sorted(temporary.iterdir())}
         (temporary / STATE).write_text(json.dumps({"step": state.step, "extra": state.extra, "files": checksums}))
     for old in list_checkpoints(folder)[:-keep]:
-        (old / STATE).unlink()  # first, so that a half-deleted checkpoint does not count as whole
+        (old / STATE).unlink()  # first, so that a half-deleted checkpoint does not count as complete
         shutil.rmtree(old)
     return target
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Return the whole checkpoints under ``folder``, oldest first."""
+    """Return the directories of the complete checkpoints in ``folder``, oldest first."""
     return sorted(path for path in folder.glob("step-*") if (path / STATE).is_file())
 
 
 def read_extras(folder: Path) -> list[dict[str, Any]]:
-    """Return the ``extra`` values of the checkpoints under ``folder``, oldest first."""
+    """Return the ``extra`` values of the complete checkpoints in ``folder``, oldest first."""
     return [json.loads((path / STATE).read_text())["extra"] for path in list_checkpoints(folder)]
 
 
 def restore(state: TrainState, folder: Path) -> bool:
-    """Load the newest checkpoint under ``folder``; return False if there is none.
+    """Load the newest checkpoint in ``folder`` into ``state``; return False if there is none.
 
     Raises:
         DamagedArtefact: the checkpoint belongs to another model or is damaged.

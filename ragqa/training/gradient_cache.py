@@ -1,8 +1,8 @@
-"""Contrastive batches larger than memory (GradCache, Gao et al. 2021, section 3).
+"""Gradients of contrastive batches that exceed memory (GradCache, Gao et al. 2021, section 3).
 
 A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So vectors are computed
-in chunks without activations, the loss gives the gradient of each vector, and the chunks are computed again, each with
-its part of that gradient. One process with one chunk per side needs no second computation and does none.
+in chunks without activations, and the loss gives the gradient of each vector. Then the chunks are computed again, each
+with its part of that gradient. A single process with one chunk per side computes each chunk only once.
 
 Legend: n rows of a chunk, D width.
 """
@@ -15,17 +15,17 @@ from torch import Tensor
 from ragqa.training import parallel
 
 ChunkEncoder = Callable[[], Tensor]
-"""Function that computes rows [n, D] of a matrix; called again for the gradient."""
+"""Function that computes the vectors [n, D] of a chunk; it is called again for the gradient."""
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
-    """Add the gradients of ``loss``, as if all vectors had been computed at once.
+    """Add the gradients of ``loss`` to the weights, as if all vectors had been computed at once.
 
-    Each of several processes computes the loss of all vectors but only the gradients of its own. The sum of the
-    processes' gradients (``parallel.sum_gradients``) is the gradient of the whole batch.
+    With several processes, each process computes the loss over all vectors, but only the gradients of its own vectors.
+    The sum of the gradients over all processes (``parallel.sum_gradients``) is the gradient of the whole batch.
 
     Args:
-        sides: for each argument of the loss, the encoders of its chunks: this process's share of the batch.
+        sides: encoders of the chunks for each argument of the loss, for this process's share of the batch.
         loss: function of one matrix per side, with the rows of all processes in process order; returns a scalar.
 
     Returns:
@@ -54,7 +54,7 @@ def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor
 
 
 def _encode_without_graph(encode: ChunkEncoder) -> tuple[Tensor, list[Tensor]]:
-    """Return the rows of a chunk, and the random states from which its dropout was drawn."""
+    """Return the vectors of a chunk, and the random states with which its dropout was sampled."""
     random = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])]
     with torch.no_grad():
         return encode(), random

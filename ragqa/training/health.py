@@ -1,7 +1,7 @@
-"""Health of retrieval in training: figures of every step, and alarms when it collapses.
+"""Health of retrieval in training: figures of every step, and alarms if retrieval collapses.
 
 A retriever that learns only from its reader can collapse: it returns the same passages for every question, or the
-reader ignores them and gives no more signal to learn from. The loss alone does not show that.
+reader ignores the passages, so that the retriever learns nothing more. The loss alone does not show a collapse.
 
 Legend: B texts, K passages with the null passage last, M masked positions.
 """
@@ -19,34 +19,36 @@ from torch import Tensor
 from ragqa.objectives import marginal_nll
 
 WINDOW = 50
-"""Steps over which figures are averaged before an alarm is raised."""
+"""Number of steps over which figures are averaged before an alarm is raised."""
 MIN_DISTINCT = 0.1
 """Smallest healthy value of the figure ``distinct``."""
 MAX_NULL = 0.95
 """Largest healthy prior of the null passage."""
 MAX_ENTROPY = 0.98
-"""Largest healthy entropy of the prior, as a share of the entropy of a uniform one."""
+"""Largest healthy entropy of the prior, as a share of the entropy of a uniform prior."""
 MIN_RECALL = 0.5
-"""Share of its best value below which recall raises an alarm.
+"""Smallest healthy recall, as a share of the best recall so far.
 
-The fall must also exceed two standard errors.
+For an alarm, the fall must also exceed two standard errors.
 """
 MAX_LOSS_USED = 0.9
-"""Loss with passages over the loss without, up to which passages count as used."""
+"""Maximum ratio of the loss with passages to the loss without, at which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Loss with passages over the loss without, above which the retriever learns noise."""
+"""Ratio of the loss with passages to the loss without, above which the retriever learns noise."""
 MEMORISED = 0.5
-"""Probability of training answers above which they may be memorised."""
+"""Probability of training answers above which the generator may have memorised them."""
 MIN_GENERALISED = 0.4
-"""Smallest healthy ratio of right held-out answers to the probability of training answers."""
+"""Smallest healthy ratio of held-out accuracy to the probability of training answers."""
 
 
 def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
-    """Return RU(z|x) = log p(y|z,x) - log p(y|∅,x) in nats [B, K] (REALM, section 5).
+    """Return the retrieval utility of each passage in nats [B, K] (REALM, section 5).
+
+    It is RU(z|x) = log p(y|z,x) - log p(y|∅,x).
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
-        alone_B1M: the same with the null passage.
+        alone_B1M: log-probabilities of the masked tokens with the null passage.
         counted_BM: bool, true at positions that count.
     """
     return ((gold_BKM - alone_B1M) * counted_BM.unsqueeze(1)).sum(-1)
@@ -62,22 +64,24 @@ def measure_retrieval(
     has_null: bool,
     marginal: Literal["token", "sequence"] = "token",
 ) -> dict[str, float]:
-    """Return the figures of a step about its retrieval.
+    """Return figures of the retrieval in a training step.
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
-        alone_B1M: the same with only the null passage, that is, without retrieval.
+        alone_B1M: log-probabilities of the masked tokens with the null passage only, that is, without retrieval.
         relevance_BK: scores of the passages by the live towers.
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
         has_null: True if the last candidate is the null passage.
-        marginal: marginal of the loss, see ``ragqa.objectives.realm_mlm_nll``.
+        marginal: marginal of the loss, as in ``ragqa.objectives.realm_mlm_nll``.
 
     Returns:
-        ``entropy``, the entropy of p(z|x) as a share of log K; ``distinct``, from 0 if all texts got the same
-        passages to 1 if no two got the same; ``nll_alone``, the loss without retrieval; ``utility``, the mean of
-        RU(z|x) under p(z|x) in nats; ``utility_top``, RU of the most probable passage; and ``null``, p(z|x) of the
-        null passage, if it is a candidate.
+        - ``entropy``: entropy of p(z|x) as a share of log K
+        - ``distinct``: from 0 if all texts got the same passages, to 1 if no two texts share a passage
+        - ``nll_alone``: loss without retrieval
+        - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), in nats
+        - ``utility_top``: RU(z|x) of the most probable passage, in nats
+        - ``null``: p(z|x) of the null passage, if it is a candidate
     """
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
@@ -106,7 +110,7 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass
 class Health:
-    """Figures of the last steps, and alarms, each raised once until its cause is gone."""
+    """Figures of the last steps, and alarms; an alarm is repeated only after its cause was gone."""
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -114,7 +118,7 @@ class Health:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> "Health":
-        """Restore the result of ``to_state``; None starts anew."""
+        """Restore the health from the result of ``to_state``; None makes a new one."""
         if state is None:
             return cls()
         return cls(deque(state["steps"], WINDOW), state["best"], set(state["raised"]))
@@ -127,8 +131,8 @@ class Health:
         """Record the figures of a step and return new alarms, one line each.
 
         Args:
-            row: result of ``measure_retrieval`` with the step's ``nll``; only ``nll`` if nothing is retrieved.
-            retriever_steps: steps for which the retriever has learned from the utility of passages.
+            row: result of ``measure_retrieval`` and the step's ``nll``; only ``nll`` if nothing is retrieved.
+            retriever_steps: number of steps in which the retriever has learned from the reader.
         """
         self._steps.append(row)
         if len(self._steps) < WINDOW or "entropy" not in row:
@@ -158,14 +162,19 @@ class Health:
         ]
 
     def check_recall(self, value: float, questions: int) -> list[str]:
-        """Record the recall ``value`` on held-out ``questions``; return new alarms."""
+        """Record the recall on held-out questions and return new alarms.
+
+        Args:
+            value: recall, from 0 to 1.
+            questions: number of held-out questions.
+        """
         self._best = max(self._best, value)
         spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
         has_fallen = value < min(MIN_RECALL * self._best, self._best - spread)
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {value:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return new alarms before another loss is added, at which point passages should be in use."""
+        """Return an alarm if the passages do not lower the loss; call it before a loss is added."""
         if not self._steps:
             return []
         loss = self._compare_losses()
@@ -177,10 +186,12 @@ class Health:
         )
 
     def check_answers(self, value: float, *, reads_passages: bool = True) -> list[str]:
-        """Return new alarms for answers that the generator has memorised.
+        """Return an alarm if the generator has memorised the training answers.
+
+        The ``nll`` of the recorded steps must be per answer.
 
         Args:
-            value: share of held-out questions that were answered right. The ``nll`` of the steps must be per answer.
+            value: share of held-out questions that were answered right, from 0 to 1.
             reads_passages: True if the generator reads passages.
         """
         if not self._steps:
@@ -194,12 +205,12 @@ class Health:
         )
 
     def _compare_losses(self) -> float:
-        """Return the loss with passages as a share of the loss without."""
+        """Return the ratio of the loss with passages to the loss without passages."""
         nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
         return nll / max(alone, 1e-9)
 
     def _raise_alarm(self, name: str, is_due: bool, message: str) -> list[str]:
-        """Return the message of an alarm that is due, unless it was raised before and still holds."""
+        """Return the message of an alarm that is due, unless the alarm is already raised."""
         is_new = is_due and name not in self._raised
         (self._raised.add if is_due else self._raised.discard)(name)
         return [message] if is_new else []

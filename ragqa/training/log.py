@@ -1,4 +1,4 @@
-"""Metric log of a run: ``metrics.jsonl``, and TensorBoard where it is installed."""
+"""Metric log of a run, in ``metrics.jsonl`` and in TensorBoard where it is installed."""
 
 import json
 from importlib.util import find_spec
@@ -11,17 +11,22 @@ FILE = "metrics.jsonl"
 
 
 class Log:
-    """Log that drops all figures, for all processes but the first in data-parallel training."""
+    """Log that writes nothing, for every process but the first in data-parallel training."""
 
     def write(self, step: int, **row: Any) -> None:
-        """Write a row of figures."""
+        """Write the figures of a step."""
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of the log."""
 
 
 class MetricLog(Log):
-    """Log in ``metrics.jsonl`` from a step on; rows after a resumed checkpoint are dropped."""
+    """Log in ``metrics.jsonl`` from ``step`` on; rows of that step and later are dropped first.
+
+    Args:
+        folder: directory of the run.
+        step: step of the checkpoint with which the run continues, or 0.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +40,7 @@ class MetricLog(Log):
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def write(self, step: int, **row: Any) -> None:
-        """Write a row of figures."""
+        """Write the figures of a step."""
         self._file.write(json.dumps({"step": step, **row}) + "\n")
         if self._board is not None:
             for name, value in row.items():
@@ -43,19 +48,19 @@ class MetricLog(Log):
                     self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of the log."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
 def _is_swap(row: dict[str, Any]) -> bool:
-    """Tell whether a row records an index swap, which a resumed run does not repeat."""
+    """Return True if a row records an index swap, which a resumed run does not repeat."""
     return any(name.startswith("swap_") for name in row)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run, without a last one that a kill cut off."""
+    """Return the logged rows of a run, without a last row that a kill left incomplete."""
     rows = []
     if (folder / FILE).is_file():
         for line in (folder / FILE).read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Operations of a training step and the machine's peak rate, for model FLOPs utilisation."""
+"""Count the operations of a training step and measure the machine's peak rate."""
 
 import time
 from collections import Counter
@@ -12,16 +12,16 @@ from ragqa.training.precision import is_bfloat16_fast
 
 
 def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
-    """Return the floating-point operations of a training step: 6 per weight and position.
+    """Return the number of floating-point operations of a training step.
 
-    Two of them are the forward pass, all that a frozen weight takes. Embedding tables are looked up and not multiplied,
-    and attention over short texts adds a few per cent, so neither counts (Kaplan et al. 2020, section 2.1;
-    PaLM, Chowdhery et al. 2022, appendix B, without attention).
+    A weight takes 6 operations per token; a frozen weight takes only the 2 of the forward pass. Embedding tables do not
+    count, since they are not multiplied. Attention does not count, since it adds only a few per cent for short texts.
+    Sources: Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B, without attention.
 
     Args:
-        module: the model, or several in one module.
-        tokens: positions of the batch.
-        predicted: number of masked positions, the only ones at which the language model scores the vocabulary.
+        module: the model, or a module that contains several models.
+        tokens: number of tokens of the batch.
+        predicted: number of masked positions; the language model scores the vocabulary only there.
     """
     models = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
     heads = {head.weight for model in models if (head := model.get_output_embeddings()) is not None}
@@ -34,8 +34,9 @@ def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
 def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
     """Return the numbers of weights that multiply each input token and each output token.
 
-    A step takes 6 operations per weight and token. A probe with two input and three output tokens distinguishes the
-    two kinds: keys and values of cross-attention belong to the input, and a head that shares the embeddings counts.
+    A training step takes 6 operations per weight and token. A run with two input tokens and three output tokens shows
+    for each layer which tokens it multiplies. Keys and values of cross-attention belong to the input. A head that
+    shares the embeddings counts.
     """
     counts: Counter[int] = Counter()
 
@@ -62,7 +63,7 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
 @cache
 def measure_peak_flops(device: str = "cpu") -> float:
-    """Return the operations per second of a matrix product in training precision; takes 1 s."""
+    """Measure the operations per second of a matrix product in training precision, in 1 s."""
     size = 8192 if device.startswith("cuda") else 2048
     generator = torch.Generator(device).manual_seed(0)  # measuring must not change the dropout of a run
     dtype = torch.bfloat16 if is_bfloat16_fast(device) else torch.float32

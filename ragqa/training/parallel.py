@@ -1,7 +1,7 @@
-"""Data-parallel training: processes share every batch and take one step together.
+"""Data-parallel training: processes divide every batch and take each step together.
 
-A loss is a mean over the counted items of the whole batch. So each process weights its own mean by its share of these
-items, and gradients are summed. Without ``torch.distributed`` every function here is the identity.
+The loss of a batch is a mean over its counted items. So each process multiplies the mean over its own items by its
+share of these items, and gradients are summed. With a single process, every function returns its input unchanged.
 
 Legend: n rows of a process.
 """
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def get_rank() -> int:
-    """Return the number of this process, from 0; 0 without other processes."""
+    """Return the number of this process, from 0; a single process has number 0."""
     return dist.get_rank() if count_processes() > 1 else 0
 
 
@@ -31,12 +31,12 @@ def count_processes() -> int:
 
 
 def is_first_process() -> bool:
-    """Tell whether this process is the one that evaluates, logs and writes files."""
+    """Return True for the process that evaluates, logs and writes files."""
     return get_rank() == 0
 
 
 def take_share(items: list[Item]) -> list[Item]:
-    """Return this process's part of a batch; parts are of equal size, in process order.
+    """Return this process's part of a batch; parts have equal sizes and are in process order.
 
     Raises:
         BadInput: the batch cannot be divided evenly.
@@ -50,7 +50,11 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss: its share of all ``counted`` items."""
+    """Return the weight of this process's mean loss: its share of the counted items of all processes.
+
+    Args:
+        counted: bool, true for this process's items that count.
+    """
     if count_processes() == 1:
         return torch.ones((), device=counted.device)
     count = counted.sum().float()
@@ -60,7 +64,7 @@ def compute_loss_weight(counted: Tensor) -> Tensor:
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace gradients by their sums over all processes; a missing gradient counts as zero."""
+    """Replace each gradient by its sum over all processes; a missing gradient counts as zero."""
     if count_processes() == 1:
         return
     buckets: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
@@ -77,7 +81,11 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
-    """Return the rows [n, …] of all processes without a graph, and the slice of this process."""
+    """Return the rows of all processes without a graph, and the slice of this process's rows.
+
+    Args:
+        rows: [n, …], with the same n in every process.
+    """
     if count_processes() == 1:
         return rows.detach(), slice(0, len(rows))
     parts = [torch.empty_like(rows) for _ in range(count_processes())]
@@ -87,7 +95,12 @@ def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
 
 
 def average_over_processes(figures: dict[str, float], weight: Tensor) -> dict[str, float]:
-    """Return the figures of the whole batch, the mean weighted by ``compute_loss_weight``."""
+    """Return the weighted means of the figures over all processes.
+
+    Args:
+        figures: means over this process's part of the batch.
+        weight: result of ``compute_loss_weight`` in this process.
+    """
     if count_processes() == 1:
         return figures
     values = torch.tensor(list(figures.values()), dtype=torch.float64) * float(weight)
@@ -115,7 +128,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other; later ones find the files of the first."""
+    """Run the block in one process after the other, so that later processes find the first's files."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield
@@ -123,7 +136,7 @@ def take_turns() -> Iterator[None]:
 
 
 def seed_process(*numbers: int) -> None:
-    """Seed torch's random numbers from ``numbers`` and the rank of this process."""
+    """Seed torch's random numbers with ``numbers`` and the number of this process."""
     torch.manual_seed(int(np.random.SeedSequence([*numbers, get_rank()]).generate_state(1)[0]))
 
 

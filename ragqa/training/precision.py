@@ -1,4 +1,4 @@
-"""Precision of training: bfloat16 where the machine multiplies faster in it."""
+"""Precision of training: bfloat16 on machines that multiply faster in bfloat16."""
 
 import platform
 import time
@@ -10,16 +10,16 @@ import torch
 
 
 def autocast(device: torch.device | str) -> torch.autocast:
-    """Compute matrix products in bfloat16 inside the block where that is faster."""
+    """Return a context that uses bfloat16 if the device multiplies faster in it."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=is_bfloat16_fast(device))
 
 
 def is_bfloat16_fast(device: torch.device | str) -> bool:
-    """Tell whether the device multiplies faster in bfloat16 than in float32.
+    """Return True if the device multiplies faster in bfloat16 than in float32.
 
-    GPUs before Ampere and most CPUs have no instructions for it; without them a CPU takes five times as long as in
-    float32. With them an AMD EPYC takes half the time, but an Intel Xeon whose matrix units (AMX) a virtual machine
-    hides takes twice the time. So CPUs with these instructions are timed.
+    GPUs before Ampere and most CPUs have no bfloat16 instructions; such a CPU takes five times as long as in float32.
+    With these instructions, an AMD EPYC takes half the time. But an Intel Xeon takes twice the time if a virtual
+    machine hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -34,9 +34,12 @@ _fixed_precision: str | None = None
 
 @contextmanager
 def fix_precision(name: str | None) -> Iterator[None]:
-    """Use the precision with which a run began instead of timing the CPU again; None times it.
+    """Fix the precision in the block, so that a resumed run uses the precision with which it began.
 
-    A second timing could choose differently, and a resumed run would then compute other losses.
+    If the CPU were timed again, the other precision could win, and the resumed run would compute other losses.
+
+    Args:
+        name: ``bfloat16`` or ``float32``; None times the CPU.
     """
     global _fixed_precision
     before, _fixed_precision = _fixed_precision, name
@@ -47,7 +50,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the precision in which an encoder in training embeds: ``bfloat16`` or ``float32``."""
+    """Return the precision in which to embed passages during training: bfloat16 or float32."""
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 
@@ -60,11 +63,11 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Time products of a small model's size in both precisions and compare the best times."""
+    """Return True if matrix products, of the size in a small model, take less time in bfloat16."""
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
     times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
-    for _ in range(30):  # the best counts, since other work on the machine slows some of them down
+    for _ in range(30):  # only the best time counts, since other work on the machine slows down some products
         for dtype, seconds in times.items():
             a, b = a_MD.to(dtype), b_DD.to(dtype)
             start = time.perf_counter()

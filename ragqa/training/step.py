@@ -1,4 +1,4 @@
-"""Optimizer step, with its parameter groups."""
+"""Optimizer step and parameter groups."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ def optimise(
     """Run backward, clip the gradient and step the optimizer.
 
     Args:
-        loss: a scalar.
+        loss: scalar loss.
         optimizer: optimizer of all parameters.
-        rate: learning rate, or one for each of the optimizer's groups.
-        clip: largest norm of the gradient.
+        rate: learning rate, or a learning rate for each of the optimizer's groups.
+        clip: maximum norm of the gradient.
         step: number of the step, for the error message.
 
     Returns:
@@ -29,7 +29,7 @@ def optimise(
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     if not math.isfinite(loss.item()):
-        raise NonFiniteLoss(f"loss is {loss.item()} at step {step}: lower the learning rate, or look at the batch")
+        raise NonFiniteLoss(f"the loss is {loss.item()} at step {step}: lower the learning rate, or look at the batch")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     return apply_gradients(optimizer, rate=rate, clip=clip, step=step)
@@ -38,7 +38,20 @@ def optimise(
 def apply_gradients(
     optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Sum gradients over processes, clip them and step the optimizer; see ``optimise``."""
+    """Sum the gradients over all processes, clip them and step the optimizer.
+
+    Args:
+        optimizer: optimizer of all parameters.
+        rate: learning rate, or a learning rate for each of the optimizer's groups.
+        clip: maximum norm of the gradient.
+        step: number of the step, for the error message.
+
+    Returns:
+        The norm of the gradient before clipping.
+
+    Raises:
+        NonFiniteLoss: the gradient is not finite; the weights have not changed.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     parallel.sum_gradients(parameters)
     norm = float(nn.utils.clip_grad_norm_(parameters, clip))
@@ -52,7 +65,12 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return two optimizer groups per module: weights with decay, biases and norms without."""
+    """Return two optimizer groups per module: matrices with weight decay, biases and norms without.
+
+    Args:
+        modules: modules with trainable parameters.
+        decay: weight decay of matrices.
+    """
     groups: list[dict[str, object]] = []
     for module in modules:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]

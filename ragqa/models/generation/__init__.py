@@ -1,1 +1,1 @@
-"""Generators over seq2seq models: RAG, Fusion-in-Decoder, and their decoding."""
+"""Generators that use seq2seq models: RAG, Fusion-in-Decoder, and their decoding."""

@@ -1,16 +1,17 @@
-"""Initialisation of cross-attention with which a new generator copies from the start.
+"""Initialisation of cross-attention, so that a new generator copies from its text before training.
 
-A decoder with random cross-attention (Rothe et al. 2020) needs thousands of steps until it copies. The encoder's states
-tell well which token is at which position, so three linear maps, fitted by least squares, are a sufficient start:
+A decoder with random cross-attention (Rothe et al. 2020) learns to copy only after thousands of steps. The encoder's
+states show which token is at each position, so three linear maps, fitted by least squares, are enough to begin with:
 
-- Values map the encoder's state to the embedding of the token at its position.
-- Keys map the encoder's state to the token before it, and queries map the decoder's state to its last token. Both map
-  to coordinates in which embeddings of different tokens are far apart, so they match where the text continues.
+- Values map a state of the encoder to the embedding of the token at its position.
+- Keys map a state of the encoder to the token before its position. Queries map a state of the decoder to its last
+  token. Embeddings of different tokens are far apart in these coordinates, so keys match where the text continues.
 - Values are rotated, and the layer before the vocabulary rotates them back. So the decoder's last token, which is added
-  to them, does not look like a token any more. The bias of the vocabulary is the frequency of the tokens.
+  to the values, no longer resembles a token. The bias of the vocabulary is the log-frequency of the tokens.
 
-The encoder of a span reader also knows where answers are. Two coordinates of each head are reserved for that: with one
-the first token of an answer attends to the start of answers, with the other the later tokens attend to their positions.
+The encoder of a span reader also shows where answers are. Two coordinates of each head are reserved for the positions
+of answers: with one, the first token attends to first tokens of answers; with the other, later tokens attend to later
+tokens.
 
 Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
 """
@@ -29,20 +30,20 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Seq2Seq
 
 _RIDGE = 1e-2
-"""Ridge penalty, as the share of the mean variance that is added to each variance."""
+"""Ridge penalty: share of the mean variance that is added to each variance."""
 _SHARPNESS = 1.5
-"""Scale of queries with which a matching token stands out among some hundred others."""
+"""Scale of queries, at which a matching token stands out among a few hundred others."""
 _SHIFT = 4.0
-"""Shift of a state into the linear range of the activation; the next norm removes it."""
+"""Shift of a state into the linear range of the activation; the next layer norm removes the shift."""
 _GAIN = 3.0
-"""Length of a value relative to the state that it is added to."""
+"""Length of a value relative to the decoder state that it is added to."""
 _DECAY = 1e-3
 """Weight decay in the fit of positions."""
 _BATCH = 32
 
 
 class _LeastSquares:
-    """Fit of a linear map, weight ``[E, D]`` and bias ``[E]``, to rows that are added in parts."""
+    """Least-squares fit of a linear map, weight ``[E, D]`` and bias ``[E]``, to rows added in parts."""
 
     def __init__(self) -> None:
         self._within: Tensor | float = 0.0
@@ -61,22 +62,22 @@ class _LeastSquares:
 
 @dataclass(frozen=True)
 class Example:
-    """Answer to write and the text to read for it, as ids."""
+    """Text to read and answer to generate, as token ids."""
 
     ids: list[int]
     answer: list[int]
     """Tokens of the answer, the end included."""
     places: list[int]
-    """Positions in the text at which the answer begins."""
+    """Positions in the text where the answer begins."""
 
 
 def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
-    """Fit the last layer's cross-attention and the layers after it so that the decoder copies.
+    """Fit the cross-attention of the last layer, and the layers after it, to copy the text.
 
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.
-        texts: some hundred texts of the kind that it will read.
-        max_tokens: length to which texts are cut.
+        texts: a few hundred texts of the kind that the model will read.
+        max_tokens: length in tokens to which texts are cut.
 
     Raises:
         BadInput: there are no texts, or the model does not have the layers of BERT or RoBERTa.
@@ -89,11 +90,11 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int 
 
 
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """Fit the same layers, and let answers begin where a span reader's encoder expects them.
+    """Fit the layers of ``initialise_copying``, so that copies begin where a span reader finds answers.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.
-        examples: some hundred examples of the kind that it will read.
+        examples: a few hundred examples of the kind that the model will read.
 
     Raises:
         BadInput: no text holds its answer, or the model does not have the layers of BERT or RoBERTa.
@@ -105,27 +106,27 @@ def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
     _fit_copying(model, parts, [example.ids for example in answerable])
     _fit_answer_positions(model, parts, answerable)
     with torch.no_grad():
-        parts.bias_V.zero_()  # token frequencies of passages are not those of answers
+        parts.bias_V.zero_()  # passages and answers have different token frequencies
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers that are fitted."""
+    """Layers of the decoder that are fitted."""
 
     cross: Any
     """Cross-attention of the last layer."""
     feed: nn.Linear
-    """Second feed-forward layer after it."""
+    """Second feed-forward layer after the cross-attention."""
     transform: nn.Linear
     """Layer before the vocabulary."""
     norm: nn.LayerNorm
-    """Norm of that layer."""
+    """Norm of ``transform``."""
     bias_V: Tensor
     """Bias of the vocabulary."""
 
 
 def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> None:
-    """Fit values, keys and queries to texts that are copied."""
+    """Fit values, keys and queries so that the decoder copies the texts ``rows``."""
     embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
     pieces_M = torch.tensor([piece for row in rows for piece in row])
     count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
@@ -148,7 +149,7 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
         transform.weight.copy_(rotation_DD)
         for layer in (out, transform, parts.feed):
             nn.init.zeros_(layer.bias)
-        nn.init.zeros_(parts.feed.weight)  # it was trained for other inputs than it gets now
+        nn.init.zeros_(parts.feed.weight)  # its trained weights would disturb the new inputs
         transform.bias.add_(_SHIFT)
         parts.norm.reset_parameters()
         log_count_V = (count_V + 1).log()
@@ -156,7 +157,7 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
 
 
 def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
-    """Fit two coordinates of each head to the starts of answers and to their later tokens."""
+    """Fit two coordinates of each head to the first tokens and to the later tokens of answers."""
     first = _LeastSquares()
     states, starts, later_tokens = [], [], []
     start_D = torch.zeros(0)
@@ -183,11 +184,11 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
     heads, width = own.num_attention_heads, own.attention_head_size
     with torch.no_grad():
         device = own.query.weight.device
-        start_query_D = own.query(start_D.to(device)).cpu()  # the first token must attend to nothing else
+        start_query_D = own.query(start_D.to(device)).cpu()  # removed below: the first token attends to starts only
         own.query.weight.sub_(torch.outer(start_query_D, query_2D[0]).to(device))
         own.query.bias.sub_((start_query_D * query_2[0]).to(device))
         for layer, weight_2D, bias_2 in ((own.query, query_2D, query_2), (own.key, key_2D, torch.zeros(2))):
-            scale = width**0.5 if layer is own.query else 1.0  # attention divides by it
+            scale = width**0.5 if layer is own.query else 1.0  # attention divides scores by this factor
             layer.weight.view(heads, width, -1)[:, :2] = scale * weight_2D.to(device)
             layer.bias.view(heads, width)[:, :2] = scale * bias_2.to(device)
 
@@ -200,7 +201,7 @@ def _make_distribution(length: int, positions: Sequence[int], offsets: Sequence[
 
 
 def _fit_positions(state_NLD: Tensor, inside_NL: Tensor, share_NL: Tensor) -> Tensor:
-    """Fit weights ``[D]`` whose softmax over a text's states is closest to ``share_NL``."""
+    """Fit weights ``[D]`` so that the softmax of states times weights is close to ``share_NL``."""
     weight_D = torch.zeros(state_NLD.shape[-1], requires_grad=True)
     solver = torch.optim.LBFGS([weight_D], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -233,11 +234,11 @@ def _find_layers(model: Seq2Seq) -> _Layers:
 
 
 def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return centred embeddings, whitened ones in a random basis, and a rotation ``[D, D]``."""
+    """Return centred embeddings, whitened embeddings in a random basis, and a rotation ``[D, D]``."""
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
-    # A random basis lets every attention head, which sees only some of the coordinates, tell tokens apart.
+    # Every attention head sees only some coordinates; in a random basis each head can tell tokens apart.
     random = torch.Generator().manual_seed(0)
     mix_DD, rotation_DD = (torch.linalg.qr(torch.randn(direction_DD.shape, generator=random)).Q for _ in range(2))
     return piece_VD, piece_VD @ (direction_DD * (size + _RIDGE * size.mean()).rsqrt()) @ mix_DD, rotation_DD
@@ -246,17 +247,17 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
 def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield each text's ids, and the states of encoder ``[L, D]`` and decoder ``[T, D]``."""
+    """Yield the ids of each text, and the states of encoder ``[L, D]`` and decoder ``[T, D]``."""
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):
         part, outputs = rows[begin : begin + _BATCH], answers[begin : begin + _BATCH]
         inputs = model.tokens.pad_rows(part).to(device)
-        # A text that is copied is the decoder's input itself; an answer is shifted to the right.
+        # To copy a text, the decoder reads the text itself; an answer is shifted to the right.
         decoder_rows = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
         ids_NT = model.tokens.pad_rows(decoder_rows).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
-        first_NT[:, 0] = True  # logits cost more than everything else and are not needed
+        first_NT[:, 0] = True  # logits are not needed, and at all positions they would cost more than everything else
         with torch.no_grad(), _record_inputs(cross) as recorded:
             states = model.encode(inputs)
             model.compute_logits(states, ids_NT, first_NT)
@@ -269,7 +270,7 @@ def _iter_states(
 
 @contextmanager
 def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the first input of each call of the module."""
+    """Collect the first input of each call of a module while the block runs."""
     recorded: list[Tensor] = []
     hook = module.register_forward_pre_hook(
         lambda _, arguments, options: recorded.append(arguments[0] if arguments else options["hidden_states"]),

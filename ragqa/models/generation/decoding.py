@@ -1,4 +1,4 @@
-"""Decoding of RAG-Token (a mixture of passages) and RAG-Sequence (beams of each passage).
+"""Decoding of RAG-Token (over a mixture of passages) and RAG-Sequence (over each passage).
 
 Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates,
 T tokens, M scored positions, V vocabulary.
@@ -25,9 +25,9 @@ from ragqa.objectives import IGNORED, sequence_nll, token_nll
 _MAX_LOGITS = 1 << 26
 """Maximum number of logits computed at once, unless a single question needs more."""
 MAX_CACHED = 1 << 28
-"""Maximum number of keys and values, or attention weights, in memory (1 GiB).
+"""Maximum number of keys and values, or of attention weights, in memory (1 GiB).
 
-A single question may exceed it.
+A single question may need more.
 """
 
 
@@ -38,9 +38,9 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, the end included."""
     log_prob: float
-    """log p(y|x) in nats with forced tokens; ``_score_candidates`` treats the first token."""
+    """Log-probability log p(y|x) in nats, forced tokens included."""
     posterior: tuple[float, ...]
-    """p(z|x,y) of each passage of the question; sums to 1."""
+    """Posterior p(z|x,y) of each passage of the question; sums to 1."""
 
 
 @torch.no_grad()
@@ -49,17 +49,17 @@ def decode_token(
 ) -> list[list[Candidate]]:
     """Decode RAG-Token: one search per question over the mixture of its K passages.
 
-    See Lewis et al. 2020, section 2.5; with K = 1 this is plain seq2seq decoding. The posterior of a candidate is the
-    expected share of its tokens that each passage contributed.
+    Source: Lewis et al. 2020, section 2.5. With K = 1 this is plain seq2seq decoding. The posterior of a candidate is
+    the expected share of its tokens that each passage contributed.
 
     Args:
         model: the seq2seq.
-        states: encoded pairs, B * K, ordered by question.
-        relevance_BK: scores of the passages; -inf where a question has fewer than K.
-        search: settings.
+        states: B * K encoded pairs, ordered by question.
+        relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
+        search: settings of the search.
 
     Returns:
-        The candidates of each question, best first by the search.
+        The candidates of each question, in the order of their scores in the search, best first.
 
     Raises:
         BadInput: a question has no passage.
@@ -76,7 +76,20 @@ def decode_token(
 def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Yield the tokens ``[B]`` of a greedy ``decode_token`` (same arguments and result)."""
+    """Yield the tokens ``[B]`` of greedy RAG-Token decoding step by step.
+
+    Args:
+        model: the seq2seq.
+        states: B * K encoded pairs, ordered by question.
+        relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
+        search: settings of the search, with one beam.
+
+    Returns:
+        The candidate of each question, as a list of one.
+
+    Raises:
+        BadInput: a question has no passage.
+    """
     run, prior_BK = DecoderRun(model, states), _compute_prior(relevance_BK)
     tokens = []
     for token_B, _ in search_greedily(PassageMixture(run, prior_BK), search):
@@ -91,16 +104,27 @@ def stream_token(
 def decode_sequence(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
 ) -> list[list[Candidate]]:
-    """Decode RAG-Sequence: one search per passage, all candidates ranked by p(y|x).
+    """Decode RAG-Sequence: search each passage, and rank all candidates by p(y|x).
 
-    Thorough decoding scores every candidate under every passage (Lewis et al. 2020, section 2.5). With ``fast``,
-    p(y|x, z) is 0 for a candidate that the search over z did not find, and the search's own score otherwise.
-    Arguments, result and errors are as for ``decode_token``.
+    Thorough decoding scores every candidate under every passage (Lewis et al. 2020, section 2.5).
+
+    Args:
+        model: the seq2seq.
+        states: B * K encoded pairs, ordered by question.
+        relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
+        search: settings of each search.
+        fast: use the scores of the searches; p(y|x,z) is 0 for a candidate that the search of passage z did not find.
+
+    Returns:
+        The candidates of each question, most probable first.
+
+    Raises:
+        BadInput: a question has no passage.
     """
     scored = []
     for run, prior_BK in _split_questions(model, states, relevance_BK, search):
         answers = iter(_search(run, torch.zeros_like(prior_BK).view(-1, 1), search))
-        priors = prior_BK.tolist()  # -inf for a missing passage, whose answers do not count
+        priors = prior_BK.tolist()  # -inf for a missing passage, whose answers are dropped below
         rows_per_question = [
             [row if prior > -torch.inf else [] for prior, row in zip(row_K, answers, strict=False)] for row_K in priors
         ]
@@ -124,7 +148,7 @@ def _compute_prior(relevance_BK: Tensor) -> Tensor:
 def _split_questions(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Iterator[tuple[DecoderRun, Tensor]]:
-    """Yield decoder runs and priors for as many questions at a time as memory allows."""
+    """Yield a decoder run and a prior for each group of questions that fits in memory."""
     passages = relevance_BK.shape[1]
     logits = passages * max(search.beams, search.longest) * model.vocabulary
     cached = 2 * model.decoder_config.num_hidden_layers * passages * states.hidden_NLD[0].numel()
@@ -135,7 +159,7 @@ def _split_questions(
 
 
 def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
-    """Return the answers of each search, best first, and their scores."""
+    """Return the answers of each search with their scores, best first."""
     mixture = PassageMixture(run, prior_GP)
     if search.beams > 1:
         return search_beams(mixture, search)
@@ -146,7 +170,7 @@ def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[l
 
 
 def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
-    """Merge the candidates of one question, scored by the searches that found them."""
+    """Merge the candidates of a question's searches, with the scores of these searches."""
     joint: dict[Ids, Tensor] = {}
     for passage, answers in enumerate(rows):
         for ids, score in answers:
@@ -160,8 +184,9 @@ def _score_candidates(
 ) -> list[list[Candidate]]:
     """Compute p(y|x) and p(z|x,y) of each question's candidates under all its passages.
 
-    A first token that marks the beginning does not count if all candidates of a question begin with it, as in
-    ``RagSequenceForGeneration``. Unlike there, the prior also counts for an answer of a single token.
+    If all candidates of a question begin with the token that marks the beginning, this token does not count, as in
+    transformers' ``RagSequenceForGeneration``. Unlike transformers, this function also counts the prior for answers of
+    a single token.
     """
     rules = run.model.conventions
     labels_BCT = _pad(candidates, IGNORED).to(prior_BK.device)
@@ -186,8 +211,8 @@ def _score_candidates(
 def _score_labels(run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, passages: int) -> Tensor:
     """Return log-probabilities ``[B, C, K, T]`` of the labels under each passage.
 
-    Candidates of a question often share their first tokens. The distribution that follows a prefix under a passage is
-    computed once, by the first candidate with this prefix (its owner), and all others look it up.
+    Candidates of a question often share their first tokens. The distribution after a prefix is computed once per
+    passage, for the first candidate with this prefix (the owner), and the other candidates look it up.
     """
     questions, count, length = labels_BCT.shape
     counted_BCT, owner_BCT = labels_BCT != IGNORED, _find_owners(labels_BCT, ids_BCT)
@@ -210,12 +235,12 @@ def _score_labels(run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, passages
 
 
 def _repeat_per_passage(values_BCT: Tensor, passages: int) -> Tensor:
-    """Repeat values for each passage: ``[B, K, C, T]``."""
+    """Repeat values ``[B, C, T]`` for each passage: ``[B, K, C, T]``."""
     return values_BCT.unsqueeze(1).expand(-1, passages, -1, -1)
 
 
 def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
-    """Return the first candidate with the same prefix for each position ``[B, C, T]``."""
+    """Return for each position the number ``[B, C, T]`` of the first candidate with its prefix."""
     owners = []
     for labels_CT, ids_CT in zip(labels_BCT.tolist(), ids_BCT.tolist(), strict=True):
         first: dict[Ids, int] = {}
@@ -229,7 +254,7 @@ def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
-    """Return ids ``[B, C, T]``, padded with ``fill`` in both directions."""
+    """Return ids ``[B, C, T]``, with ``fill`` after short candidates and for missing candidates."""
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

@@ -1,4 +1,4 @@
-"""Seq2seq models that are made from a BERT-like encoder (Rothe et al. 2020)."""
+"""Seq2seq models made from BERT-like encoders (Rothe et al. 2020)."""
 
 import shutil
 import tempfile
@@ -25,11 +25,14 @@ _NAMES = {
 
 
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """Make an encoder-decoder, both halves initialised with the encoder at ``path``.
+    """Make a seq2seq model whose encoder and decoder start with the weights of an encoder.
 
-    The decoder's layers are copies of the encoder's first ``decoder_layers``, by default all. Its cross-attention is
-    random, and so is the layer before its vocabulary if ``path`` has no language model. An answer starts after [CLS]
-    and ends with [SEP].
+    The cross-attention of the decoder is random. The layer before the vocabulary is also random if ``path`` has no
+    language model. An answer starts after [CLS] and ends with [SEP].
+
+    Args:
+        path: directory of the encoder.
+        decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
 
     Raises:
         ArtefactError: there is no encoder or no tokenizer.json, or transformers has no decoder of its family.
@@ -52,18 +55,22 @@ def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2S
 
 
 def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
-    """Make an encoder-decoder from the encoder of the span reader in the directory ``path``.
+    """Make a seq2seq model from the encoder of the span reader in the directory ``path``.
 
-    Its inputs may be as long as the encoder allows, because the generator is trained further.
+    The reader's own limits of input and answer length are removed, because the generator is trained further.
+
+    Args:
+        path: directory of the reader.
+        decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no reader, or as in ``make_from_encoder``.
+        ArtefactError, DamagedArtefact: there is no reader, or transformers has no decoder of its family.
     """
     encoder: Any = load_reader(path).encoder
     for limit in ("reader_tokens", "reader_span"):
         vars(encoder.config).pop(limit, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
-        save_module(encoder, Path(scratch))  # with ``save_pretrained`` only the first of several processes would write
+        save_module(encoder, Path(scratch))  # not ``save_pretrained``, which writes in the first process only
         shutil.copyfile(_find_tokenizer(path), Path(scratch, "tokenizer.json"))
         return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
 
@@ -76,7 +83,7 @@ def _find_tokenizer(path: Path) -> Path:
 
 
 def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
-    """Load tokenizer.json and set its special tokens, which it does not name itself."""
+    """Load tokenizer.json and set the special tokens, which the file does not name."""
     backend = Tokenizer.from_file(str(_find_tokenizer(path)))
     known, names = backend.get_vocab(), {}
     for name, choices in _NAMES.items():

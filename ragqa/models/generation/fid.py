@@ -1,4 +1,4 @@
-"""Fusion-in-Decoder: separate encoding, joint decoding (Izacard & Grave 2021).
+"""Fusion-in-Decoder: encode pairs separately and decode over all of them (Izacard & Grave 2021).
 
 Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
 T tokens of an answer, D width, H heads.
@@ -22,18 +22,22 @@ from ragqa.models.inputs import Inputs, pad_rows
 
 
 class FusionInDecoder(PassageGenerator):
-    """Fusion-in-Decoder over a seq2seq, with the interface of ``RagGenerator``."""
+    """Fusion-in-Decoder with a seq2seq model; it has the interface of ``RagGenerator``."""
 
     kind = GeneratorKind.FID
 
     def __init__(self, seq2seq: Seq2Seq, *, template: Template = FID, passages: int = 10, **settings: Any) -> None:
-        """Wrap ``seq2seq``; the arguments are as for ``PassageGenerator``."""
+        """Combine a seq2seq model and the settings of its training, as ``PassageGenerator`` does."""
         super().__init__(seq2seq, template=template, passages=passages, **settings)
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x, all passages) ``[B]``; arguments as in ``RagGenerator.compute_nll``.
+        """Return -log p(y|x, all passages) of each answer ``[B]`` in nats.
 
-        Relevance only marks missing passages by -inf.
+        Args:
+            inputs: B * K pairs.
+            relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
+            labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
+            smoothing: share of label smoothing.
         """
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
@@ -41,7 +45,13 @@ class FusionInDecoder(PassageGenerator):
 
     @torch.no_grad()
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
-        """Return the best answers, as ``RagGenerator.generate`` does; posteriors are attention."""
+        """Return the best answers of each question; their posteriors are shares of attention.
+
+        Args:
+            inputs: B * K pairs.
+            relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
+            search: settings of the search.
+        """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
@@ -50,13 +60,16 @@ class FusionInDecoder(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of a greedy search step by step; arguments as in ``generate``."""
+        """Yield the tokens of a greedy search step by step.
+
+        Arguments and result are as for ``generate``.
+        """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
     def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
-        """Join each question's pairs without padding; return also each token's passage ``[B, S]``."""
+        """Join the states of each question's pairs; return them with each token's passage ``[B, S]``."""
         states = self.seq2seq.encode(inputs)
         questions, passages = relevance_BK.shape
         mask_BKL = states.mask_NL.view(questions, passages, -1) & ~relevance_BK.isneginf().unsqueeze(-1)
@@ -69,10 +82,10 @@ class FusionInDecoder(PassageGenerator):
     def _attribute_passages(
         self, states: EncoderStates, owner_BS: Tensor, candidates_B: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
-        """Set the posterior of candidates, which FiD does not have, to each passage's attention.
+        """Set the posterior of each candidate to the shares of attention that its passages get.
 
-        It is the share of the decoder's attention, averaged over layers, heads and the tokens of the answer, which is
-        the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
+        FiD has no posterior over passages. The share of the decoder's attention, averaged over layers, heads and the
+        tokens of the answer, is the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
         """
         rules, device = self.seq2seq.conventions, owner_BS.device
         answers = [(row, candidate) for row, candidates in enumerate(candidates_B) for candidate in candidates]

@@ -1,4 +1,4 @@
-"""Kinds of generators and their default lengths, importable without torch."""
+"""Kinds of generators and default lengths, in a module that does not import torch."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ MAX_ANSWER = 32
 
 
 class GeneratorKind(StrEnum):
-    """Kinds of generators by their names on command lines and in saved generators."""
+    """Kind of generator; values are the names on command lines and in saved generators."""
 
     RAG_TOKEN = "rag-token"
     RAG_SEQUENCE = "rag-sequence"

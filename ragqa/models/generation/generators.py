@@ -1,4 +1,4 @@
-"""Generators by kind: making, saving and loading them, published RAG checkpoints included."""
+"""Make, save and load generators of all kinds, published RAG checkpoints included."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ FILE = "generator.json"
 QUESTION_TOKENS = "question_encoder_tokenizer"
 """Folder of the question tower's tokenizer, named as in published checkpoints.
 
-It exists if questions are respelled.
+The folder exists if the generator reads questions in the spelling of this tokenizer.
 """
 TEMPLATES: dict[str, Template] = {
     GeneratorKind.RAG_TOKEN: RAG,
@@ -52,12 +52,12 @@ class PublishedRag(NamedTuple):
 def make_generator(
     seq2seq: Seq2Seq, kind: str, *, template: Template | None = None, passages: int | None = None, **settings: Any
 ) -> Generator:
-    """Make a generator from a seq2seq.
+    """Make a generator from a seq2seq model.
 
     Args:
         seq2seq: the model.
         kind: a key of ``TEMPLATES``.
-        template: text of a pair; None for the default of the kind.
+        template: template of the input text; None for the default of the kind.
         passages: number of passages per question, K; None for 10 (FiD) or 5 (RAG).
         settings: further arguments of ``PassageGenerator``; a retriever and question tokens are for RAG only.
 
@@ -79,7 +79,7 @@ def make_generator(
 
 
 def save_generator(generator: Generator, path: Path) -> None:
-    """Write a directory in transformers' format, and ``generator.json``."""
+    """Write a generator into a directory: transformers' files, and ``generator.json``."""
     generator.seq2seq.save(path)
     row = {
         "kind": generator.kind,
@@ -100,12 +100,12 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
     """Load the generator in a directory or on the hub.
 
     Args:
-        source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq.
-        kind: kind of a plain seq2seq; None if the directory names it.
+        source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq model.
+        kind: kind of a plain seq2seq; None if the directory names its kind.
 
     Raises:
         ArtefactError, DamagedArtefact: there is no generator, or it cannot be loaded.
-        Mismatch: its tokenizer has changed since it was saved.
+        Mismatch: the tokenizer has changed since the generator was saved.
         BadInput: ``kind`` is missing for a plain seq2seq, or differs from the generator's.
     """
     generator: Generator
@@ -141,7 +141,7 @@ def _load_saved(file: Path) -> Generator:
 
 
 def fingerprint_generator(source: str | Path) -> str:
-    """Return a digest (16 hex digits) of a generator's weights, tokenizers and settings."""
+    """Return a digest of a generator's weights, tokenizers and settings, as 16 hex digits."""
     folder = Path(source)
     if not folder.is_dir():
         from transformers.utils.hub import cached_file
@@ -153,7 +153,11 @@ def fingerprint_generator(source: str | Path) -> str:
 
 
 def read_generator_kind(path: Path) -> str:
-    """Return the kind of a saved generator; raises BadInput if there is none."""
+    """Return the kind of the generator saved in the directory ``path``.
+
+    Raises:
+        BadInput: there is no saved generator.
+    """
     try:
         return str(json.loads((path / FILE).read_text())["kind"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -161,17 +165,21 @@ def read_generator_kind(path: Path) -> str:
 
 
 def read_model_type(source: str | Path) -> str:
-    """Return a directory's or hub name's ``model_type``; raises ArtefactError without a model."""
+    """Return the ``model_type`` of the model in a directory or on the hub.
+
+    Raises:
+        ArtefactError: there is no model.
+    """
     return str(load_config(source).model_type)
 
 
 def load_rag(source: str | Path) -> PublishedRag:
-    """Load a checkpoint in the format of ``facebook/rag-token-nq``.
+    """Load a published RAG checkpoint, in the format of ``facebook/rag-token-nq``.
 
-    Its config.json gives the marginal, the separators, and the numbers of passages and tokens.
+    The config.json of the checkpoint defines the marginal, the separators, and the numbers of passages and tokens.
 
     Raises:
-        ArtefactError: it is not a RAG checkpoint, or weights or tokenizers are missing or of another model.
+        ArtefactError: there is no RAG checkpoint, or weights or tokenizers are missing or belong to another model.
     """
     config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")
@@ -188,14 +196,14 @@ def load_rag(source: str | Path) -> PublishedRag:
         template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
         passages=config.n_docs,
         max_input=config.max_combined_length,
-        retriever=str(source),  # only ``pipelines.publish`` makes indexes with it, and records this name
+        retriever=str(source),  # ``pipelines.publish`` makes the index for this generator and records the same name
         question_tokens=question_tokens,
     )
     return PublishedRag(generator, make_dpr_tower(inner.question_encoder), question_tokens)
 
 
 def _restore_conventions(generator: Any, source: str | Path) -> None:
-    """Restore generation settings, which transformers loses in nested configurations."""
+    """Restore the generation settings that transformers drops when it loads a RAG configuration."""
     row = PretrainedConfig.get_config_dict(source)[0]
     for settings in (row, row.get("generator") or {}):  # the generator's own settings win
         for name in CONVENTIONS:

@@ -1,4 +1,4 @@
-"""RAG: one passage is read at a time, and all are marginalised over (Lewis et al. 2020).
+"""RAG: read each passage separately, and marginalise over all passages (Lewis et al. 2020).
 
 Legend: B questions, K passages per question, N = B * K pairs, T tokens of an answer, M positions that count.
 """
@@ -24,7 +24,7 @@ Marginal = Literal["token", "sequence"]
 
 
 class PassageGenerator(nn.Module):
-    """Base of the generators: a seq2seq that reads passages, and the settings of its training."""
+    """Base class of generators: a seq2seq model that reads passages, with its training settings."""
 
     def __init__(
         self,
@@ -37,16 +37,16 @@ class PassageGenerator(nn.Module):
         retriever: str | None = None,
         question_tokens: Seq2SeqTokenizer | None = None,
     ) -> None:
-        """Combine a seq2seq and the settings of its training.
+        """Combine a seq2seq model and the settings of its training.
 
         Args:
             seq2seq: the model.
-            template: text of a pair.
+            template: template of the text of a question and a passage (a pair).
             passages: number of passages per question, K.
             max_input: maximum length of a pair in tokens.
             max_answer: maximum length of an answer in tokens.
             retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
-            question_tokens: tokenizer of the question tower, if questions were respelled by it.
+            question_tokens: tokenizer of the question tower, if training used questions in its spelling.
         """
         super().__init__()
         self.seq2seq, self.template, self.passages = seq2seq, template, passages
@@ -54,11 +54,19 @@ class PassageGenerator(nn.Module):
         self.retriever, self.question_tokens = retriever, question_tokens
 
     def make_inputs(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
-        """Encode the pairs of questions and passages, see ``PairEncoder.encode``."""
+        """Encode the N pairs of B questions and their passages, ordered by question.
+
+        Args:
+            questions: B questions.
+            passages: passages of each question, at most K.
+
+        Raises:
+            BadInput: the template alone is longer than the input.
+        """
         return self._pairs.encode(self._respell(questions), passages)
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the input contains the passage up to the character ``end``."""
+        """Return True if the input of a pair contains the passage up to the character ``end``."""
         return self._pairs.can_read(self._respell([question])[0], passage, end)
 
     @property
@@ -70,7 +78,7 @@ class PassageGenerator(nn.Module):
 
 
 class RagGenerator(PassageGenerator):
-    """RAG-Token or RAG-Sequence, or a closed book if the template has no passage (K = 1)."""
+    """RAG-Token, RAG-Sequence, or a closed-book generator if the template has no passage (K = 1)."""
 
     def __init__(
         self,
@@ -81,7 +89,18 @@ class RagGenerator(PassageGenerator):
         passages: int = 5,
         **settings: Any,
     ) -> None:
-        """Set the marginal (``token`` or ``sequence``) and the settings of ``PassageGenerator``."""
+        """Combine a seq2seq model, a marginal and the settings of ``PassageGenerator``.
+
+        Args:
+            seq2seq: the model.
+            marginal: ``token`` (RAG-Token) or ``sequence`` (RAG-Sequence).
+            template: template of the text of a pair.
+            passages: number of passages per question, K.
+            settings: further arguments of ``PassageGenerator``.
+
+        Raises:
+            BadInput: the marginal is unknown.
+        """
         if marginal not in ("token", "sequence"):
             raise BadInput(f"marginal {marginal!r}: choose token or sequence")
         super().__init__(seq2seq, template=template, passages=passages, **settings)
@@ -95,12 +114,12 @@ class RagGenerator(PassageGenerator):
         return GeneratorKind.RAG_TOKEN if self.marginal == "token" else GeneratorKind.RAG_SEQUENCE
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x) of each answer ``[B]`` in nats, see ``objectives.rag_token_nll``.
+        """Return -log p(y|x) of each answer ``[B]`` in nats, by the loss of the marginal.
 
         Args:
             inputs: N pairs.
-            relevance_BK: live scores, whose gradient trains the towers; -inf where there is no passage.
-            labels_BT: labels, ``IGNORED`` after the answer's end.
+            relevance_BK: ``[B, K]`` scores of the live towers, which get gradients; -inf where there is no passage.
+            labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
             smoothing: share of label smoothing.
         """
         return self.score_labels(inputs, relevance_BK, labels_BT, smoothing=smoothing)[0]
@@ -108,7 +127,17 @@ class RagGenerator(PassageGenerator):
     def score_labels(
         self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return ``compute_nll`` of the same arguments, and log p(y_i|x,z,y_<i) ``[B, K, T]``."""
+        """Return ``compute_nll`` and the log-probabilities of the labels under each passage.
+
+        Args:
+            inputs: N pairs.
+            relevance_BK: ``[B, K]`` scores of the live towers; -inf where there is no passage.
+            labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
+            smoothing: share of label smoothing.
+
+        Returns:
+            -log p(y|x) ``[B]``, and log p(y_i|x,z,y_<i) ``[B, K, T]``.
+        """
         states = self.seq2seq.encode(inputs)
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
 
@@ -120,9 +149,9 @@ class RagGenerator(PassageGenerator):
 
         Args:
             inputs: N pairs.
-            relevance_BK: scores of the passages; -inf where there is none.
+            relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
             search: settings of the search.
-            fast: for RAG-Sequence, see ``decoding.decode_sequence``.
+            fast: use fast decoding (RAG-Sequence only).
 
         Raises:
             BadInput: a question has no passage.
@@ -136,7 +165,10 @@ class RagGenerator(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of greedy RAG-Token step by step; arguments as in ``generate``."""
+        """Yield the tokens of greedy RAG-Token step by step.
+
+        Arguments and result are as for ``generate``.
+        """
         return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
 
@@ -148,10 +180,13 @@ def score_answers(
     Args:
         model: the seq2seq.
         states: N encoded pairs.
-        relevance_BK: scores of the passages; -inf where there is none.
-        labels_BT: labels, ``IGNORED`` after the answer's end.
+        relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
+        labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
         marginal: ``token`` or ``sequence``, which are equal with K = 1.
         smoothing: share of label smoothing.
+
+    Returns:
+        -log p(y|x) ``[B]``, and log p(y_i|x,z,y_<i) ``[B, K, T]``.
     """
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)
@@ -171,12 +206,15 @@ def score_answers(
 
 
 def _scatter(values: Tensor, chosen_BKT: Tensor) -> Tensor:
-    """Scatter values, in order, to the chosen positions; the others are 0."""
+    """Scatter values in order to the chosen positions; the other positions are 0."""
     return torch.zeros_like(chosen_BKT, dtype=values.dtype).masked_scatter(chosen_BKT, values.flatten())
 
 
 def _smoothed_token_nll(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
-    """Compute smoothed RAG-Token question by question: only counted positions have logits."""
+    """Compute the RAG-Token loss with label smoothing, one question at a time.
+
+    Questions differ in their numbers of counted positions, and only these positions have logits.
+    """
     passages, counts = relevance_BK.shape[1], (labels_BT != IGNORED).sum(-1).tolist()
     blocks = logits_MV.split([passages * count for count in counts])
     losses = [

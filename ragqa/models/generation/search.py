@@ -1,6 +1,6 @@
-"""Greedy and beam search over a mixture of passages, like ``generate`` of transformers.
+"""Greedy search and beam search over a mixture of passages, like ``generate`` of transformers.
 
-Legend: G searches at once, P passages that each of them mixes, W beams, V vocabulary, T tokens.
+Legend: G searches at once, P passages that a search mixes, W beams, V vocabulary, T tokens.
 """
 
 from collections.abc import Iterator
@@ -14,28 +14,28 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Conventions, DecoderRun
 
 _NEVER = -1e9
-"""Score of excluded beams, as in ``generate``; -inf would break ties in another order."""
+"""Score of excluded beams, as in ``generate``; -inf would put ties in another order."""
 
 Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of the search for answers."""
+    """Settings of a search for answers."""
 
     beams: int = 1
     """Number of beams; 1 is greedy search."""
     longest: int = 32
     """Maximum answer length in tokens, the end included.
 
-    ``max_length`` of ``generate`` also counts the start.
+    ``max_length`` of transformers' ``generate`` also counts the start token.
     """
     shortest: int = 0
     """Minimum answer length in tokens before the end."""
     length_penalty: float = 1.0
-    """Power of the length by which the log-probability of a finished beam is divided."""
+    """Exponent of the length by which the log-probability of a finished beam is divided."""
     returned: int = 1
-    """Maximum number of candidates per question; except for RAG-Sequence at most ``beams``."""
+    """Maximum number of candidates per question; only RAG-Sequence has more than ``beams``."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
@@ -44,13 +44,13 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Next-token probabilities of G searches, each a mixture of P passages by their priors."""
+    """Next-token probabilities of G searches, each a mixture over P passages weighted by priors."""
 
     def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
         self.run, self.prior_GP, self.rules = run, prior_GP, run.model.conventions
 
     def score_next(self, tokens_GW: Tensor) -> Tensor:
-        """Append one token to each beam and return log-probabilities ``[G, W, V]`` of the next one."""
+        """Append a token to each beam; return log-probabilities ``[G, W, V]`` of the next tokens."""
         searches, passages = self.prior_GP.shape
         rows = tokens_GW.unsqueeze(1).expand(-1, passages, -1).flatten()
         log_probs = self.run.step(rows).log_softmax(-1).view(searches, passages, tokens_GW.shape[1], -1)
@@ -59,7 +59,7 @@ class PassageMixture:
         return (log_probs + self.prior_GP[..., None, None]).logsumexp(1)
 
     def reorder(self, parents_GW: Tensor) -> None:
-        """Continue beam w of a search from the tokens of its beam ``parents_GW[g, w]``."""
+        """Continue beam w of search g from the tokens of beam ``parents_GW[g, w]``."""
         texts = self.prior_GP.numel()
         beams = self.run.rows // texts  # 1 at the first step, where all beams are equal
         first = torch.arange(texts, device=parents_GW.device) * beams
@@ -67,20 +67,20 @@ class PassageMixture:
         self.run.reorder((first.unsqueeze(1) + parents).flatten())
 
     def select(self, searches: Tensor) -> "PassageMixture":
-        """Return a scorer for some of the searches; this one must not be used again."""
+        """Return a mixture of the selected searches only; the old mixture must not be used again."""
         texts = _expand_groups(searches, self.prior_GP.shape[1])
         beams = self.run.rows // self.prior_GP.numel()
         return PassageMixture(self.run.select(texts, _expand_groups(texts, beams)), self.prior_GP[searches])
 
 
 def _expand_groups(groups: Tensor, size: int) -> Tensor:
-    """Return the row numbers of the members of some groups of ``size`` rows each."""
+    """Return the numbers of all rows in ``groups``, where each group has ``size`` rows."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
 
 
 @dataclass(frozen=True)
 class _Beams:
-    """State of G searches; every field is a tensor whose first dimension is G."""
+    """State of G beam searches; every field is a tensor whose first dimension is G."""
 
     ids_GWT: Tensor
     score_GW: Tensor
@@ -89,29 +89,32 @@ class _Beams:
     finished_GW: Tensor
     """True where ``done_GWT`` holds a finished answer."""
     open_G: Tensor
-    """True if a running beam may still beat the worst finished one."""
+    """True if a running beam can still beat the worst finished answer."""
 
     @classmethod
     def begin(cls, searches: int, search: SearchSettings, fill: int, device: torch.device) -> Self:
         ids = torch.full((searches, search.beams, search.longest), fill, device=device)
         score = torch.full((searches, search.beams), _NEVER, device=device)
         first = score.clone()
-        first[:, 0] = 0.0  # all beams start equal, so the others are excluded
+        first[:, 0] = 0.0  # all beams are equal at the start, so only the first one counts
         none = torch.zeros_like(score, dtype=torch.bool)
         return cls(ids, first, ids.clone(), score, none, torch.ones_like(none[:, 0]))
 
-    def pick(self, rows: Tensor) -> "_Beams":
+    def select(self, rows: Tensor) -> "_Beams":
         return _Beams(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
-    """Restrict log-probabilities to the tokens that conventions and settings allow.
+    """Set the log-probabilities of tokens that the rules of decoding forbid to -inf.
 
     Args:
-        log_probs: ``[..., V]``.
-        step: number of the token, from 0.
+        log_probs: ``[..., V]`` log-probabilities of the next tokens.
+        step: position of the next token in the answer, from 0.
         rules: conventions of the model.
-        search: settings, for the shortest and the longest answer.
+        search: settings with the shortest and the longest answer.
+
+    Returns:
+        ``[..., V]``; a forced token has log-probability 0.
     """
     for excluded in (rules.forbidden, rules.ends if step < search.shortest else ()):
         if excluded:
@@ -124,9 +127,9 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each search's most probable token ``[G]`` and its log-probability ``[G]``.
+    """Yield step by step the most probable token ``[G]`` of each search and its log-probability.
 
-    Ends are included. After an end comes padding with log-probability 0.
+    The end of an answer is included. After the end, tokens are padding with log-probability 0.
     """
     rules, device = mixture.rules, mixture.prior_GP.device
     token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)
@@ -142,17 +145,18 @@ def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator
 
 
 def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
-    """Run beam search; return the answers of each search, best first, and their scores.
+    """Run beam search; return the answers of each search with their scores, best first.
 
-    It equals ``generate`` with ``early_stopping=False``: finished answers compete by log-probability over length to
-    the power of ``length_penalty``, and a search ends when its best running beam, at its current length, beats none of
-    them. Searches that have ended leave the batch when they are half of it.
+    The result equals that of ``generate`` with ``early_stopping=False``. The score of a finished answer is its
+    log-probability divided by its length to the power of ``length_penalty``. A search ends when its best running beam,
+    scored at the current length, beats no finished answer. Searches that have ended are removed from the batch when
+    they are at least half of it.
     """
     rules, device, searches = mixture.rules, mixture.prior_GP.device, len(mixture.prior_GP)
     state = _Beams.begin(searches, search, rules.pad, device)
     ids_GWT, score_GW = state.done_GWT.clone(), state.done_score_GW.clone()
     where = torch.arange(searches, device=device)
-    token_GW = torch.full((searches, 1), rules.start, device=device)  # one beam suffices while all are equal
+    token_GW = torch.full((searches, 1), rules.start, device=device)  # one beam is enough while all beams are equal
     for step in range(search.longest):
         log_probs_GWV = apply_rules(mixture.score_next(token_GW), step, rules, search).expand(-1, search.beams, -1)
         state, parents_GW, token_GW = _advance(state, log_probs_GWV, step, rules, search)
@@ -164,7 +168,7 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
         mixture.reorder(parents_GW)
         if running <= len(where) // 2:
             open_ = state.open_G.nonzero()[:, 0]
-            state, where, token_GW, mixture = state.pick(open_), where[open_], token_GW[open_], mixture.select(open_)
+            state, where, token_GW, mixture = state.select(open_), where[open_], token_GW[open_], mixture.select(open_)
     return [
         [(cut_at_end(ids, rules.ends), score) for ids, score in zip(*row, strict=True) if score > _NEVER / 10]
         for row in zip(ids_GWT.tolist(), score_GW.tolist(), strict=True)
@@ -174,10 +178,10 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
 def _advance(
     state: _Beams, log_probs_GWV: Tensor, step: int, rules: Conventions, search: SearchSettings
 ) -> tuple[_Beams, Tensor, Tensor]:
-    """Take one step; return the new state, and each beam's parent and last token ``[G, W]``."""
+    """Take a step of beam search; return the new state, and each beam's parent and token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]
     total = (log_probs_GWV + state.score_GW.unsqueeze(-1)).flatten(1)
-    # So many candidates that ``beams`` of them continue even if the best ones end.
+    # Enough candidates that ``beams`` of them can continue even if the best candidates end.
     score, place = total.topk(min(max(2, 1 + len(rules.ends)) * beams, total.shape[1]))
     parent, token = place // vocabulary, place % vocabulary
     ids = _take(state.ids_GWT, parent)
@@ -207,6 +211,6 @@ def _take(values_GWT: Tensor, index_GW: Tensor) -> Tensor:
 
 
 def cut_at_end(ids: list[int], ends: tuple[int, ...]) -> Ids:
-    """Return ``ids`` up to and including the first end."""
+    """Return ``ids`` up to and including the first end token."""
     stop = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
     return tuple(ids[: stop + 1])

@@ -1,6 +1,6 @@
-"""Seq2seq models of transformers behind one interface: encode once, then score or decode.
+"""Common interface of transformers' seq2seq models: encode texts once, then score or decode.
 
-Legend: N texts, R decoder rows (R / N consecutive ones read the same text), L tokens of a text, T tokens of an answer,
+Legend: N texts, R decoder rows (R / N consecutive rows read the same text), L tokens of a text, T tokens of an answer,
 M selected positions, V vocabulary, D width.
 """
 
@@ -22,19 +22,19 @@ from ragqa.models.pretrained import get_max_input, load_seq2seq_module, silence_
 from ragqa.objectives import IGNORED
 
 _MIN_SAVING = {"cpu": 64, "cuda": 8192}
-"""Least number of padding tokens, by device, that justifies another call of the encoder."""
+"""Minimum number of padding tokens, by device, that another call of the encoder must save."""
 _MAX_ENCODED = 1 << 15
 """Maximum number of tokens in one call of the encoder without gradients."""
 _ROUNDING = 128
 """Multiple to which models may round up their number of embeddings.
 
-T5 has 32,128 for 32,100 pieces, mT5 250,112 for 250,100.
+T5 has 32,128 embeddings for 32,100 pieces, mT5 has 250,112 for 250,100.
 """
 CONVENTIONS = (
     *("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
 )
-"""Settings of a generation config that decoding follows."""
+"""Settings of a generation config that decoding uses."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Conventions:
     ends: tuple[int, ...]
     """Tokens that end an answer and are part of it."""
     forced_first: int | None
-    """First token, where it is forced."""
+    """First token of every answer, if the model forces one."""
     forced_last: int | None
-    """Last token of an answer of maximum length, where it is forced."""
+    """Last token of an answer of maximum length, if the model forces one."""
     bos: int | None
-    """Token that marks the beginning; RAG does not count it if all candidates begin with it."""
+    """Token that marks the beginning of a text."""
     forbidden: tuple[int, ...] = ()
-    """Forbidden tokens: ``bad_words_ids`` of a single token, as Marian's padding."""
+    """Tokens that must not be generated (``bad_words_ids`` of one token, such as Marian's padding)."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,22 @@ class EncoderStates:
 
     @property
     def bias(self) -> Tensor:
-        """Padding mask ``[N, 1, 1, L]`` to be added to attention scores."""
+        """Padding mask ``[N, 1, 1, L]`` that is added to attention scores."""
         return _make_bias(self.mask_NL, self.hidden_NLD.dtype)
 
 
 class Seq2Seq(nn.Module):
-    """A transformers seq2seq of one of the families ``pretrained.SEQ2SEQS``, and its tokenizer.
+    """Seq2seq model of transformers with its tokenizer; ``pretrained.SEQ2SEQS`` lists the families.
 
-    Special tokens, and the shift between labels and decoder inputs, are the model's own.
+    The model defines the special tokens and the shift between labels and decoder inputs.
     """
 
     def __init__(self, model: nn.Module, tokens: Seq2SeqTokenizer) -> None:
-        """Combine model and tokenizer; raises ArtefactError if they do not belong together."""
+        """Combine a model and its tokenizer.
+
+        Raises:
+            ArtefactError: the tokenizer belongs to another model.
+        """
         super().__init__()
         self.model = cast(Any, model)
         self.tokens = tokens
@@ -93,7 +97,7 @@ class Seq2Seq(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Longest text in tokens that both encoder and decoder accept."""
+        """Maximum length of a text in tokens that both encoder and decoder accept."""
         config = self.model.config
         if (encoder := getattr(config, "encoder", None)) is not None:
             return min(get_max_input(encoder), get_max_input(config.decoder))
@@ -116,14 +120,15 @@ class Seq2Seq(nn.Module):
     def encode(self, inputs: Inputs) -> EncoderStates:
         """Encode N texts that are padded on the right.
 
-        Texts of similar length go through the encoder together, because padding costs as much as text.
+        Texts of similar length are encoded together, because padding costs as much time as text.
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
         length_N = mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True)
         lengths = length_N[order_N].tolist()
         embedded_NLE: Tensor = encoder.get_input_embeddings()(inputs.ids_NL[order_N, : lengths[0]])
-        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)  # Pegasus and Marian scale ids alone
+        # Pegasus and Marian scale embeddings only if they get ids, so scale here for these models.
+        embedded_NLE = embedded_NLE * getattr(encoder, "embed_scale", 1.0)
         most = None if torch.is_grad_enabled() else _MAX_ENCODED
         groups = [*group_by_length(lengths, _MIN_SAVING.get(mask_NL.device.type, 8192), most)]
         parts = []
@@ -137,7 +142,7 @@ class Seq2Seq(nn.Module):
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def shift_labels(self, labels_BT: Tensor) -> Tensor:
-        """Shift labels to the right, after the decoder's start token, as the model does."""
+        """Return decoder inputs ``[B, T]``: the start token, and the labels shifted to the right."""
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
         ids_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
@@ -149,13 +154,13 @@ class Seq2Seq(nn.Module):
         """Return logits ``[R, T, V]`` after each input, or ``[M, V]`` at the chosen positions.
 
         Args:
-            states: encoded texts.
-            inputs_RT: decoder inputs, see ``shift_labels``.
-            chosen_RT: bool, M of them true; None for all positions.
+            states: N encoded texts.
+            inputs_RT: ``[R, T]`` decoder inputs, for example from ``shift_labels``.
+            chosen_RT: ``[R, T]`` bool, true at the M chosen positions; None for all positions.
             options: further arguments of the transformers model.
         """
 
-        # Logits at positions that are not needed may cost more than the rest of the model.
+        # Logits are computed only at the chosen positions; at all positions they may cost more than the model itself.
         def choose_positions(head: nn.Module, arguments: tuple[Tensor]) -> tuple[Tensor]:
             return arguments if chosen_RT is None else (arguments[0][chosen_RT],)
 
@@ -169,14 +174,18 @@ class Seq2Seq(nn.Module):
         return logits.float()
 
     def save(self, path: Path) -> None:
-        """Write a directory in transformers' format, tokenizer included."""
+        """Write the model and its tokenizer into a directory, in transformers' format."""
         with silence_transformers():
             self.model.save_pretrained(path)
         self.tokens.save(path)
 
     @classmethod
     def load(cls, source: str | Path, *, fresh: bool = False) -> "Seq2Seq":
-        """Load from a directory or the hub; ``fresh`` makes random weights instead.
+        """Load a seq2seq model and its tokenizer from a directory or the hub.
+
+        Args:
+            source: directory or hub name.
+            fresh: make random weights instead of loading the model's weights.
 
         Raises:
             ArtefactError: there is no seq2seq, weights are missing, or the tokenizer belongs to another model.
@@ -189,10 +198,19 @@ class Seq2Seq(nn.Module):
 
 
 class DecoderRun:
-    """Incremental decoding; keys and values of cross-attention are computed once per text."""
+    """Incremental decoding, with keys and values of cross-attention computed once per text."""
 
     def __init__(self, model: Seq2Seq, states: EncoderStates, cross: DynamicCache | None = None) -> None:
-        """Start a run; raises Mismatch if the model is in training mode."""
+        """Start decoding over encoded texts.
+
+        Args:
+            model: the seq2seq.
+            states: N encoded texts.
+            cross: keys and values of cross-attention, if they are already computed.
+
+        Raises:
+            Mismatch: the model is in training mode.
+        """
         if model.model.training:
             raise Mismatch("the generator is in training mode, and dropout would spoil its answers: call eval() first")
         self.model, self._states = model, states
@@ -209,11 +227,16 @@ class DecoderRun:
         self._cache = EncoderDecoderCache(DynamicCache(), self._cross)
 
     def step(self, tokens_R: Tensor) -> Tensor:
-        """Append one token per row and return logits ``[R, V]``; R must not change between steps."""
+        """Append a token to each row and return logits ``[R, V]``; R must not change between steps."""
         return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` at chosen positions of whole rows; decoded tokens are discarded."""
+        """Return logits ``[M, V]`` of complete decoder inputs; tokens decoded so far are discarded.
+
+        Args:
+            inputs_RT: ``[R, T]`` decoder inputs.
+            chosen_RT: ``[R, T]`` bool, true at the M positions to score.
+        """
         self._restart()
         logits = self._compute_logits(inputs_RT, chosen_RT)
         self._restart()
@@ -224,11 +247,16 @@ class DecoderRun:
         return self.model.compute_logits(self._states, inputs_RT, chosen_RT, **cache)
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Continue row r from the tokens of row ``rows_R[r]``, which must be of the same text."""
+        """Continue row r from the tokens of row ``rows_R[r]``, which must read the same text."""
         self._cache.self_attention_cache.reorder_cache(rows_R)
 
     def select(self, texts: Tensor, rows: Tensor) -> "DecoderRun":
-        """Return a run over some texts and rows; this one must not be used again."""
+        """Return a run over the given texts and rows only; the old run must not be used again.
+
+        Args:
+            texts: numbers of the texts.
+            rows: numbers of the rows that read these texts.
+        """
         cross = DynamicCache()
         for number, layer in enumerate(self._cross.layers):
             cross.update(layer.keys[texts], layer.values[texts], number)

@@ -1,6 +1,6 @@
-"""Input texts of generators: question and passage in a template, the passage cut to fit.
+"""Input texts of generators: a template with question and passage, and the cut of long passages.
 
-Legend: N texts = B questions times K passages.
+Legend: B questions, K passages per question, N = B * K pairs of question and passage.
 """
 
 import re
@@ -18,7 +18,7 @@ _FIELD = re.compile(r"\{(title|passage|question)\}")
 
 @dataclass(frozen=True)
 class Template:
-    """Text with the fields ``{title}``, ``{passage}`` and ``{question}``."""
+    """Template of an input text, with the fields ``{title}``, ``{passage}`` and ``{question}``."""
 
     text: str
 
@@ -33,7 +33,7 @@ class Template:
         return "{passage}" not in self.text
 
     def fill(self, question: str, passage: Passage | None = None) -> str:
-        """Return the text of one pair; without a passage, title and text are empty."""
+        """Return the text of a pair; title and passage are empty without a passage."""
         return _fill(self.text, question, passage)
 
     def text_before(self, question: str, passage: Passage) -> str:
@@ -46,37 +46,37 @@ class Template:
 
 
 def _fill(text: str, question: str, passage: Passage | None) -> str:
-    # RAG's released code removes quotes around titles and doubled spaces, so checkpoints expect it.
+    # RAG's released code removes quotes around titles and doubled spaces, so published checkpoints expect such texts.
     title = passage.title.removeprefix('"').removesuffix('"') if passage else ""
     values = {"title": title, "passage": passage.text if passage else "", "question": question}
     return _FIELD.sub(lambda match: values[match[1]], text).replace("  ", " ")
 
 
 RAG = Template("{title} / {passage} // {question}")
-"""Lewis et al. 2020, released code."""
+"""Template of RAG (Lewis et al. 2020, released code)."""
 FID = Template("question: {question} title: {title} context: {passage}")
-"""Izacard & Grave 2021, section 3."""
+"""Template of Fusion-in-Decoder (Izacard & Grave 2021, section 3)."""
 CLOSED_BOOK = Template("{question}")
-"""Roberts et al. 2020; their checkpoints for a single task have no prefix."""
+"""Template of closed-book generators (Roberts et al. 2020, checkpoints for a single task)."""
 
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Tokenizer of pairs of a question and a passage, which cuts pairs that are too long.
+    """Tokenizer of pairs of question and passage, which cuts pairs that are too long.
 
-    A pair loses the end of its passage; the question is cut only if it does not fit without a passage.
+    The end of the passage is cut. The question is cut only if it is too long without a passage.
     """
 
     tokens: Seq2SeqTokenizer
     template: Template
     max_tokens: int
-    """Maximum length of a pair."""
+    """Maximum length of a pair in tokens."""
 
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """Encode the N pairs of B questions and their passages, ordered by question.
 
-        K is the largest number of passages of a question, or 1 for a closed book. A question with fewer passages gets
-        empty ones, whose relevance must be -inf.
+        K is the largest number of passages of a question, or 1 for a closed-book template. A question with fewer
+        passages gets empty passages, whose relevance must be -inf.
 
         Raises:
             BadInput: the template alone is too long.
@@ -91,12 +91,12 @@ class PairEncoder:
         return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Tell whether the encoded pair contains the passage up to the character ``end``."""
+        """Return True if the encoded pair contains the passage up to the character ``end``."""
         beginning = replace(passage, text=passage.text[:end])
         return self._count_tokens(self._cut_question(question), beginning) <= self.max_tokens
 
     def _cut(self, ids: list[int], question: str, passage: Passage | None) -> list[int]:
-        """Return the ids of a pair, without the end of the passage that does not fit."""
+        """Return the ids of a pair, without the end of a passage that is too long."""
         if len(ids) <= self.max_tokens:
             return ids
         if (shorter := self._cut_question(question)) != question:
@@ -108,7 +108,10 @@ class PairEncoder:
         return [*ids[: self.max_tokens - tail], *ids[len(ids) - tail :]]
 
     def _cut_question(self, question: str) -> str:
-        """Return the longest beginning of a question that fits (half the input, if with passages)."""
+        """Return the question, cut if it is too long even without a passage.
+
+        A cut question leaves half of the input to the passage; in a closed book it fills the input.
+        """
 
         def count(characters: int) -> int:
             return self._count_tokens(question[:characters])

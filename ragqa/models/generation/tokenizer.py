@@ -18,29 +18,29 @@ from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 
 _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_tokens_map.json")
-"""Files of a tokenizer; without any of them transformers makes an empty one."""
+"""Files of a tokenizer; transformers makes an empty tokenizer if there is none of them."""
 
 
 class Seq2SeqTokenizer:
-    """A transformers tokenizer, which adds its own special tokens."""
+    """Tokenizer of transformers for a seq2seq model, which adds the model's special tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.start: int | None = None
-        """First input of the decoder; the model sets this and the next two attributes."""
+        """First input of the decoder; set by the model, like ``ends`` and ``silent_ids``."""
         self.ends: tuple[int, ...] = ()
         """Tokens that end an answer."""
         self.silent_ids: frozenset[int] = frozenset()
-        """Tokens to leave out of text, whether or not the tokenizer declares them special."""
+        """Tokens to leave out of decoded text, even if the tokenizer does not call them special."""
 
     @property
     def size(self) -> int:
-        """Number of pieces."""
+        """Number of pieces in the vocabulary."""
         return len(self.tokenizer)
 
     @property
     def digest(self) -> str:
-        """Digest of the pieces and their ids, 16 hex digits."""
+        """Digest of the pieces and their ids, as 16 hex digits."""
         rows = sorted(self.tokenizer.get_vocab().items())
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
 
@@ -57,7 +57,7 @@ class Seq2SeqTokenizer:
 
     @property
     def prefix_length(self) -> int:
-        """Number of special tokens before a text."""
+        """Number of special tokens that the tokenizer puts before a text."""
         return self.encode(["a"])[0].index(self.encode_bare("a")[0])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -71,22 +71,23 @@ class Seq2SeqTokenizer:
         return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode each text, which for an uncased BERT removes capitals and accents.
+        """Encode and decode each text; an uncased BERT tokenizer so removes capitals and accents.
 
-        Spaces before punctuation are removed again, as transformers did by default when RAG was trained.
+        Spaces before punctuation are also removed, as transformers did by default when RAG was trained.
         """
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
         return [self.tokenizer.decode(row, **options) for row in self.encode(texts)]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
-        """Pad rows of ids to one batch."""
+        """Pad rows of token ids and return them as a batch."""
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return labels ``[B, T]`` of at most ``max_tokens``, ``IGNORED`` after the answers' ends.
+        """Return labels ``[B, T]`` of at most ``max_tokens``, ``IGNORED`` after the end of an answer.
 
-        They equal transformers' labels with two exceptions. The decoder's start is not repeated, as it would be for a
-        BERT decoder. If the tokenizer adds no end, the model's end is added, so that stopping is learned.
+        The labels equal those of transformers with two exceptions. The start token of the decoder is not repeated, as
+        transformers does for a BERT decoder. If the tokenizer adds no end token, the model's end token is added, so
+        that the model learns to stop.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]
@@ -95,22 +96,26 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, IGNORED).ids_NL
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids, without special tokens."""
+        """Return the text of token ids, without special tokens."""
         visible = [token for token in ids if token not in self.silent_ids]
         text: str = self.tokenizer.decode(visible, skip_special_tokens=True)
         return text.strip()
 
     def save(self, path: Path) -> None:
-        """Write the files of the tokenizer."""
+        """Write the files of the tokenizer into the directory ``path``."""
         self.tokenizer.save_pretrained(path)
 
     @classmethod
     def load(cls, source: str | Path, **options: Any) -> "Seq2SeqTokenizer":
-        """Load from a directory or the hub; a tokenizer.json alone is loaded unchanged.
+        """Load a tokenizer from a directory or the hub.
+
+        Args:
+            source: directory or hub name; a ``tokenizer.json`` without a configuration is loaded unchanged.
+            options: further arguments of transformers' ``from_pretrained``.
 
         Raises:
             ArtefactError: there is no tokenizer.
-            MissingExtra: its vocabulary needs a package that is not installed.
+            MissingExtra: the vocabulary needs a package that is not installed.
         """
         file = Path(source) / "tokenizer.json"
         folder = Path(source, options.get("subfolder", ""))
@@ -118,7 +123,7 @@ class Seq2SeqTokenizer:
             raise ArtefactError(f"{folder} has no tokenizer files")
         try:
             if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
-                # The class of the model's tokenizer might change it.
+                # The tokenizer class of the model's family could change how the file tokenizes.
                 return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))
             return cls(AutoTokenizer.from_pretrained(source, **options))
         except Exception as error:  # tokenizers raises plain exceptions for broken files

@@ -1,14 +1,14 @@
 """Dates in English text, found by regular expressions.
 
-Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions like the next
-day, two years later, today.
+Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions such as "the
+next day", "two years later" and "today".
 """
 
 import re
 from collections.abc import Iterator
 
 Range = tuple[int, int]
-"""First and last (exclusive) character."""
+"""First and last (exclusive) character of a span."""
 
 _DASH = "[-–—]"
 _FULL = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)\b"
@@ -82,18 +82,18 @@ _BEFORE_MAY = re.compile(
     r"\b(?:[Ii]n|[Ss]ince|[Uu]ntil|[Dd]uring|of|[Bb]y|[Ff]rom|to|[Bb]etween|and|[Ee]ach|[Ee]very|last|next|this)\s$"
 )
 _CONTEXT = 16
-"""Characters before a match that decide about it."""
+"""Number of characters before a match that help to decide if it is a date."""
 
 
 def find_dates(text: str) -> Iterator[Range]:
-    """Yield start and end of each date in ``text``, sorted and without overlaps."""
+    """Yield the start and end of each date in ``text``, sorted and without overlaps."""
     spans = [match.span() for match in _ABSOLUTE.finditer(text) if _is_date(text, match)]
     spans += [match.span() for match in _RELATIVE.finditer(text)]
     yield from drop_overlaps(spans)
 
 
 def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
-    """Yield the spans in order of their start, without those that overlap an earlier one."""
+    """Yield the spans in the order of their starts, without spans that overlap an earlier span."""
     end = 0
     for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
@@ -102,7 +102,7 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Tell whether a number or a month name is a date, by the words around it."""
+    """Return True if the words around a number or the name of a month show that it is a date."""
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]
     is_first_name = text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()  # August Strindberg

@@ -1,4 +1,4 @@
-"""Lexicon of names, learned from the titles and a sample of the texts of a corpus."""
+"""Lexicon of names and ordinary words, learned from titles and sample texts of a corpus."""
 
 import re
 from array import array
@@ -11,14 +11,14 @@ import numpy as np
 
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*\Z")
 _WORD = re.compile(r"[^\W\d_]+")
-# Only words after a word, a comma or a semicolon: elsewhere a sentence may begin, and the capital tells nothing.
+# Only words after a word, a comma or a semicolon: elsewhere a sentence may begin, where every word has a capital.
 _WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
 class HashedStrings:
-    """Set of strings that keeps only their 8-byte hashes.
+    """Set of strings that stores only 8-byte hashes.
 
-    With six million, 1 of 10¹² other strings is a false positive.
+    In a set of six million strings, the probability that another string seems to be in it is 3 · 10⁻¹³.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -35,11 +35,11 @@ class HashedStrings:
 
 
 class Lexicon:
-    """Titles of a corpus, and the words that it usually capitalises within a sentence.
+    """Titles of a corpus, and the words that the corpus usually capitalises within a sentence.
 
     Args:
-        titles: the titles of its documents.
-        texts: a sample of its documents.
+        titles: titles of the corpus's documents.
+        texts: a sample of the corpus's texts.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -51,15 +51,15 @@ class Lexicon:
         self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Tell whether a phrase is a title, or one without brackets or last lower-case words."""
+        """Return True if a phrase is a title, or a title without brackets or final lower-case words."""
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:
-        """Tell whether the corpus writes the word mostly in lower case."""
+        """Return True if the corpus writes the word mostly in lower case."""
         return word.lower() in self._ordinary
 
     def is_proper(self, word: str) -> bool:
-        """Tell whether the corpus writes the word mostly with a capital."""
+        """Return True if the corpus writes the word mostly with a capital."""
         return word.lower() in self._proper
 
 
@@ -68,7 +68,7 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield the forms of each title to look up; count the case of its words after the first."""
+    """Yield the forms in which each title is looked up; count the case of words after the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

@@ -1,8 +1,8 @@
 """Names of people, places, organisations, works and nationalities, found by their capitals.
 
-``find_names`` takes each run of capitalised words with the linking words between them (``of`` in University of Oxford).
-It cuts the run where a linking word or a person's title shows that there are two names, and drops words that have a
-capital only because they open a sentence.
+``find_names`` finds runs of capitalised words with the linking words between them (``of`` in University of Oxford). It
+splits a run where a linking word or a person's title shows that there are two names. It drops words that have a capital
+only because they open a sentence.
 """
 
 import re
@@ -21,7 +21,7 @@ def _list_capitals() -> str:
 
 
 _UP = _list_capitals()
-_IN = r"\w\u0300-\u036f"  # combining accents may be characters of their own
+_IN = r"\w\u0300-\u036f"  # \w does not include combining accents
 _SPACE = "[ \xa0]"
 _CAPITALISED = rf"[{_UP}][{_IN}]*(?:['’](?!s(?![{_IN}]))(?=[^\W\d_]{{2}})[{_IN}]+)*"
 _JOINED = rf"""(?:
@@ -35,7 +35,7 @@ _PREFIX = "(?:(?:al|el|as|ad|an|ar|ash|at|az|bin|ibn|ben)[-–]|[dl]['’])"
 _LINKS = words.PARTICLES | {"of", "the", "and", "for", "in", "on", "at", "upon", "to", "&"}
 _LINK = rf"(?:{'|'.join(sorted(_LINKS))})(?![\w'’.-])"
 _NUMBER = rf"[0-9]{{1,4}}(?:[-.:][0-9]+)*[a-z]?(?![{_IN}%°]|[,.:/–][0-9]|-[a-z])"
-# The lookahead for the first character changes nothing but the speed.
+# The lookahead for the first character does not change the matches; it makes the search faster.
 _RUN = re.compile(
     rf"""(?=[A-Z\x80-\U0010ffff])(?<![{_IN}]){_WORD}
     (?: (?:{_SPACE}|(?<=\.)(?=[^ ])) (?:(?:{_LINK}{_SPACE}){{0,3}}{_PREFIX}?{_WORD} | {_NUMBER})
@@ -55,7 +55,7 @@ _ROMAN = re.compile("[IVXLCDM]{4,}")
 _BEFORE_OF = words.HEADS | words.INSTITUTIONS | words.ORDINARY
 _SENTENCE_ENDS = ".!?…:"
 _CONTEXT = 14
-"""Characters before a run that decide about it."""
+"""Number of characters before a run that help to decide if a sentence begins with the run."""
 _LONGEST_TITLE = 8
 """Maximum number of words in a title to look up."""
 _LONGEST_NAME = 24
@@ -63,7 +63,7 @@ _LONGEST_NAME = 24
 
 
 class _Token(NamedTuple):
-    """Word of a run of capitalised words, with first and last (exclusive) character."""
+    """Word in a run of capitalised words, with its first and last (exclusive) character."""
 
     start: int
     end: int
@@ -71,7 +71,7 @@ class _Token(NamedTuple):
 
     @property
     def bare(self) -> str:
-        """Word in lower case without its full stop; acronyms that look like words stay as they are."""
+        """Word in lower case without its full stop; acronyms that look like words stay unchanged."""
         return self.text if self.text in ("US", "WHO", "AM") else self.text.lower().rstrip(".")
 
     @property
@@ -91,7 +91,7 @@ _Tokens = list[_Token]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
-    """Yield start and end of each name in ``text``, sorted and without overlaps."""
+    """Yield the start and end of each name in ``text``, sorted and without overlaps."""
     for match in _RUN.finditer(text):
         start, end = match.span()
         tokens = [_Token(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
@@ -106,7 +106,7 @@ def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
 
 
 def _opens_sentence(text: str, start: int) -> bool:
-    """Tell whether a sentence or quotation begins at ``start``, whose capital tells nothing."""
+    """Return True if a sentence or a quotation begins at ``start``."""
     before = text[max(0, start - _CONTEXT) : start]
     bare = before.rstrip(" \xa0\t\"'“‘«([*•–-")
     if not bare or bare[-1] == "\n":
@@ -133,7 +133,7 @@ def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
 
 
 def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
-    """Count the words at the front that only open the sentence, and the links after them."""
+    """Count the first words that open the sentence and belong to no name, with links after them."""
     count = 0
     while count < len(tokens) and _only_opens(tokens, count, in_title, lexicon):
         count += 1
@@ -143,7 +143,7 @@ def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> i
 
 
 def _only_opens(tokens: _Tokens, position: int, in_title: list[bool], lexicon: Lexicon) -> bool:
-    """Tell whether the word at ``position`` opens the sentence and belongs to no name."""
+    """Return True if the word at ``position`` opens the sentence and belongs to no name."""
     after = position + 1
     word, is_linked = tokens[position].bare, after < len(tokens) and tokens[after].is_link
     if after < len(tokens) and in_title[after] and not (is_linked and word in words.OPENERS):
@@ -154,7 +154,7 @@ def _only_opens(tokens: _Tokens, position: int, in_title: list[bool], lexicon: L
 
 
 def _split_run(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> Iterator[_Tokens]:
-    """Split a run into names."""
+    """Split a run of capitalised words into segments that may be names."""
     segment: _Tokens = []
     links: _Tokens = []
     for position, token in enumerate(tokens):
@@ -175,7 +175,7 @@ def _split_run(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> Itera
 
 
 def _continues(segment: _Tokens, links: _Tokens, token: _Token, after: _Tokens, lexicon: Lexicon) -> bool:
-    """Tell whether a word belongs to the same name as the segment before it."""
+    """Return True if a word belongs to the same name as the segment before it."""
     if len(segment) >= _LONGEST_NAME:
         return False
     only_offices = all(word.is_office for word in segment)
@@ -202,7 +202,7 @@ def _continues_without_link(last: _Token, token: _Token, after: _Tokens, only_of
 
 
 def _continues_after_of(segment: _Tokens, lexicon: Lexicon) -> bool:
-    """Tell whether ``of`` continues a name: Royal Society of London, not Jane Doe of Harvard."""
+    """Return True if ``of`` continues a name: Royal Society of London, not Jane Doe of Harvard."""
     last = segment[-1]
     if len(segment) == 1:
         return not last.text.isupper()
@@ -210,7 +210,7 @@ def _continues_after_of(segment: _Tokens, lexicon: Lexicon) -> bool:
 
 
 def _is_institution(segment: _Tokens, linked: str) -> bool:
-    """Tell whether an institution's name goes on, as in Ministry of Health and Social Security."""
+    """Return True if a link continues an institution: Ministry of Health and Social Security."""
     bare = {word.bare for word in segment}
     if linked == "at":
         return "university" in bare
@@ -218,7 +218,7 @@ def _is_institution(segment: _Tokens, linked: str) -> bool:
 
 
 def _is_name(segment: _Tokens, opens: bool, lexicon: Lexicon) -> bool:
-    """Tell whether a segment of a run is a name; ``opens`` if it opens a sentence."""
+    """Return True if a segment is a name; ``opens`` is True if the segment opens a sentence."""
     first = segment[0]
     if first.is_number or all(token.is_office for token in segment):
         return False

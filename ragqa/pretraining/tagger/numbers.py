@@ -1,7 +1,7 @@
 """Numbers in English text, found by regular expressions: digits, words and Roman numerals.
 
-A number does not include its unit, but it includes ``million``. ``one`` alone is left out, since it is more often a
-pronoun. ``first`` and ``second`` are numbers only after a determiner, as in the second floor.
+A number includes words such as ``million``, but not its unit. ``one`` alone is no number, since it is more often a
+pronoun. ``first`` and ``second`` are numbers only after a determiner, as in "the second floor".
 """
 
 import re
@@ -27,7 +27,7 @@ _IN_DIGITS = re.compile(
     (?: (?:st|nd|rd|th)\b | (?={_UNIT}) | {_SCALE}{{0,2}}(?!\w) )""",
     re.VERBOSE,
 )
-# The lookahead for the first letter changes nothing but the speed.
+# The lookahead for the first letter does not change the matches; it makes the search faster.
 _IN_WORDS = re.compile(
     rf"""(?=[oOtTfFsSeEnNzZdD])(?<![\w-])(?:
     (?:[Oo]ne|{_WORD})[\s-]{_PARTS} | (?:(?:[Oo]ne|{_WORD}){_SCALE}(?:\s(?:and\s)?{_WORD})? | {_WORD}){_SCALE}*
@@ -46,11 +46,11 @@ _DETERMINER = re.compile(
     re.VERBOSE,
 )
 _CONTEXT = 8
-"""Characters before an ordinal that decide about it."""
+"""Number of characters before an ordinal in which a determiner is searched."""
 
 
 def find_numbers(text: str) -> Iterator[Range]:
-    """Yield start and end of each number in ``text``, sorted and without overlaps."""
+    """Yield the start and end of each number in ``text``, sorted and without overlaps."""
     spans = [match.span() for match in _IN_DIGITS.finditer(text)]
     spans += [match.span() for match in _ROMAN.finditer(text)]
     spans += [match.span() for match in _IN_WORDS.finditer(text)]
@@ -59,6 +59,6 @@ def find_numbers(text: str) -> Iterator[Range]:
 
 
 def _is_adjective(text: str, match: re.Match[str]) -> bool:
-    """Tell whether an ordinal is an adjective; only ``first`` and ``second`` may be adverbs."""
+    """Return True if an ordinal is an adjective; only ``first`` and ``second`` can be adverbs."""
     is_unambiguous = match.group() not in ("first", "second")
     return is_unambiguous or bool(_DETERMINER.search(text, max(0, match.start() - _CONTEXT), match.start()))

@@ -1,8 +1,8 @@
-"""Word lists, by which the rule-based tagger tells whether a word is part of a name.
+"""Word lists with which the rule-based tagger decides if a word is part of a name.
 
-``names`` and ``works`` use them where capitals alone tell nothing: at the start of a sentence, after titles
-(President), and around linking words (``of``). The words stand in ``words.toml``, all in lower case unless a list
-says otherwise.
+``names`` and ``works`` need these lists where capitals are not enough: at the start of a sentence, after titles
+(President), and around linking words (``of``). The file ``words.toml`` contains the words, in lower case unless the
+docstring of a list says otherwise.
 """
 
 import tomllib
@@ -16,17 +16,17 @@ def _read_words(name: str) -> frozenset[str]:
 
 
 OPENERS = _read_words("openers")
-"""Words that are no part of a name at the start of a sentence."""
+"""Words that are not part of a name at the start of a sentence."""
 ORDINARY = _read_words("ordinary")
-"""Words that alone are no name at the start of a sentence; a capital may follow."""
+"""Words that are not a name by themselves at the start of a sentence, but can begin a longer name."""
 OFFICES = _read_words("offices")
 """Titles before a name that are not part of it, by the rules of CoNLL-2003."""
 SOVEREIGNS = _read_words("sovereigns")
-"""Titles left out of a name even where an article's title begins with them: Pope Paul VI."""
+"""Titles that are not part of a name even if a document title begins with them: Pope Paul VI."""
 HOLDERS = _read_words("holders")
 """Titles that form a name together with a place: Duke of Wellington."""
 HEADS = _read_words("heads")
-"""Ordinary words that may begin a name: University of Oxford."""
+"""Ordinary words that can begin a name: University of Oxford."""
 INSTITUTIONS = _read_words("institutions")
 """Words after which ``for`` and ``and`` continue the name: Institute for Advanced Study."""
 PARTICLES = _read_words("particles")
@@ -36,12 +36,12 @@ BYNAMES = _read_words("bynames")
 SMALL = PARTICLES | _read_words("small")
 """Words in lower case within titles of works: Gone with the Wind."""
 REFERENCES = _read_words("references")
-"""Words that number parts of a text, and are no names before a number: Figure 3."""
+"""Words for numbered parts of a text, which are not names before a number: Figure 3."""
 NO_NAMES = _read_words("no_names")
-"""Capitalised words that are no names alone: acronyms, units, titles. Written as in texts."""
+"""Capitalised words that are not names by themselves (acronyms, units, titles), with their capitals."""
 SUFFIXES = r"Inc\.?|Ltd\.?|LLC|Corp\.?|Co\.|Jr\.?|Sr\.?|S\.A\.|PLC|Esq\.?"
-"""Pattern of the suffixes that may follow a name and a comma."""
+"""Pattern of the suffixes that can follow a name and a comma."""
 ABBREVIATIONS = _read_words("abbreviations")
 """Words after which a full stop does not end a sentence."""
 ENDINGS = tuple(_read_words("endings"))
-"""Endings of words that are rarely names at the start of a sentence."""
+"""Endings of words that are rarely names when they open a sentence."""

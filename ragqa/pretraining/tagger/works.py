@@ -1,4 +1,4 @@
-"""Titles of works in quotation marks, recognised by capitals or as titles of the corpus."""
+"""Titles of works in quotation marks, recognised by capitals or by the titles of the corpus."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _WORD = re.compile(r"[^\s,:;.!?–—/()-]+")
 
 
 def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each quoted title without the quotes, sorted and disjoint."""
+    """Yield the start and end of each quoted title in ``text``, without the quotation marks."""
     for match in _QUOTED.finditer(text):
         quoted = match[1].rstrip(",.;:")
         if _is_title(_WORD.findall(quoted)) or (" " in quoted and lexicon.is_title(quoted)):
@@ -19,7 +19,7 @@ def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
 
 
 def _is_title(words: list[str]) -> bool:
-    """Tell whether all words but the small ones (``of``, ``the``) have a capital."""
+    """Return True if all words have a capital, except small words (``of``, ``the``)."""
     if not words or not (words[0][0].isupper() or words[0][0].isdigit()):
         return False
     if len(words) == 1:

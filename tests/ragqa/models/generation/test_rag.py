@@ -341,8 +341,8 @@ def test_dpr_encoders_become_towers(kind: Any, width: int, binary: bool, tmp_pat
 
 def test_a_single_dpr_encoder_is_refused(tmp_path: Path) -> None:
     for kind, line in (
-        (DPRQuestionEncoder, "encodes only DPR's questions, and passages need another encoder: combine the two"),
-        (DPRContextEncoder, "encodes only DPR's passages, and questions need another encoder: combine"),
+        (DPRQuestionEncoder, "encodes only DPR's questions, and passages need the other encoder: combine both"),
+        (DPRContextEncoder, "encodes only DPR's passages, and questions need the other encoder: combine"),
         (DPRReader, "holds DPRReader, not an encoder of DPR"),
     ):
         path = tmp_path / kind.__name__
