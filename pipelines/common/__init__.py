@@ -1,1 +1,1 @@
-"""Parts that recipes share: runs, configs, processes, training data, indexes."""
+"""Parts that recipes share: runs, configs, processes, training data and indexes."""

@@ -1,4 +1,4 @@
-"""Rows of the passages that hold an answer to each training question, cached on disk.
+"""Rows of the passages that contain an answer to each training question, cached on disk.
 
 Legend: Q questions, K passages.
 """
@@ -27,7 +27,7 @@ _READ = 2000
 
 @dataclass(frozen=True)
 class AnsweredQuestions:
-    """Questions with the rows of the passages that answer them."""
+    """Questions with the rows of the passages that contain their answers."""
 
     questions: list[Question]
     rows: list[np.ndarray]
@@ -37,7 +37,12 @@ class AnsweredQuestions:
         return len(self.questions)
 
     def has_answer(self, number: int, rows_K: np.ndarray) -> np.ndarray:
-        """Tell for each row [K] whether its passage answers question ``number``: [K] bool."""
+        """Return a mask [K] that is True where the passage of a row contains an answer.
+
+        Args:
+            number: number of the question.
+            rows_K: rows of K passages.
+        """
         rows = self.rows[number]
         if not len(rows):
             return np.zeros(len(rows_K), dtype=bool)
@@ -55,19 +60,22 @@ def locate_answers(
     regex: bool = False,
     progress: Progress = SILENT,
 ) -> tuple[AnsweredQuestions, AnsweredQuestions]:
-    """Return the training questions that some passage answers, and all held-out ones.
+    """Find the passages that contain answers to the training and to the held-out questions.
 
     Args:
         store: the passages.
         corpus_fingerprint: fingerprint of the passages.
-        training: training questions; those without an answer in the corpus have no loss and are left out.
+        training: training questions. A question whose answer is not in the corpus has no loss and is left out.
         held_out: held-out questions.
-        cache: directory of the rows that an earlier call saved.
+        cache: directory for the rows; a later call with the same arguments reads them.
         regex: whether the answers are regular expressions.
         progress: shows the pass over the corpus.
 
+    Returns:
+        The training questions with an answer in the corpus, and all held-out questions.
+
     Raises:
-        BadInput: no passage answers a training question.
+        BadInput: no passage contains an answer to a training question.
         SlowPattern: an answer is a pattern that takes too long.
     """
     answers = [question.answers for question in (*training, *held_out)]
@@ -75,7 +83,9 @@ def locate_answers(
         rows = find_answer_rows(store, corpus_fingerprint, answers, cache, regex=regex, progress=progress)
     answered = [number for number in range(len(training)) if len(rows[number])]
     if not answered:
-        raise BadInput("no passage of the corpus holds an answer of any training question: is it their corpus?")
+        raise BadInput(
+            "no passage of the corpus contains an answer to a training question: check the corpus and the questions"
+        )
     return (
         AnsweredQuestions([training[number] for number in answered], [rows[number] for number in answered]),
         AnsweredQuestions(held_out, rows[len(training) :]),
@@ -91,10 +101,17 @@ def find_answer_rows(
     regex: bool = False,
     progress: Progress = SILENT,
 ) -> list[np.ndarray]:
-    """Return the sorted rows of the passages that hold one of the answers of each question.
+    """Return the sorted rows of the passages that contain an answer to each question.
 
-    The first call reads all passages of ``store`` once; later calls map the rows from ``cache``. Other
-    arguments as in ``locate_answers``.
+    The first call reads all passages once. Later calls map the rows from the cache.
+
+    Args:
+        store: the passages.
+        corpus_fingerprint: fingerprint of the passages.
+        answers: gold answers of each question.
+        cache: directory for the rows.
+        regex: whether the answers are regular expressions.
+        progress: shows the pass over the corpus.
     """
     key = json.dumps([corpus_fingerprint, regex, [list(texts) for texts in answers]])
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -105,14 +122,14 @@ def find_answer_rows(
 
 
 def _write_rows(store: PassageStore, finder: AnswerFinder, questions: int, folder: Path, progress: Progress) -> None:
-    parts = [np.empty((0, 2), np.int32)]  # numbers of questions and rows of passages, by rising row
+    parts = [np.empty((0, 2), np.int32)]  # pairs (number of a question, row of a passage), sorted by row
     with progress.step("answers", len(store), "passages") as step:
         for passages in store.iter_batches(size=_READ):
             pairs = [(number, passage.id) for passage in passages for number in finder.find_questions(passage.text)]
             parts.append(np.array(pairs, np.int32).reshape(-1, 2))
             step.advance_to(passages[-1].id + 1)
     numbers, rows = np.concatenate(parts).T
-    order = np.argsort(numbers, kind="stable")  # rows stay sorted within a question
+    order = np.argsort(numbers, kind="stable")  # a stable sort keeps the rows of a question sorted
     with artefacts.create_directory(folder) as temporary:
         np.save(temporary / "rows.npy", rows[order])
         np.save(temporary / "starts.npy", np.searchsorted(numbers[order], np.arange(questions + 1)))

@@ -1,11 +1,11 @@
-r"""Make a pipeline of trained models: export them, index the passages, calibrate the reader.
+r"""Make a pipeline of trained models: export, index the passages, calibrate the reader.
 
     python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \
         --vectors runs/tuned/vectors --dev dev.jsonl --train train.jsonl --out system
     ragqa ask --pipeline system/pipeline "…"
 
-The pipeline answers without torch, except by the ``--generators`` that pipelines.rag.train, fid and joint train; those
-are chosen by their kinds (``ragqa ask --reader rag-token …``). The directory can be moved as a whole.
+A span reader answers without torch. Generators (``--generators``) need torch; ``ragqa ask --reader rag-token …``
+chooses one by its kind. The directory can be moved as a whole.
 """
 
 import shutil
@@ -42,20 +42,20 @@ from ragqa.runtime.export import export
 
 @dataclass(frozen=True, kw_only=True)
 class AssembleConfig:
-    """Parts of a pipeline."""
+    """Settings of the assembly of a pipeline."""
 
     corpus: Path
-    """Index directory of the passages; its terms, if any, are copied."""
+    """Index directory of the passages; if it has words for BM25, they are copied."""
     retriever: Path
     """Directory of the trained dual encoder."""
     out: Path
     """Directory to write: encoder, reader, vectors, index, and the pipeline that names them."""
     reader: Path | None = None
-    """Directory of the trained reader; default: the first generator, or else ragqa's reader."""
+    """Directory of the trained reader; default: the first generator, or without one the shipped reader."""
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
-    """Vectors of the passages by the retriever's passage encoder; default: embed the passages."""
+    """Existing vectors of the passages, made by this retriever; default: embed the passages."""
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     read: int | None = None
@@ -65,19 +65,19 @@ class AssembleConfig:
     insecure: bool = False
     """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     dev: Path | None = None
-    """File of held-out questions to calibrate confidence on.
+    """File of held-out questions on which confidence is calibrated.
     Without it, confidence is the raw probability of the answer."""
     regex: bool = False
     """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     train: Path | None = None
-    """File of the training questions; they are left out of ``dev``."""
+    """File of the training questions; calibration does not use them."""
     selection_sample: int = 0
     """Number of questions of ``dev`` that selected the weights (``--sample`` of the training).
-    They are left out if enough others remain."""
+    Calibration does not use them if enough other questions remain."""
     calibrate: int = 1000
-    """Largest number of held-out questions to calibrate confidence on."""
+    """Largest number of held-out questions for the calibration."""
     device: str = "cpu"
-    """Device to embed and to generate on: cpu, cuda or cuda:N."""
+    """Device for embedding and generating: cpu, cuda or cuda:N."""
     seed: int = 0
     """Seed of the training."""
 
@@ -97,7 +97,7 @@ class AssembleConfig:
     def after_training(
         cls, config: TrainingConfig, index: TrainingIndexConfig, held_out: HeldOutConfig, **parts: Any
     ) -> "AssembleConfig":
-        """Return the settings that make a pipeline of a finished run.
+        """Return the settings that make a pipeline from a finished run.
 
         Args:
             config: settings of the run.
@@ -119,7 +119,7 @@ class AssembleConfig:
 
 
 def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Export, embed, index and calibrate; return the pipeline directory.
+    """Make a pipeline from trained parts; return its directory.
 
     Raises:
         BadInput: a setting cannot be used.
@@ -133,7 +133,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
     generators = sort_generators(config.generators)
     out = config.out.resolve()
     encoder, vectors, index = out / "encoder", out / "vectors", out / "index"
-    if config.vectors:  # first, so that missing vectors are noticed before minutes of exporting
+    if config.vectors:  # first, because the export takes minutes, and missing vectors should be reported before it
         reuse_vectors(config.vectors, config.retriever, vectors)
     export(config.retriever, encoder)
     if config.reader:
@@ -185,8 +185,9 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
 
 
 def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
-    """Return the directory of each kind of generator; raise BadInput if two have one kind."""
-    from ragqa.models.generation.generators import read_generator_kind  # needs torch, and --help does not
+    """Return the directory of each kind of generator; raise BadInput if two have the same kind."""
+    # Imported here, because it loads torch, which --help does not need.
+    from ragqa.models.generation.generators import read_generator_kind
 
     paths: dict[str, Path] = {}
     for path in generators:
@@ -203,11 +204,11 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
     Args:
         config: settings, which name the held-out questions.
         reader: directory of the reader or generator.
-        retriever: retriever that finds the passages to read.
+        retriever: retriever of the passages to read.
         progress: shows the number of questions.
     """
     if config.dev is None or not config.calibrate:
-        return "confidence is the raw probability: no held-out questions to fit it on"
+        return "confidence is the raw probability, because there are no held-out questions to calibrate on"
     return calibrate_reader(
         reader,
         retriever,

@@ -1,4 +1,4 @@
-"""Best weights of a run by its evaluations, saved during training and restored at its end."""
+"""Weights of the best evaluation of a run, restored at its end."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ _KEY = "best"
 
 
 class BestWeights:
-    """Best evaluation of a run so far, with its weights.
+    """Weights of the best evaluation of a run so far.
 
-    The first of several processes evaluates. Every checkpoint names the best evaluation at its step, and the weights
-    stay as long as the checkpoint. So a run that continues from there chooses the same weights as an unbroken one.
+    With several processes, the first process evaluates. Each checkpoint names the best evaluation up to its step, and
+    the weights of this evaluation are kept as long as the checkpoint. So a resumed run chooses the same weights as an
+    uninterrupted one.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
-        """Begin, or continue from the run's checkpoint.
+        """Start without an evaluation, or continue with the best one that the checkpoint names.
 
         Args:
             run: run in progress.
@@ -35,11 +36,11 @@ class BestWeights:
 
     @property
     def steps_since(self) -> int | None:
-        """Steps since the last improvement; None before the first evaluation."""
+        """Number of steps since the last improvement; None before the first evaluation."""
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and report an evaluation; save the weights if none was better."""
+        """Log and print the figures of an evaluation; save the weights if no earlier one was better."""
         step, value, best = self._run.step, figures[self._metric], self._best
         if best is None or value >= best["value"]:
             is_equal = best is not None and value == best["value"]
@@ -51,23 +52,29 @@ class BestWeights:
         self._run.report(**figures, best_step=self._best["step"])
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint of the run, with ``extra``."""
+        """Write a checkpoint of the run with the best evaluation and the values of ``extra``."""
         self._run.save(**extra, **{_KEY: self._best})
         self._delete_unused()
 
     def restore(self) -> None:
-        """Load the best weights, if any, into the model; raise DamagedArtefact if that fails."""
+        """Load the best weights into the model, if there was an evaluation.
+
+        Raises:
+            DamagedArtefact: the file of the weights cannot be loaded.
+        """
         if self._best is None or not parallel.is_first_process():
             return
         file = self._file(self._best["step"])
         try:
             load_model(self._run.state.model, file)
-        except Exception as error:  # safetensors raises its own kinds
+        except Exception as error:  # safetensors raises exceptions of its own
             reason = summarize_error(error)
-            raise DamagedArtefact(f"{file} cannot be loaded ({reason}): begin in an empty directory") from error
+            raise DamagedArtefact(
+                f"{file} cannot be loaded ({reason}): start the run again in an empty directory"
+            ) from error
         value = f"{self._metric} {self._best['value']:.4g}"
         self._run.notify(
-            f"the weights of step {self._best['step']} are written, the best on held-out questions: {value}"
+            f"the run keeps the weights of step {self._best['step']}, the best on held-out questions: {value}"
         )
 
     def _write(self, step: int) -> None:
@@ -78,7 +85,7 @@ class BestWeights:
             aside.replace(file)
 
     def _delete_unused(self) -> None:
-        """Delete weights that neither a checkpoint nor the run refers to."""
+        """Delete the weights that neither a checkpoint nor the run still needs."""
         if not parallel.is_first_process():
             return
         evaluations = [*self._run.saved_extras(_KEY), self._best]

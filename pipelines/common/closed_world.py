@@ -1,11 +1,11 @@
 """Generate a closed world: invented entities whose facts must be retrieved to be answered.
 
-Every fact stands in exactly one passage. Statements and questions express it in other words, so a model that is asked
-about a fact it never saw has to find the passage, by a name made of syllables that many names share, and copy the
-object from it. Objects have one token by default, or several where answers are generated. Held-out facts occur in
-passages only: no recipe trains on them, but on other facts about the same entities.
+Each fact stands in exactly one passage. Statements and questions express the fact in other words. Held-out facts occur
+only in passages: recipes train on other facts about the same entities. So a model can answer a question about a
+held-out fact only if it finds the passage and copies the object. The names of entities share their syllables, so a
+model must compare whole names. An object has one token by default, and several where a generator writes answers.
 
-The tests of the recipes and ``eval.systems.closed_world`` share this module; each has its own settings of the recipes.
+The tests of the recipes and ``eval.systems.closed_world`` share this module.
 """
 
 import json
@@ -25,16 +25,16 @@ from ragqa.retrieval.registry import RetrieverKind
 
 SYLLABLES = [a + b for a, b in product("bdfgklmnprstvz", ("a", "e", "i", "o", "u", "an", "el", "or"))]
 OBJECTS = 150
-"""Number of different objects of all relations; a random guess is right once in so many."""
+"""Number of different objects; a random guess is right in one of 150 cases."""
 
 _DESCRIPTION = "world.json"
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Wordings of a relation; ``{e}`` stands for the entity and ``{o}`` for the object.
+    """Relation with its wordings; ``{e}`` stands for the entity and ``{o}`` for the object.
 
-    Questions use words of the statements only: no recipe would have learned to ignore others.
+    A question uses only words of the statements, because no recipe learns to ignore unknown words.
     """
 
     name: str
@@ -75,12 +75,12 @@ class Fact:
 
     @property
     def passages(self) -> list[str]:
-        """All passages that may state this fact."""
+        """Passages that can state this fact; the corpus has one of them."""
         return self._fill_in(*RELATIONS[self.relation].passages)
 
     @property
     def statements(self) -> list[str]:
-        """Statements of this fact: the texts of masked-word training."""
+        """Statements of this fact, the texts of masked language modelling."""
         return self._fill_in(*RELATIONS[self.relation].statements)
 
     @property
@@ -94,7 +94,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class World:
-    """Facts to train on, held-out facts, and all objects."""
+    """Closed world: training facts, held-out facts and all objects."""
 
     known: list[Fact]
     held_out: list[Fact]
@@ -102,26 +102,26 @@ class World:
 
 
 class WorldFolders:
-    """Paths of a world on disk."""
+    """Paths of the files of a closed world."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.corpus = root / "corpus.index"
-        """Index directory with a passage for every fact."""
+        """Index directory with a passage for each fact."""
         self.known_corpus = root / "known.index"
-        """Index directory with the passages of known facts, for the warm start."""
+        """Index directory with the passages of the training facts, for inverse cloze."""
         self.texts = root / "texts.index"
-        """Index directory with the statements of known facts."""
+        """Index directory with the statements of the training facts."""
         self.encoder = root / "encoder"
         """Configuration and tokenizer of a small masked language model."""
         self.test_questions = root / "questions.jsonl"
         """Questions about held-out facts."""
         self.train_questions = root / "taught.jsonl"
-        """Questions about known facts, in random order."""
+        """Questions about training facts, in random order."""
 
 
 class ObjectTagger:
-    """Tag the object of a statement as its only salient span."""
+    """Tagger that finds the object of a statement as its only salient span."""
 
     def __init__(self, objects: Iterable[str]) -> None:
         self._objects = set(objects)
@@ -139,13 +139,14 @@ class ObjectTagger:
 
 
 def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> World:
-    """Invent a world in which every entity has one fact for each relation.
+    """Make a closed world in which each entity has one fact for each relation.
 
     Args:
         entities: number of entities.
-        held_out: number of entities one of whose facts is held out.
+        held_out: number of entities with one held-out fact.
         seed: seed of all random choices.
-        words: length of an object, one token a word. Few words in all combinations, so that none predicts the next.
+        words: number of words of an object, one token each. The objects combine a few words in all ways, so that no
+            word predicts the next one.
     """
     rng = np.random.default_rng(seed)
     unique: dict[str, None] = {}
@@ -168,12 +169,13 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
     side = int(np.ceil(len(names) ** (1 / words)))
     pools = [names[place * side : (place + 1) * side] for place in range(words)]
     combinations = [" ".join(name) for name in product(*pools)]
-    rng = np.random.default_rng([seed, words])  # its own, so that entities and facts do not depend on ``words``
+    # A separate random generator, so that entities and facts do not depend on ``words``.
+    rng = np.random.default_rng([seed, words])
     return [combinations[place] for place in rng.permutation(len(combinations))[: len(names)]]
 
 
 def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> WorldFolders:
-    """Write corpora, questions, and an untrained model under ``root``, unless they exist.
+    """Write corpora, questions and the shape of a model into a directory, unless they exist.
 
     Args:
         world: facts and objects.
@@ -182,7 +184,7 @@ def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> 
         seed: seed of the order of the passages.
 
     Raises:
-        Mismatch: ``root`` holds a world of other settings.
+        Mismatch: ``root`` holds a world with other settings.
     """
     facts = [*world.known, *world.held_out]
     description = {
@@ -223,21 +225,33 @@ def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
 
 
 def write_questions(facts: Iterable[Fact], file: Path) -> Path:
-    """Write a file with a question for each fact."""
+    """Write a file with one question for each fact; return its path."""
     rows = ({"question": fact.question, "answers": [fact.object]} for fact in facts)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
 def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
-    """Save an encoder of the world's shape with random weights in ``out``, and return ``out``."""
+    """Save an encoder with random weights in ``out``, unless it exists; return ``out``.
+
+    Args:
+        folders: paths of the world, whose ``encoder`` has the shape and the tokenizer.
+        out: directory to write.
+        seed: seed of the weights.
+    """
     from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 
     return _save_random(lambda: KnowledgeAugmentedEncoder.from_config(folders.encoder), out, seed)
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
-    """Save a generator in ``out``: ``encoder`` and one decoder layer with random attention."""
+    """Save a generator made of an encoder and one decoder layer, unless it exists; return ``out``.
+
+    Args:
+        encoder: directory of the encoder.
+        out: directory to write.
+        seed: seed of the decoder's cross-attention.
+    """
     from ragqa.models.generation.encoder_decoder import make_from_encoder
 
     return _save_random(lambda: make_from_encoder(encoder, decoder_layers=1), out, seed)
@@ -272,7 +286,8 @@ def _write_encoder_config(world: World, folder: Path, width: int) -> None:
         num_attention_heads=max(1, width // 32),
         intermediate_size=4 * width,
         max_position_embeddings=64,
-        initializer_range=width**-0.5,  # BERT's 0.02, made for a width of 768, leaves attention flat for long
+        # BERT's 0.02 is made for width 768; at this width, it leaves attention flat for a long time.
+        initializer_range=width**-0.5,
     ).save_pretrained(folder)
 
 
@@ -282,5 +297,6 @@ def _list_wordpieces(world: World) -> list[str]:
     ]
     template_words = {word for text in templates for word in text.split() if not word.startswith("{")}
     object_words = {word for name in world.objects for word in name.split()}
-    parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]  # letters: greedy matching leaves rests of a name
+    # Letters too, because greedy matching of syllables can leave single letters of a name.
+    parts = [*SYLLABLES, *"abcdefghijklmnopqrstuvwxyz"]
     return [*sorted(template_words), *sorted(object_words), *parts, *(f"##{part}" for part in parts)]

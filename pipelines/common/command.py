@@ -20,15 +20,16 @@ def run_recipe(
     *,
     in_processes: bool = True,
 ) -> None:
-    """Run a recipe with the options of the command line, and print the directory that it makes.
+    """Run a recipe with the options of the command line, and print the directory of its result.
 
     Args:
-        program: name of the module, for errors, which are printed as one line.
+        program: name of the module, which error messages begin with.
         ConfigClass: dataclass of the recipe's settings.
         description: text above the options in the help.
-        main: the recipe, a function of its settings, ``progress`` and ``notify``; or the name of the module whose
-            ``main`` it is. That is loaded after the options were read, so that --help needs no torch.
-        in_processes: whether to train in as many processes as the settings say.
+        main: function of the settings, ``progress`` and ``notify`` that runs the recipe and returns its directory; or
+            the name of a module with such a function named ``main``. The module is imported only after the options were
+            read, because it loads torch, which --help does not need.
+        in_processes: whether to train in the number of processes that the settings name.
     """
     with report_errors(program):
         config = parse_config(ConfigClass, description)

@@ -1,10 +1,7 @@
 """Settings that recipes share.
 
-A recipe's config inherits from ``TrainingConfig`` and holds the groups that it needs as fields. When a config is made,
-it checks its own values and its groups', and reports all that are out of range at once.
-
-A recipe's config inherits from ``TrainingConfig`` and holds the groups that it needs as fields. Every config checks its
-own values and those of its groups when it is made, and reports all that are out of range at once.
+The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
+checks all its values and reports every value out of range in one error.
 """
 
 import math
@@ -24,13 +21,18 @@ from ragqa.settings.groups import collect_settings, get_flat_groups
 MASKINGS = ("salient", "spans", "words", "uniform")
 
 Rule = tuple[bool, str]
-"""True if a value is in range, and the range in words."""
+"""Result of a check: True if the value is in range, and a description of the range."""
 Rules = dict[str, Rule]
-"""Rule of each setting, by its name."""
+"""Rules of settings by their names."""
 
 
 def check(config: Any, rules: Mapping[str, Rule]) -> None:
-    """Raise BadInput that names every setting out of range, with its value and its rule."""
+    """Raise BadInput if settings are out of range; the error names each value and its range.
+
+    Args:
+        config: config with the settings.
+        rules: rule of each setting, by its name.
+    """
     settings = collect_settings(config)
     broken = {name: words for name, (holds, words) in rules.items() if not holds}
     if broken:
@@ -39,12 +41,12 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
 
 
 def require_positive(value: float | None) -> Rule:
-    """Return the rule of counts and rates; None is in range."""
+    """Return the rule of a count or a rate; None is in range."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
 def require_non_negative(value: float | None) -> Rule:
-    """Return the rule of counts and weights that may be 0."""
+    """Return the rule of a count or a weight that can be 0; None is in range."""
     return value is None or value >= 0, "0 or more"
 
 
@@ -54,7 +56,7 @@ def require_share(value: float) -> Rule:
 
 
 def require_share_below_1(value: float) -> Rule:
-    """Return the rule of a share that may be 0, but not 1."""
+    """Return the rule of a share that can be 0, but not 1."""
     return 0 <= value < 1, "0 or more and below 1"
 
 
@@ -64,17 +66,17 @@ def require_proper_share(value: float | None) -> Rule:
 
 
 def require_text_length(value: int) -> Rule:
-    """Return the rule of a limit of texts in wordpieces."""
-    return value > 3, "more than 3: [CLS] and [SEP] are counted"
+    """Return the rule of the longest text, in wordpieces."""
+    return value > 3, "more than 3, because [CLS] and [SEP] count"
 
 
 def require_input_length(value: int) -> Rule:
-    """Return the rule of a limit of a reader's or generator's input, in tokens."""
+    """Return the rule of the longest input of a reader or generator, in tokens."""
     return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
 
 
 def require_layer_width(value: int | None) -> Rule:
-    """Return the rule of the width of vectors and layers."""
+    """Return the rule of the width of a vector or a layer; None is in range."""
     return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
 
 
@@ -84,7 +86,13 @@ def require_choice(value: str, choices: Sequence[str]) -> Rule:
 
 
 def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
-    """Return the rules of a learning rate that warms up and then falls to 0."""
+    """Return the rules of the settings of a learning rate that rises and then falls to 0.
+
+    Args:
+        steps: steps of the run.
+        lr: peak learning rate.
+        warmup: steps of the rise.
+    """
     steps_rule, warmup_rule = require_positive(steps), require_non_negative(warmup)
     if steps is not None and steps_rule[0] and warmup is not None and warmup_rule[0]:
         warmup_rule = warmup <= steps, f"at most the {steps} steps"
@@ -92,19 +100,20 @@ def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rul
 
 
 class FromRecipe:
-    """Mark of a stage's default that the value of the whole recipe replaces.
+    """Mark of a default in a stage, which the value of the whole recipe replaces.
 
-    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each has the default
-    ``NumberFromRecipe(0)``. After ``--tune.seed 0`` that stage has a plain 0, which is not replaced.
+    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each stage has the default
+    ``NumberFromRecipe(0)``. With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not
+    replace.
     """
 
 
 class TextFromRecipe(FromRecipe, str):
-    """Default text that the value of the recipe replaces."""
+    """Default text of a stage, which the text of the recipe replaces."""
 
 
 class NumberFromRecipe(FromRecipe, int):
-    """Default number that the value of the recipe replaces."""
+    """Default number of a stage, which the number of the recipe replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,36 +121,36 @@ class TrainingConfig:
     """Settings that every recipe has."""
 
     out: Path
-    """Directory of the run; an unfinished run in it continues."""
+    """Directory of the run; an unfinished run in this directory continues."""
     steps: int = 100_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     lr: float = 1e-4
     """Peak learning rate."""
     warmup: int | None = None
-    """Warm-up steps of the learning rate; default: 1000, or a tenth of all if that is less."""
+    """Steps in which the learning rate rises; default: 1000, but at most a tenth of all steps."""
     weight_decay: float = 0.01
-    """Weight decay of weights; biases and norms have none."""
+    """Weight decay; biases and layer norms have none."""
     clip: float = 1.0
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; a larger gradient is scaled down."""
     dropout: float = 0.1
-    """Dropout; on a CPU a step takes less than half as long with 0."""
+    """Dropout; on a CPU, 0 makes a step more than twice as fast."""
     compile: bool = False
-    """Compile the encoders: the first steps take a minute longer, the others a quarter less."""
+    """Compile the encoders. The start takes a minute longer, each step a quarter less time."""
     processes: int = 1
-    """Processes that share each batch, by Ray Train."""
+    """Number of processes of Ray Train that share each batch."""
     gpus: bool = False
-    """Give a GPU to each process, and to each actor that embeds."""
+    """Give one GPU to each process and to each actor that embeds."""
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster without a token, in which everybody who reaches it can run code."""
     save_every: int = 500
-    """Steps between two checkpoints, from which the same command continues."""
+    """Steps between two checkpoints; the same command continues from the newest one."""
     device: str = "cpu"
     """Device to train on: cpu, cuda or cuda:N."""
     seed: int = 0
     """Seed of all random numbers."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput that names all values out of range, also in the groups of settings."""
+        """Raise BadInput if values of this config or of its groups are out of range."""
         rules = self.rules()
         for name in get_flat_groups(type(self)):
             rules |= getattr(self, name).rules()
@@ -149,11 +158,11 @@ class TrainingConfig:
 
     @property
     def single_device(self) -> str:
-        """Device of a single process: a GPU also if only ``gpus`` asks for one."""
+        """Device of a single process; with ``gpus`` it is a GPU even if ``device`` is cpu."""
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def rules(self) -> Rules:
-        """Return the rules of all settings; recipes add theirs."""
+        """Return the rules of these settings; a recipe adds the rules of its own settings."""
         return {
             "weight_decay": require_non_negative(self.weight_decay),
             "clip": require_positive(self.clip),
@@ -165,23 +174,23 @@ class TrainingConfig:
         }
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
-        """Return the learning rate of a step: it rises over ``warmup`` steps, then falls to 0.
+        """Return the learning rate of a step; it rises over ``warmup`` steps, then falls to 0.
 
         Args:
             step: number of the step, from 0.
-            default_warmup: steps of warm-up if ``warmup`` is None, at most a tenth of all.
+            default_warmup: steps of the rise if ``warmup`` is None, but at most a tenth of all steps.
         """
         return compute_rate(step, peak=self.lr, warmup=self.warmup, total=self.steps, default_warmup=default_warmup)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutConfig:
-    """Held-out questions, on which a recipe is evaluated as training goes on."""
+    """Settings of the held-out questions that evaluate a model during training."""
 
     dev: Path | None = None
-    """File of held-out questions, left out of training; they select the best weights."""
+    """File of held-out questions. They select the best weights, and training does not use them."""
     sample: int | None = 500
-    """Number of held-out questions to evaluate on, a random sample."""
+    """Size of the random sample of held-out questions; None takes all."""
     regex: bool = False
     """Treat the answers as regular expressions (CuratedTREC)."""
     eval_every: int = 1000
@@ -194,15 +203,15 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingIndexConfig:
-    """Index of the passages that training searches."""
+    """Settings of the index that training searches."""
 
     kind: str = DEFAULT_KIND
     """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
-    """Ray actors that embed the passages; 0 embeds in the training process."""
+    """Number of Ray actors that embed the passages; 0 embeds in the training process."""
 
     def __post_init__(self) -> None:
-        """Raise MissingExtra if the kind needs FAISS and it is not installed."""
+        """Raise MissingExtra if the kind needs FAISS, but FAISS is not installed."""
         if self.kind in tuple(IndexKind):
             mips.check_kind(self.kind, "cpu")
 
@@ -213,12 +222,12 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Schedule of index refreshes while the passage encoder learns."""
+    """Settings of index refreshes while the passage encoder learns."""
 
     refresh_every: int | None = 500
-    """Steps between two refreshes of the index; None never refreshes it (an ablation)."""
+    """Steps between two refreshes of the index; None never refreshes the index (an ablation)."""
     max_staleness: int | None = None
-    """Steps the index may lag before training waits; default: twice ``refresh_every``."""
+    """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -232,13 +241,13 @@ class RefreshConfig:
 
     @property
     def staleness_limit(self) -> int | None:
-        """Steps the index may lag behind the weights; None without a limit."""
+        """Largest age of the index in steps; None without a limit."""
         return 2 * self.refresh_every if self.refresh_every and self.max_staleness is None else self.max_staleness
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingConfig:
-    """Masking of texts in masked language modelling with passages."""
+    """Settings of the masks in masked language modelling."""
 
     masking: str = "salient"
     """Unit of masking: salient (names, dates, numbers), spans, words or uniform."""
@@ -247,10 +256,9 @@ class MaskingConfig:
     spans: int = 1
     """Number of salient spans to mask in a text."""
     rate: float = 0.15
-    """Share of the wordpieces to mask, unless masking is salient."""
+    """Share of the wordpieces to mask; salient masking ignores it."""
     max_text: int = 64
-    """Wordpieces of a text, at most half of the encoder's input.
-    It also limits the questions in training."""
+    """Largest length of a text or question in wordpieces, at most half of the encoder's input."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -264,14 +272,14 @@ class MaskingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WritingConfig:
-    """Generator that training begins from, and limits of its texts."""
+    """Settings of the generator from which training starts."""
 
     generator: Path
-    """Directory of a generator, or of a plain sequence-to-sequence model with its tokenizer."""
+    """Directory of a generator, or of a sequence-to-sequence model with its tokenizer."""
     max_input: int = MAX_INPUT
-    """Tokens of a question and a passage, read together."""
+    """Largest length of a question and a passage together, in tokens."""
     max_answer: int = MAX_ANSWER
-    """Tokens of an answer, the end token included."""
+    """Largest length of an answer in tokens, including the end token."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -279,7 +287,7 @@ class WritingConfig:
 
 
 FROM_RECIPE = Path("(from the recipe)")
-"""Default of a stage for a path that the recipe gives."""
+"""Default of a path in a stage, which the recipe replaces."""
 STAGE_DEFAULTS: dict[str, Any] = {
     "corpus": FROM_RECIPE,
     "encoder": FROM_RECIPE,
@@ -287,6 +295,6 @@ STAGE_DEFAULTS: dict[str, Any] = {
     "device": TextFromRecipe("cpu"),
     "seed": NumberFromRecipe(0),
 }
-"""Defaults of every stage for settings that the recipe gives."""
+"""Defaults of a stage for the settings that the recipe replaces."""
 STAGE_INDEX = TrainingIndexConfig(kind=TextFromRecipe(DEFAULT_KIND))
-"""Default index of a stage, whose kind the recipe gives."""
+"""Default index settings of a stage; the recipe replaces the kind."""

@@ -1,4 +1,4 @@
-"""Contrastive step of a dual encoder (ORQA, DPR): find a question's passage in a batch.
+"""Training step of a dual encoder: find the passage of a question in the batch (ORQA, DPR).
 
 Legend: N sequences, B questions, P passages, D width.
 """
@@ -22,21 +22,21 @@ from ragqa.training.precision import autocast
 from ragqa.training.step import apply_gradients
 
 Rows = list[list[int]]
-"""Wordpiece ids of each sequence, [CLS] and [SEP] included."""
+"""Wordpiece ids of each sequence, including [CLS] and [SEP]."""
 
 
 @dataclass(frozen=True)
 class ContrastiveBatch:
-    """Questions and passages of a batch; all processes share them."""
+    """Questions and passages of a whole batch, the same in all processes."""
 
     questions: Rows
     """Wordpiece ids of the B questions."""
     passages: Rows
     """Wordpiece ids of the P passages."""
     positive_B: Tensor
-    """Index of each question's positive among the passages."""
+    """Place of each question's positive among the passages."""
     masked_BP: Tensor
-    """True for passages that are neither the question's positive nor its negatives."""
+    """True for passages that the loss of a question ignores."""
 
 
 def contrastive_step(
@@ -49,16 +49,19 @@ def contrastive_step(
     rate: float,
     **figures: float,
 ) -> None:
-    """Take an optimizer step; raise NonFiniteLoss before the weights change.
+    """Take one optimizer step on a batch and log it.
 
     Args:
-        run: run that the step belongs to.
-        retriever: towers in training.
+        run: run in progress.
+        retriever: dual encoder in training.
         batch: questions and passages.
         config: settings of the recipe, for ``clip`` and ``device``.
-        chunk: sequences that are encoded at a time: memory is bound by them, not by the batch.
+        chunk: number of sequences encoded at a time. It bounds the memory, whatever the size of the batch.
         rate: learning rate.
         figures: further figures to log.
+
+    Raises:
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     run.state.optimizer.zero_grad(set_to_none=True)
     positive_B, masked_BP = batch.positive_B.to(config.device), batch.masked_BP.to(config.device)
@@ -86,12 +89,19 @@ def contrastive_step(
 
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Return functions that compute the vectors of ``rows``, ``chunk`` rows each, in order."""
+    """Return one function for each chunk of sequences; it computes the vectors of the chunk.
+
+    Args:
+        tower: encoder.
+        rows: wordpiece ids of the sequences.
+        chunk: number of sequences of a chunk.
+        device: device of the encoder.
+    """
     return [partial(encode_rows, tower, rows[start : start + chunk], device) for start in range(0, len(rows), chunk)]
 
 
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
-    """Return the vectors [N, D] of sequences, encoded in groups of similar length."""
+    """Return the vectors [N, D] of sequences; sequences of similar length share a call."""
     vectors, order = [], group_by_length(rows)
     with autocast(device):
         for group in order:
@@ -103,13 +113,13 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
 
 
 def group_by_length(rows: Rows) -> list[list[int]]:
-    """Group the places of sequences, longest first, in two halves if that saves padding."""
+    """Return the numbers of sequences, longest first, in two groups if this saves padding."""
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
     return [order[:half], order[half:]] if half else [order]
 
 
 def count_encoded(rows: Rows, chunk: int) -> int:
-    """Return the number of tokens that ``encode_chunks`` encodes, padding included."""
+    """Return the number of tokens that ``encode_chunks`` encodes, including padding."""
     chunks = [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
     return sum(len(group) * len(texts[group[0]]) for texts in chunks for group in group_by_length(texts))

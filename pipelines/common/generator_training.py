@@ -1,4 +1,4 @@
-"""Loading, sampling of answers, and evaluation, shared by the recipes of generators.
+"""Parts that the recipes of generators share: loading, sampling of answers, evaluation.
 
 Legend: B questions, K passages of a question.
 """
@@ -41,10 +41,10 @@ from ragqa.types import Hit, Passage, Question
 EVALUATION_BATCH = 64
 """Number of questions read at a time in an evaluation."""
 _ANSWER_STREAM = 1
-"""Third part of the seed, after seed and step, for the choice of answers."""
+"""Number that, after seed and step, seeds the choice of answers."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
-"""Function that returns the passages for each question, best first."""
+"""Function from question texts to the passages of each question, best first."""
 
 
 def load_for_training(
@@ -54,17 +54,18 @@ def load_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Load a generator for training; a sequence-to-sequence model becomes one.
+    """Load a generator or a sequence-to-sequence model, and prepare it for training.
 
     Args:
-        kind: kind of the generator.
+        kind: kind of generator to train.
         config: settings of the recipe, for device and dropout.
-        writing: directory of the generator, and its limits of input and answer.
-        passages: passages that it reads of a question.
-        notify: receives a line if it reads or writes less than the limits say.
+        writing: directory of the generator, and the largest lengths of inputs and answers.
+        passages: number of passages to read for a question.
+        notify: receives a line if the model cannot read or write texts of these lengths.
 
     Raises:
-        ArtefactError, DamagedArtefact, BadInput: see ``load_generator``.
+        ArtefactError, DamagedArtefact: the directory holds no generator, or a damaged one.
+        BadInput: the model cannot be a generator.
     """
     source = writing.generator
     is_plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
@@ -80,21 +81,32 @@ def prepare_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Prepare a generator for training as ``kind``; arguments as in ``load_for_training``."""
-    if generator.kind != kind:  # a generator of another kind is a good start, too
+    """Prepare a loaded generator for training.
+
+    Args:
+        generator: generator of any kind.
+        kind: kind of generator to train.
+        config: settings of the recipe, for device and dropout.
+        writing: largest lengths of inputs and answers.
+        passages: number of passages to read for a question.
+        notify: receives a line if the model cannot read or write texts of these lengths.
+    """
+    if generator.kind != kind:  # the weights of another kind are a good start
         generator = make_generator(generator.seq2seq, kind, **_keep_template(generator, kind))
     longest = generator.seq2seq.max_tokens
     generator.passages, generator.retriever = passages, None
     generator.max_input, generator.max_answer = min(writing.max_input, longest), min(writing.max_answer, longest)
     for name in ("max_input", "max_answer"):
         if getattr(writing, name) > longest:
-            notify(f"--{name.replace('_', '-')} {getattr(writing, name)}: {longest} are as many as this generator can")
+            notify(
+                f"--{name.replace('_', '-')} {getattr(writing, name)}: this generator takes at most {longest} tokens"
+            )
     set_dropout(generator.train().to(config.device), config.dropout)
     return generator
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the options that make another kind read passages as this RAG generator does."""
+    """Return options with which another kind of generator joins its inputs as this RAG does."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -104,19 +116,19 @@ def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
 def draw_questions(
     questions: Sequence[Question], *, batch: int, seed: int, step: int
 ) -> tuple[list[Question], list[str]]:
-    """Sample this process's questions of a step, and a gold answer for each.
+    """Sample the questions of a step, and one gold answer for each question.
 
-    Answers are sampled uniformly. RAG trains on every pair of question and answer (Lewis et al. 2020, appendix D);
-    questions with many answers would then weigh more.
-
-    The answer is drawn uniformly. RAG trains on every pair of question and answer (Lewis et al. 2020, appendix D);
-    questions with many answers would then weigh more.
+    Each answer of a question has the same probability. The paper trains on every pair of question and answer (Lewis et
+    al. 2020, appendix D), which gives more weight to questions with many answers.
 
     Args:
         questions: all training questions.
-        batch: questions of a step, in all processes.
+        batch: number of questions of a step, over all processes.
         seed: seed of the run.
-        step: number of the step; the draw is a pure function of seed and step.
+        step: number of the step. Seed and step determine the sample.
+
+    Returns:
+        The questions of this process, and their answers.
     """
     places = draw_step(len(questions), batch=batch, seed=seed, step=step)
     rng = np.random.default_rng([seed, step, _ANSWER_STREAM])
@@ -125,9 +137,14 @@ def draw_questions(
 
 
 def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
-    """Return the scores [B, K] with -inf for missing passages, as a generator takes them."""
+    """Return retrieval scores [B, K] with -inf for missing passages.
+
+    Args:
+        relevance_BK: retrieval scores.
+        rows_BK: rows of the passages; ``NOT_FOUND`` for a missing passage.
+    """
     missing_BK = rows_BK == NOT_FOUND
-    missing_BK[:, 0] &= ~missing_BK.all(-1)  # without any passage, an empty one is read with relevance 0
+    missing_BK[:, 0] &= ~missing_BK.all(-1)  # a question without passages reads one empty passage
     return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
 
 
@@ -135,12 +152,12 @@ def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
 def write_answers(
     generator: Generator, texts: list[str], passages: list[list[Passage]], relevance_BK: Tensor
 ) -> list[str]:
-    """Generate answers by greedy decoding, without dropout; an empty answer is ''.
+    """Return the answers [B] that a generator writes by greedy decoding, without dropout.
 
     Args:
         generator: generator in training.
         texts: B questions.
-        passages: K passages of each question, or fewer.
+        passages: at most K passages of each question.
         relevance_BK: retrieval scores; -inf for missing passages.
     """
     training = generator.training
@@ -153,20 +170,26 @@ def write_answers(
 
 
 def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *, regex: bool) -> int:
-    """Return the number of answers that are exact matches."""
+    """Return the number of answers that equal a gold answer (exact match).
+
+    Args:
+        answers: one answer to each question.
+        questions: questions with gold answers.
+        regex: whether the gold answers are regular expressions.
+    """
     pairs = zip(answers, questions, strict=True)
     with name_slow_question(questions):
         return sum(exact_match(answer, question.answers, regex=regex) for answer, question in pairs)
 
 
 def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
-    """Return a function that searches with a tower in training.
+    """Return a function that searches with the question encoder in training.
 
     Args:
         index: index to search.
-        tower: question tower.
-        passages: passages to read; more are returned if recall needs them.
-        device: device of the tower.
+        tower: question encoder.
+        passages: number of passages to read. The function returns more if recall is measured at more.
+        device: device of the encoder.
     """
     depth = min(max(*KS, passages), index.store.live_count)
 
@@ -178,7 +201,10 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
 
 
 def stack_scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
-    """Return retrieval scores ``[B, K]``: -inf for missing passages, 0 without any."""
+    """Return the retrieval scores ``[B, K]`` of hits, -inf for a missing passage.
+
+    A question without hits gets the score 0 for one empty passage.
+    """
     relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
     for row, question_hits in zip(relevance_BK, hits, strict=True):
         row[: max(1, len(question_hits))] = torch.tensor([hit.score for hit in question_hits] or [0.0])
@@ -194,18 +220,18 @@ def evaluate_generator(
     regex: bool,
     write: bool = True,
 ) -> dict[str, float]:
-    """Evaluate a generator on held-out questions as a pipeline would answer them.
+    """Evaluate a generator in training on held-out questions.
 
     Args:
         generator: generator in training.
-        find_passages: search for passages.
+        find_passages: function that retrieves the passages.
         questions: held-out questions.
         device: device of the generator.
         regex: whether answers are regular expressions.
-        write: whether to write answers; without, only recall is measured.
+        write: whether to write answers; otherwise only recall is measured.
 
     Returns:
-        ``em`` of greedy answers, and ``recall@k`` by DPR's rule unless the generator reads no passages.
+        ``em``, the exact match of greedy answers, and ``recall@k`` by DPR's rule. A closed book has no recall.
     """
     right, texts_found = 0, []
     for first in range(0, len(questions), EVALUATION_BATCH):
@@ -228,13 +254,19 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the training FLOPs per token that is read, and per token that is written."""
+    """Return the training FLOPs per input token and per answer token."""
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 
 
 def write_generator(generator: Generator, out: Path, retriever: Path | None = None) -> None:
-    """Write a generator to ``out``, with the retriever's tower if given; first process only."""
+    """Write a generator into a directory; only the first process writes.
+
+    Args:
+        generator: trained generator.
+        out: directory to write.
+        retriever: directory of the question encoder; the generator stores its fingerprint.
+    """
     if not parallel.is_first_process():
         return
     generator.retriever = load_encoder(retriever).fingerprint if retriever else None

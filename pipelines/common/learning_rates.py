@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step; without torch, since configs hold them."""
+"""Learning rates as functions of the step; no torch, because configs import this module."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, defa
     Args:
         step: number of the step, from 0.
         peak: highest rate.
-        warmup: steps of the rise; None takes the default, at most a tenth of ``total``.
+        warmup: steps of the rise; None takes ``default_warmup``, but at most a tenth of ``total``.
         total: steps of the run.
-        default_warmup: the default.
+        default_warmup: steps of the rise if ``warmup`` is None.
     """
     warmup = limit_warmup(warmup, default_warmup, total)
     if step < warmup:
@@ -20,13 +20,19 @@ def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, defa
 
 
 def limit_warmup(chosen: int | None, default: int, total: int) -> int:
-    """Return the steps of warm-up: ``chosen``, or the default but at most a tenth of ``total``."""
+    """Return the number of warm-up steps.
+
+    Args:
+        chosen: steps that the user has chosen; at most ``total`` of them count.
+        default: steps if ``chosen`` is None, but at most a tenth of ``total``.
+        total: steps of the run.
+    """
     return min(default, total // 10) if chosen is None else min(chosen, total)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRates:
-    """Schedule of the learning rates of reader and retriever; the retriever may start later."""
+    """Learning rates of a reader and of a retriever that starts to learn later."""
 
     steps: int
     """Steps of the run."""
@@ -35,12 +41,12 @@ class LearningRates:
     retriever: float
     """Peak of the retriever's learning rate."""
     frozen: int
-    """Steps before the retriever learns."""
+    """Number of steps before the retriever learns."""
     warmup: int | None
-    """Steps of warm-up; None for 1000, or a tenth of all if that is less."""
+    """Steps in which the rates rise; None takes 1000, but at most a tenth of all steps."""
 
     def compute_rates(self, step: int) -> list[float]:
-        """Return the rates of the retriever's two parameter groups, and of the reader's two."""
+        """Return the rates of the four parameter groups: two of the retriever, two of the reader."""
         reader = compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
         return [*self.compute_retriever_rates(step), reader, reader]
 

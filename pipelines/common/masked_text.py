@@ -1,6 +1,6 @@
-"""Batches of masked texts for masked language modelling, with passages or without.
+"""Batches of masked texts for masked language modelling.
 
-Legend: B texts of a batch, L tokens, M masked positions of the text that has most.
+Legend: B texts of a batch, L tokens, M masked positions of a text.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,22 +26,22 @@ from ragqa.training import parallel
 NULL = -1
 """Row of the null passage, which is empty."""
 _SAMPLE = 10_000
-"""Number of passages in which the tagger counts words in lower case."""
+"""Number of passages from which the tagger learns common words."""
 _TRIES = 1000
-"""Number of texts in a row without anything to mask, after which training stops."""
+"""Training stops after this number of consecutive texts without anything to mask."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
-"""Function from the text, its wordpieces and a generator to the positions to mask."""
+"""Function from a text, its wordpieces and a random generator to the positions to mask."""
 
 
 @dataclass(frozen=True)
 class MaskedText:
-    """Text with some of its wordpieces masked."""
+    """Text with masked wordpieces."""
 
     row: int
-    """Row of the passage that holds the text; NULL if it cannot be retrieved."""
+    """Row of the passage of the text; NULL if this passage is not in the index."""
     ids: list[int]
-    """Wordpieces as the model reads them, without [CLS] and [SEP]."""
+    """Wordpieces of the masked text, without [CLS] and [SEP]."""
     positions: list[int]
     """Positions in ``ids`` to predict."""
     labels: list[int]
@@ -60,14 +60,14 @@ class MaskedText:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Masked texts as model inputs [CLS] x [SEP], with labels."""
+    """Batch of masked texts x as inputs [CLS] x [SEP], with their labels."""
 
     texts: list[MaskedText]
     x: Inputs
     positions_BM: Tensor
-    """Positions in x to predict; 0 pads."""
+    """Positions to predict in the inputs; 0 for padding."""
     labels_BM: Tensor
-    """Wordpieces at these positions before masking; IGNORED pads."""
+    """Wordpieces at these positions before masking; IGNORED for padding."""
 
     def to(self, device: str) -> "MaskedBatch":
         """Return the same batch on another device."""
@@ -79,8 +79,11 @@ def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagge
 
     Args:
         name: rule, or spacy:MODEL.
-        titles: titles from which ``rule`` learns names.
-        texts: texts from which it learns words in lower case.
+        titles: titles of the corpus, which the tagger ``rule`` uses as names.
+        texts: sample of the corpus, from which the tagger ``rule`` learns common words.
+
+    Raises:
+        BadInput: there is no tagger of this name.
     """
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
@@ -94,10 +97,13 @@ def make_position_chooser(kind: str, tagger: Tagger | None, *, rate: float, coun
     """Return the function that chooses the positions to mask.
 
     Args:
-        kind: one of ``MASKINGS``.
-        tagger: finds salient spans.
-        rate: share of the wordpieces that are masked, unless spans are salient.
-        count: number of salient spans that are masked.
+        kind: unit of masking, one of ``MASKINGS``.
+        tagger: tagger of salient spans; None unless ``kind`` is salient.
+        rate: share of the wordpieces to mask; ignored for salient spans.
+        count: number of salient spans to mask.
+
+    Raises:
+        BadInput: there is no masking of this name.
     """
     if kind == "salient":
         assert tagger is not None
@@ -129,12 +135,12 @@ def open_masked_texts(
 
     Args:
         config: settings of masking.
-        passages: passages to mask, unless ``texts`` names others.
-        tagger: tagger of salient spans; None makes the one that ``config`` names.
+        passages: passages to mask, unless ``texts`` is given.
+        tagger: tagger of salient spans; None loads the tagger that ``config`` names.
         batch: texts per step.
         seed: seed of all random choices.
-        texts: index directory of other texts.
-        are_passages: whether the masked texts can be retrieved.
+        texts: index directory of other passages to mask.
+        are_passages: whether the masked passages can be retrieved.
     """
     if tagger is None and config.masking == "salient":
         titles = {passage.title for batch in passages.store.iter_batches() for passage in batch if passage.title}
@@ -153,13 +159,13 @@ def open_masked_texts(
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return a sample of the passages' texts, in which the tagger counts words."""
+    """Return the texts of a sample of the passages, from which the tagger learns common words."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
-    """Batches of masked texts, each a pure function of (seed, step)."""
+    """Batches of masked texts; seed and step determine a batch."""
 
     def __init__(
         self,
@@ -174,24 +180,26 @@ class MaskedTexts:
         together: bool = False,
         are_passages: bool = True,
     ) -> None:
-        """Take texts from the passages of ``store``.
+        """Prepare to mask passages of a store.
 
         Args:
             store: passages.
             tokenizer: tokenizer of the model.
-            choose_positions: chooses the positions to mask.
-            batch: texts a step.
-            max_text: wordpieces of a text, [CLS] and [SEP] included; a text is a run of sentences of its passage.
-            seed: seed of all draws.
-            masks_only: replace all chosen wordpieces by masks, instead of BERT's 80, 10, 10 %.
-            together: draw the replacement once for consecutive positions, as SpanBERT does for a span.
+            choose_positions: function that chooses the positions to mask.
+            batch: texts per step.
+            max_text: wordpieces of a text, including [CLS] and [SEP]. A text is some consecutive sentences of a
+                passage.
+            seed: seed of all random choices.
+            masks_only: whether a mask replaces every chosen wordpiece. Otherwise, as in BERT, a mask replaces 80 %, a
+                random wordpiece replaces 10 %, and 10 % stay.
+            together: whether consecutive positions get the same kind of replacement, as a span does in SpanBERT.
             are_passages: whether the passages of ``store`` can be retrieved.
         """
         self._store, self._tokenizer, self._choose_positions = store, tokenizer, choose_positions
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
         self._together, self._are_passages = together, are_passages
-        self._others = np.asarray(tokenizer.ordinary_ids)  # once: they are some tens of thousands
+        self._others = np.asarray(tokenizer.ordinary_ids)  # once, because they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
         """Return this process's share of the batch of a step."""
@@ -210,7 +218,13 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Mask some sentences of ``text``; return None if there is nothing to mask."""
+        """Mask some sentences of a passage; return None if there is nothing to mask.
+
+        Args:
+            row: row of the passage.
+            text: text of the passage.
+            rng: random generator.
+        """
         start, end = draw_sentences(text, rng, self._room)
         pieces = truncate(self._tokenizer.tokenize(text[start:end]), self._room)
         if not pieces.ids:
@@ -226,7 +240,7 @@ class MaskedTexts:
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:
-        """Put texts into a batch."""
+        """Put masked texts into a batch."""
         first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)
@@ -238,9 +252,12 @@ class MaskedTexts:
 
 
 def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """Sample consecutive sentences of about ``room`` wordpieces; return their start and end.
+    """Sample consecutive sentences; return their start and end in characters.
 
-    A wordpiece is taken to have four characters; callers truncate what is too long.
+    Args:
+        text: text of a passage.
+        rng: random generator.
+        room: wanted length in wordpieces. A wordpiece counts as four characters, so the result can be too long.
     """
     sentences = [(start, end) for start, end, _ in find_sentences(text, 0)]
     if not sentences:
@@ -254,5 +271,5 @@ def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int,
 
 
 def truncate(pieces: Pieces, room: int) -> Pieces:
-    """Return the first ``room`` wordpieces."""
+    """Return the first ``room`` wordpieces of a text."""
     return Pieces(pieces.ids[:room], pieces.offsets[:room], pieces.words[:room])

@@ -2,8 +2,8 @@
 
     python -m pipelines.common.plot runs/realm runs/realm-stale --out docs/realm.png
 
-One panel for each group of figures in the logs, and a colour for each run; thin lines are single steps, thick ones
-their running mean.
+The picture has one panel for each group of figures, and one colour for each run. Thin lines show single steps, thick
+lines the running mean.
 """
 
 import argparse
@@ -31,23 +31,23 @@ PANELS: dict[str, tuple[str, ...]] = {
     "tokens a second": ("tokens/s",),
     "model-FLOPs utilisation": ("utilisation",),
 }
-"""Titles of panels, with the figures in them."""
+"""Figures of each panel, by its title."""
 KINDS = (".png", ".svg", ".pdf")
 _STYLES = ("-", "--", ":", "-.")
-"""Line styles of a panel's figures, in their order."""
+"""Line styles of the figures of a panel."""
 _MEAN = 0.02
-"""Share of a run's rows that the running mean covers."""
+"""Width of the running mean, as a share of the rows of a run."""
 
 
 def check_plot(out: Path) -> None:
-    """Prepare matplotlib to draw into files, and make the folder of ``out``.
+    """Prepare to draw a picture: check its name, make its folder and load matplotlib.
 
     Raises:
         BadInput: ``out`` does not end in .png, .svg or .pdf.
         MissingExtra: matplotlib is not installed.
     """
     if out.suffix not in KINDS:
-        raise BadInput(f"{out}: the name of a picture ends in {', '.join(KINDS)}")
+        raise BadInput(f"{out}: the name of a picture must end in {', '.join(KINDS)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         import matplotlib
@@ -57,12 +57,12 @@ def check_plot(out: Path) -> None:
 
 
 def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
-    """Plot the logs of ``runs`` into the file ``out``.
+    """Plot the logs of runs into a picture.
 
     Args:
         runs: directories of runs.
         out: picture to write.
-        names: names of the runs in the legend; by default those of the directories.
+        names: names of the runs in the legend; by default the names of the directories.
 
     Raises:
         BadInput: a directory holds no figures, or ``out`` does not end in .png, .svg or .pdf.
@@ -105,7 +105,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
 
 
 def _read_curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return (step, value) of each figure of a run that has a panel."""
+    """Return the pairs (step, value) of each figure in a run that has a panel."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in read_rows(run):
         for field in (field for fields in PANELS.values() for field in fields):
@@ -124,13 +124,13 @@ def _draw(axis: Any, steps: np.ndarray, values: np.ndarray, colour: str, style: 
 
 
 def main() -> None:
-    """Plot runs from the command line."""
+    """Plot the runs that the command line names."""
     from ragqa.settings.command_line import report_errors
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
-    parser.add_argument("--out", type=Path, required=True, help=f"picture to write: {', '.join(KINDS)}")
-    parser.add_argument("--names", nargs="*", default=(), help="names of the runs, in their order")
+    parser.add_argument("--out", type=Path, required=True, help=f"picture to write ({', '.join(KINDS)})")
+    parser.add_argument("--names", nargs="*", default=(), help="names of the runs in the legend")
     args = parser.parse_args()
     with report_errors("pipelines.common.plot"):
         if args.names and len(args.names) != len(args.runs):

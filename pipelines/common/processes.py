@@ -1,4 +1,4 @@
-"""Training in several processes by Ray Train; the first reports its progress."""
+"""Training in several processes of Ray Train; the first process reports the progress."""
 
 import os
 import re
@@ -20,24 +20,29 @@ from ragqa.training import parallel
 Settings = TypeVar("Settings", bound=TrainingConfig)
 
 _TIMEOUT = 7 * 24 * 3600
-"""Seconds that processes wait for the first, which may embed a whole corpus.
-A crashed process is noticed without this limit."""
+"""Number of seconds that processes wait for the first process, which sometimes embeds a whole corpus.
+The limit is not needed to notice a crashed process."""
 _MESSAGE_INTERVAL = 0.2
-"""Least seconds between two progress messages."""
+"""Least number of seconds between two progress messages."""
 
 
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
-    """Run a recipe in ``config.processes`` processes of a Ray cluster, or in this one if that is 1.
+    """Run a recipe in this process, or in several processes of a Ray cluster.
 
-    Each process has a CPU core or, if ``config.gpus``, a GPU. All machines must see the paths of the config. A lost
-    process ends the run; the same command continues from its newest checkpoint.
+    Each process has a CPU core, or a GPU if ``config.gpus`` is True. All machines must see the paths of the config. A
+    lost process ends the run. The same command continues from the newest checkpoint.
+
+    Args:
+        main: function that runs the recipe and returns its directory.
+        config: settings of the recipe, whose ``processes`` is the number of processes.
+        options: further arguments of ``main``: ``progress`` and ``notify``.
 
     Returns:
         The result of ``main`` in the first process.
 
     Raises:
         MissingExtra: Ray is not installed.
-        RagqaError: as ``main`` does, or a process was lost.
+        RagqaError: ``main`` has failed, or a process was lost.
     """
     if config.processes == 1:
         config = replace(config, device=config.single_device)
@@ -54,26 +59,26 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
     from ray.train.torch import TorchConfig, TorchTrainer
 
     config = replace(config, **{name: _make_absolute(value) for name, value in vars(config).items()})
-    work: Any = _run_process  # whose return value Ray Train 2.60 knows, and its types do not
+    work: Any = _run_process  # Any, because the types of Ray Train 2.60 forbid a return value, which it supports
     with _receive_messages(**options) as messages:
         trainer = TorchTrainer(
             work,
             train_loop_config={"main": main, "config": config, "options": list(options), "messages": messages},
             scaling_config=ScalingConfig(num_workers=config.processes, use_gpu=config.gpus),
             run_config=RunConfig(name="ray", storage_path=str(config.out)),
-            # Figures, which are on the CPU, are summed as gradients are.
+            # gloo as well as nccl, because figures are summed over processes and lie on the CPU.
             torch_config=TorchConfig("cpu:gloo,cuda:nccl" if config.gpus else "gloo", timeout_s=_TIMEOUT),
         )
         try:
             result: Any = trainer.fit()
-        except Exception as error:  # Ray Train wraps every error of a process
+        except Exception as error:  # Ray Train wraps the error of a process in one of its own
             reason = describe_failure(error)
             raise RagqaError(f"training in {config.processes} processes ended: {reason}") from error
     return Path(result.return_value)
 
 
 def _make_absolute(value: Any) -> Any:
-    """Return a setting with absolute paths, because a worker has another working directory."""
+    """Return a setting with absolute paths; a worker has another working directory."""
     if isinstance(value, tuple):
         return tuple(map(_make_absolute, value))
     if isinstance(value, Path):
@@ -97,23 +102,23 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line about a failed worker: its RagqaError, or the last line of its traceback."""
+    """Return the message of a failed worker in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    # A worker's traceback ends with the name and the message of the error.
+    # The text of Ray's error holds the worker's traceback, which ends with the name and the message of its error.
     messages = re.findall(r"^\s*ragqa\.errors\.\w+: (.+)$", str(error), re.MULTILINE)
     return messages[-1].strip() if messages else " ".join(str(error).split())[-300:]
 
 
 class ProgressSender:
-    """Progress bar that sends its steps to ``replay_messages`` in another process."""
+    """Progress bar of a worker, which sends messages for ``replay_messages`` to show."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
         self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Send the beginning and the end of a piece of work."""
+        """Send the start and the end of a piece of work."""
         self._last = done, ""
         self._send(("begin", name, total, unit, done))
         try:
@@ -123,7 +128,7 @@ class ProgressSender:
             self._send(("end",))
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Send the number of finished units, at most five times a second."""
+        """Send the number of finished units, at most five times per second."""
         self._last, now = (done, status), monotonic()
         if now - self._sent_at >= _MESSAGE_INTERVAL:
             self._sent_at = now
@@ -137,7 +142,14 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``, whose process may die within a step."""
+    """Show the messages of a ``ProgressSender``; they can end early if its process dies.
+
+    Args:
+        messages: messages in the order in which they were sent.
+        progress: shows the pieces of work.
+        notify: receives the lines for the user.
+        step: piece of work in progress.
+    """
     messages = iter(messages)
     for kind, *values in messages:
         if kind == "begin":
@@ -153,7 +165,7 @@ def replay_messages(
 
 @contextmanager
 def _receive_messages(progress: Progress = SILENT, notify: Notify = ignore_line) -> Iterator[Any]:
-    """Yield a queue, and show its messages as they come."""
+    """Yield a queue for the messages of a ``ProgressSender``, and show them as they arrive."""
     from ray.util.queue import Queue
 
     queue = Queue(actor_options={"num_cpus": 0})

@@ -1,4 +1,4 @@
-"""Training and held-out questions of a run, and the order in which steps use them."""
+"""Training and held-out questions of a run, and the order in which training uses them."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> list[Question]:
-    """Return the questions of a file that have answers; blank answers do not count.
+    """Return the questions of a file that have answers; blank answers are ignored.
 
     Args:
         file: file of questions.
@@ -39,7 +39,13 @@ def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> lis
 
 
 def sample_questions(questions: list[Question], count: int | None, seed: int) -> list[Question]:
-    """Return a random sample of ``count`` questions in their order; None takes all."""
+    """Return a random sample of questions, in their order.
+
+    Args:
+        questions: questions to choose from.
+        count: size of the sample; None takes all.
+        seed: seed of the sample.
+    """
     if count is None:
         return questions
     order = np.random.default_rng(seed).permutation(len(questions))[:count]
@@ -47,25 +53,25 @@ def sample_questions(questions: list[Question], count: int | None, seed: int) ->
 
 
 def make_question_keys(files: Iterable[Path]) -> set[str]:
-    """Return the normalised texts of all questions in files, for ``drop_known``."""
+    """Return the normalised texts of all questions in files, which ``drop_known`` compares."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
 def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Return the questions whose normalised text is not in ``known``."""
+    """Return the questions whose normalised texts are not in ``known``."""
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
 def read_training_questions(
     questions: Path, held_out: HeldOutConfig, seed: int, notify: Notify = ignore_line
 ) -> tuple[list[Question], list[Question]]:
-    """Return the training questions, without held-out ones, and the held-out questions.
+    """Return the training questions and the held-out questions; no question is in both.
 
     Args:
         questions: file of training questions.
         held_out: settings of the held-out questions.
-        seed: seed of their sample.
-        notify: receives a line about questions that are left out.
+        seed: seed of the sample of held-out questions.
+        notify: receives a line about training questions that are left out.
 
     Raises:
         BadInput: a file has no questions with answers, or all training questions are held out.
@@ -76,23 +82,25 @@ def read_training_questions(
     sample = read_answerable(dev, held_out.sample, seed)
     remaining = drop_known(training, make_question_keys([dev]))
     if not remaining:
-        raise BadInput(f"all questions of {questions} are asked in {dev}, too: hold others out")
+        raise BadInput(f"all questions of {questions} are also in {dev}: choose other held-out questions")
     if len(remaining) < len(training):
-        notify(f"{len(training) - len(remaining)} questions of {questions} are asked in {dev}, too: left out")
+        notify(
+            f"{len(training) - len(remaining)} questions of {questions} are left out, because they are also in {dev}"
+        )
     return remaining, sample
 
 
 def iterate_batches(
     items: Sequence[Item], progress: Progress, title: str, size: int = 16, *, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """Yield ``items`` in batches of ``size``, and show progress.
+    """Yield items in batches, and show the progress.
 
     Args:
         items: questions, or their results.
         progress: shows the number of items.
         title: name of the work in the progress bar.
         size: items of a batch.
-        done: number of first items to skip.
+        done: number of items at the start to skip.
     """
     with progress.step(title, len(items), "questions", done) as step:
         for first in range(done, len(items), size):
@@ -101,15 +109,26 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of a step's questions, each below ``count``, by seed and step.
+    """Return the numbers of the questions of a step; each epoch has its own random order.
 
-    Each epoch has its own order.
+    Args:
+        count: number of all questions.
+        batch: number of questions of a step.
+        seed: seed of the orders.
+        step: number of the step.
     """
     return draw_stretch(count, seed, step * batch, batch)
 
 
 def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Return ``number`` question numbers of the endless random order, from position ``first``."""
+    """Return a part of the endless sequence of question numbers, one random order per epoch.
+
+    Args:
+        count: number of all questions.
+        seed: seed of the orders.
+        first: position at which the part starts.
+        number: length of the part.
+    """
     places = (divmod(place, count) for place in range(first, first + number))
     return [int(_order(seed, epoch, count)[rank]) for epoch, rank in places]
 

@@ -1,6 +1,6 @@
-"""Calibration of a trained reader's confidence at the end of a recipe.
+"""Calibration of a trained reader at the end of a recipe.
 
-``pipelines.calibrate`` calibrates the shipped reader under more conditions, and shares the fit.
+``pipelines.calibrate`` uses the same fit for the shipped reader, with more kinds of questions.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,25 +30,25 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Least number of right answers, and of wrong ones, for a fit."""
+"""Least number of right answers for a fit, and least number of wrong answers."""
 MIN_UNSEEN = 200
 """Least number of questions that did not select the weights.
-With fewer, the questions that selected them are used, too."""
+With fewer, the questions that selected the weights are also used."""
 
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Calibration, with the confidence of each answer by a fit on the other half."""
+    """Calibration fitted on all answers, and confidences fitted on one half for the other half."""
 
     calibration: Calibration
     confidence: np.ndarray
-    """Confidence of each answer by the fit on the other half."""
+    """Confidence of each answer, by a fit on the half without this answer."""
     right: np.ndarray
-    """1 if the answer is right, 0 if not, or the probability that it is."""
+    """1 for a right answer, 0 for a wrong answer, or the probability that the answer is right."""
 
     @property
     def error(self) -> float:
-        """Expected calibration error."""
+        """Expected calibration error of ``confidence``."""
         return float(calibration_error(self.confidence, self.right))
 
 
@@ -58,13 +58,12 @@ def select_unseen_questions(
     """Return questions of a file that training has not used.
 
     Args:
-        file: held-out questions; those without answers are left out.
-        train: file of the training questions. Questions that it asks, too, are left out; case, punctuation and
-            articles do not matter.
-        selection_sample: number of questions of ``file`` that selected the best weights, drawn by ``seed``. They are
-            left out, too, if enough others remain.
-        seed: seed of the training.
-        count: number of questions, drawn by ``seed``; by default all.
+        file: file of held-out questions; questions without answers are left out.
+        train: file of the training questions, which are left out. Case, punctuation and articles are ignored.
+        selection_sample: number of questions of ``file`` that selected the best weights. They are left out if enough
+            other questions remain.
+        seed: seed of the training, which determines the samples.
+        count: size of the sample to return; None takes all.
     """
     unseen = drop_known(read_answerable(file), make_question_keys([train] if train else []))
     selecting = (
@@ -83,15 +82,18 @@ def collect_answers(
     *,
     progress: Progress = SILENT,
 ) -> list[tuple[Evidence, bool]]:
-    """Answer questions; return the evidence for each best answer, and whether it is right.
+    """Answer questions to collect the data of a calibration.
 
     Args:
         reader: reader to calibrate.
         retriever: retriever of the passages.
         questions: questions with gold answers.
-        k: passages per question.
-        is_right: function from an answer and the gold answers to True if it is right.
+        k: number of passages per question.
+        is_right: function from an answer and the gold answers to True if the answer is right.
         progress: shows the number of questions.
+
+    Returns:
+        For the best answer to each question, its evidence, and True if the answer is right.
     """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
@@ -113,14 +115,14 @@ def cross_fit(
     weights: Sequence[float] | np.ndarray | None = None,
     halves: Sequence[int] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers, and another on each half to judge the other half.
+    """Fit a calibration on all answers, and one on each half to measure the error.
 
     Args:
-        rows: evidence of each answer, and whether it is right: 0, 1 or the probability.
+        rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.
         fitted_on: description of the questions, saved with the calibration.
         features: names of the features of the evidence.
         weights: weight of each answer; by default 1.
-        halves: half of each answer, 0 or 1; by default they alternate.
+        halves: half to which each answer belongs, 0 or 1; by default the halves alternate.
     """
     evidence, right = [item for item, _ in rows], np.array([float(item) for _, item in rows])
     weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
@@ -138,7 +140,7 @@ def cross_fit(
 
 
 def install_calibration(calibration: Calibration, reader: Path) -> None:
-    """Write a calibration into the directory of a generator or of an exported reader."""
+    """Save a calibration in the directory of a generator or of an exported reader."""
     if registry.is_generator(reader):
         calibration.save(reader)
         return
@@ -157,20 +159,20 @@ def calibrate_reader(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> str:
-    """Calibrate an exported reader or a generator if enough answers are right and wrong.
+    """Calibrate an exported reader or a generator, if there are enough right and wrong answers.
 
     Args:
-        reader: directory of the reader.
-        retriever: retriever that finds its passages.
-        questions: questions that it was not trained on.
-        k: passages that are read for each question; None takes the number it was trained with.
-        name: name of the questions.
+        reader: directory of the reader or generator.
+        retriever: retriever of the passages.
+        questions: questions that were not used in training.
+        k: number of passages to read per question; None takes the number of the training.
+        name: name of the questions, saved with the calibration.
         regex: whether the answers are regular expressions.
         device: device of a generator.
         progress: shows the number of questions.
 
     Returns:
-        One line about the result.
+        A line about the result for the user.
     """
     opened: ExtractiveReader | GenerativeReader
     if registry.is_generator(reader):
@@ -182,13 +184,12 @@ def calibrate_reader(
     right = sum(is_right for _, is_right in rows)
     if min(right, len(rows) - right) < MIN_ANSWERS:
         return (
-            f"confidence is the raw probability: of {len(questions)} held-out questions {len(rows)} were answered, "
-            f"{right} of them rightly, and at least {MIN_ANSWERS} right and {MIN_ANSWERS} wrong ones are needed "
-            "to fit it"
+            f"confidence is the raw probability: {len(rows)} of {len(questions)} held-out questions were answered, "
+            f"{right} right and {len(rows) - right} wrong, but a calibration needs {MIN_ANSWERS} of each"
         )
-    result = cross_fit(rows, f"{len(questions)} questions of {name} that it was not trained on, k = {k}")
+    result = cross_fit(rows, f"{len(questions)} questions of {name} that were not used in training, k = {k}")
     install_calibration(result.calibration, reader)
     return (
-        f"confidence fitted on {len(rows)} answers to held-out questions, {right} of them right; "
-        f"calibration error {result.error:.3f}, each half judged by a fit on the other"
+        f"confidence calibrated on {len(rows)} answers to held-out questions, {right} of them right; "
+        f"calibration error {result.error:.3f} (fitted on one half, measured on the other)"
     )

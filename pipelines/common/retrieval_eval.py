@@ -1,4 +1,4 @@
-"""Recall of a retriever in training, measured with its current weights and an index.
+"""Evaluation of a retriever in training: recall with its current weights and an index.
 
 Legend: B questions, K passages, D width.
 """
@@ -34,16 +34,16 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class HeldOutQuestions:
-    """Held-out questions on which retrieval is evaluated."""
+    """Held-out questions that evaluate retrieval, and the passages."""
 
     questions: Sequence[Question]
     passages: TokenizedPassages
     regex: bool = False
-    """True if their answers are regular expressions (CuratedTREC)."""
+    """True if the answers are regular expressions (CuratedTREC)."""
 
     @classmethod
     def read(cls, config: HeldOutConfig, passages: TokenizedPassages, seed: int) -> "HeldOutQuestions | None":
-        """Sample the held-out questions of a recipe; None without a file.
+        """Sample the held-out questions of a recipe; return None if the config names no file.
 
         Args:
             config: settings of the held-out questions.
@@ -59,13 +59,20 @@ class HeldOutQuestions:
 
 
 def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of [CLS] question [SEP] for each text, as retrieval encodes it."""
+    """Return the ids of [CLS] question [SEP] for each question, as a retriever encodes it."""
     first, last = tokenizer.special_ids
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
 
 
 def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
-    """Return the vectors [B, D] of questions by a tower in training, with gradient."""
+    """Return the vectors [B, D] of questions with gradient, by a question encoder in training.
+
+    Args:
+        tower: question encoder.
+        tokenizer: tokenizer of the encoder.
+        texts: B questions.
+        device: device of the encoder.
+    """
     batch = pad_rows(tokenize_questions(tokenizer, texts)).to(device)
     with autocast(device):
         vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
@@ -74,7 +81,14 @@ def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence
 
 @torch.no_grad()
 def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Return the vectors [B, D] float32 of questions by a tower, without dropout or gradient."""
+    """Return the vectors [B, D] of questions as float32, without dropout and gradient.
+
+    Args:
+        tower: question encoder.
+        tokenizer: tokenizer of the encoder.
+        texts: B questions.
+        device: device of the encoder.
+    """
     training = tower.training
     tower.eval()
     rows, parts = tokenize_questions(tokenizer, texts), []
@@ -88,13 +102,13 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Return ``recall@k`` for each k: the share of questions with an answer in k passages.
+    """Return ``recall@k``: the share of questions with an answer in the first k passages.
 
     Args:
         held_out: questions and passages.
-        tower: question tower in training.
+        tower: question encoder in training.
         index: index to search.
-        device: device of the tower.
+        device: device of the encoder.
         ks: numbers of passages.
     """
     texts = [question.text for question in held_out.questions]
@@ -117,19 +131,20 @@ def evaluate_with_new_index(
     workers: int = 0,
     insecure: bool = False,
 ) -> dict[str, float]:
-    """Return ``recall@k`` by an exact index that the current weights make.
+    """Return ``recall@k`` with a new exact index, whose vectors the current weights compute.
 
     Args:
-        work: folder of the index, deleted afterwards.
-        retriever: both towers in training.
+        work: directory for the index, deleted afterwards.
+        retriever: dual encoder in training.
         held_out: questions and passages.
         corpus: index directory of the passages.
-        device: device of the towers.
-        workers: Ray actors that embed; 0 embeds in this process.
-        insecure: accept a Ray cluster that asks for no token.
+        device: device of the encoders.
+        workers: number of Ray actors that embed; 0 embeds in this process.
+        insecure: whether to accept a Ray cluster without a token.
     """
     shutil.rmtree(work, ignore_errors=True)
-    with torch.random.fork_rng(devices=[]):  # loading a model must not change the random numbers of the training
+    # Loading a model uses random numbers. The fork keeps those of the training unchanged.
+    with torch.random.fork_rng(devices=[]):
         retriever.save_passages(work / "snapshot")
         opened = build_temporary_index(
             work / "snapshot", corpus, work / "vectors", device=device, workers=workers, insecure=insecure

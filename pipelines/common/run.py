@@ -1,4 +1,4 @@
-"""Training run: a directory with settings, checkpoints and figures to continue from."""
+"""Training run in a directory, which holds its settings, checkpoints and figures."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,27 +26,29 @@ from ragqa.training.step import group_parameters, optimise
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """Loss of a batch, ready for the optimizer, and its figures for the log."""
+    """Loss of a batch, and its figures for the log."""
 
     loss: Tensor
-    """This process's part of the mean over the whole batch."""
+    """Part of this process in the mean loss over the whole batch."""
     figures: dict[str, float]
     """``nll`` and other figures of the whole batch."""
     tokens: int
-    """Tokens that went through a model in this process, padding included."""
+    """Number of tokens that went through a model in this process, including padding."""
     flops: float
-    """Floating-point operations of this process."""
+    """Floating-point operations in this process."""
 
     @classmethod
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
-        """Weigh this process's mean loss by the number of items that count in it.
+        """Make the loss of a batch from the mean loss of this process.
+
+        The number of items that count is the weight of this process in the mean over all processes.
 
         Args:
-            mean: mean loss of the items.
-            counted: True, or 1, for each item of the share that counts: tokens, texts or questions.
-            tokens: tokens that went through a model.
-            flops: operations.
-            figures: further means over the items; ``nll`` is ``mean`` unless it is among them.
+            mean: mean loss of the items of this process.
+            counted: True or 1 for each item (token, text or question) that counts in the mean.
+            tokens: number of tokens that went through a model.
+            flops: number of floating-point operations.
+            figures: further means over the items. Without ``nll``, ``mean`` is logged as ``nll``.
         """
         weight = parallel.compute_loss_weight(counted)
         averages = parallel.average_over_processes({"nll": mean.item(), **figures}, weight)
@@ -70,26 +72,29 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Number of steps taken."""
+        """Number of finished steps."""
         return self.state.step
 
     @property
     def is_done(self) -> bool:
-        """True if all steps are taken."""
+        """True if all steps are finished."""
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Tell whether something that happens every ``every`` steps, and at the end, is due."""
+        """Return True if work is due that is done every ``every`` steps and at the end of the run."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint of the weights and ``extra``; only the first process does."""
+        """Write a checkpoint with the weights and further values; only the first process writes."""
         self.state.extra = extra
         if parallel.is_first_process():
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return the values of ``name`` in all checkpoints; [] except in the first process."""
+        """Return the values that ``save`` wrote under ``name`` into all checkpoints.
+
+        Only the first process reads checkpoints; the others return an empty list.
+        """
         if not parallel.is_first_process():
             return []
         return [extra[name] for extra in checkpoint.read_extras(self.path / CHECKPOINTS) if name in extra]
@@ -103,22 +108,22 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield the number of each remaining step; save and evaluate where it is due.
+        """Yield the number of each remaining step; save checkpoints and evaluate between steps.
 
-        The loop's body finishes the step. A checkpoint comes before the evaluation at the same step, which a run that
-        continues there repeats.
+        The body of the loop takes the step. At the same step, the checkpoint comes before the evaluation, so a run that
+        continues from this checkpoint repeats the evaluation.
 
         Args:
             save_every: steps between two checkpoints.
-            save: writes a checkpoint; by default one of model and optimizer alone.
-            adopt_index: takes a newer index into use, if there is one.
-            evaluate: evaluates the model in the first of several processes; None without held-out questions.
+            save: function that writes a checkpoint; by default ``Run.save``.
+            adopt_index: function that takes a newer index into use, if there is one.
+            evaluate: function that evaluates the model, called in the first process; None without held-out questions.
             eval_every: steps between two evaluations.
         """
         while True:
             if adopt_index:
                 adopt_index()
-            # The first index needs a checkpoint, too: without one no later index may be there when a run begins.
+            # A run with an index also writes a checkpoint at step 0, because only a checkpoint names the index in use.
             if self.is_due(save_every) and (self.step or adopt_index):
                 (save or self.save)()
             if evaluate and self.is_due(eval_every) and parallel.is_first_process():
@@ -129,21 +134,24 @@ class Run:
             yield self.step
 
     def begin_step(self) -> None:
-        """Start the clock of a step and seed its random numbers.
+        """Start the clock of a step, and seed its random numbers.
 
-        They depend on the seed, the step and the process alone, so that a resumed run draws the same.
+        The random numbers depend only on the seed, the step and the process. So a resumed run repeats them.
         """
         self._began = perf_counter()
         parallel.seed_process(self.seed, self.step)
 
     def take_step(self, batch: BatchLoss, *, rate: float | Sequence[float], clip: float, **figures: float) -> None:
-        """Take an optimizer step and log it; raise NonFiniteLoss before the weights change.
+        """Take one optimizer step on a batch and log it.
 
         Args:
             batch: loss and figures of the batch.
             rate: learning rate, or one for each of the optimizer's groups.
             clip: largest norm of the gradient.
             figures: further figures to log.
+
+        Raises:
+            NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
         """
         norm = optimise(batch.loss, self.state.optimizer, rate=rate, clip=clip, step=self.step)
         if isinstance(rate, float):
@@ -152,10 +160,11 @@ class Run:
         self.finish_step(**batch.figures, **figures, grad_norm=norm, tokens=tokens, flops=batch.flops)
 
     def finish_step(self, **row: Any) -> None:
-        """Log the figures of a step, and its speed since ``begin_step``.
+        """Log the figures and the speed of a step, and advance the progress bar.
 
-        ``tokens`` give tokens a second. ``flops`` give the model-FLOPs utilisation: their share of the operations that
-        the machine could have done at its peak.
+        Args:
+            row: figures of the step. ``tokens`` adds the tokens per second. ``flops`` is replaced by the utilisation:
+                the floating-point operations of the step, divided by those of the machine at its peak.
         """
         seconds = perf_counter() - self._began
         if "tokens" in row:
@@ -168,13 +177,18 @@ class Run:
         self.bar.advance_to(self.state.step, status)
 
     def alarm(self, step: int, lines: Iterable[str]) -> None:
-        """Log and report alarms about retrieval."""
+        """Log and print alarms, which warn that training goes wrong.
+
+        Args:
+            step: step of the alarms.
+            lines: text of each alarm.
+        """
         for line in lines:
             self.log.write(step, alarm=line)
             self.notify(f"step {step}: ALARM: {line}")
 
     def report(self, **row: Any) -> None:
-        """Log and report the figures of an evaluation."""
+        """Log and print the figures of an evaluation."""
         self.log.write(self.step, **row)
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
         self.notify(f"step {self.step}: {figures}")
@@ -189,20 +203,19 @@ def open_run(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Iterator[Run]:
-    """Begin the run in the directory ``config.out``, or continue it from its newest checkpoint.
+    """Start the run in the directory ``config.out``, or continue from its newest checkpoint.
 
     Args:
         config: settings, which are written into the directory.
-        model: model to train, with its first weights.
-        parts: modules of it with separate learning rates; by default the whole model has one.
+        model: model to train, with its initial weights.
+        parts: parts of the model with separate learning rates; by default the whole model has one rate.
         name: name of the work in the progress bar.
         progress: shows the steps.
         notify: receives a line for each evaluation and alarm.
 
     Raises:
-        BadInput: the directory holds a run with other settings, or from other files, or something else; or another
-            process works in it.
-        DamagedArtefact: its checkpoint is of another model, or its settings cannot be read.
+        BadInput: the directory holds other files or a run with other settings or inputs, or another process uses it.
+        DamagedArtefact: the checkpoint does not fit the model, or the saved settings cannot be read.
     """
     with precision.fix_precision(choose_precision(config)):
         groups = group_parameters(*(parts or (model,)), decay=config.weight_decay)
@@ -214,7 +227,7 @@ def open_run(
         state, checkpoints = checkpoint.TrainState(model, optimizer), config.out / CHECKPOINTS
         peak_flops = measure_peak_flops(config.device)
         run = Run(config.out, state, config.steps, config.seed, Log(), SILENT, ignore_line, peak_flops)
-        if not parallel.is_first_process():  # the first process keeps the directory
+        if not parallel.is_first_process():  # only the first process writes into the directory
             parallel.wait_for_all()
             checkpoint.restore(state, checkpoints)
             yield run
@@ -236,12 +249,12 @@ def open_run(
 
 
 def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None) -> None:
-    """Write a trained model to ``folder``; only the first process does.
+    """Write a trained model into a directory; only the first process writes.
 
     Args:
         model: model to write.
-        folder: directory, replaced as a whole.
-        tokenizer: tokenizer.json to copy; None copies none.
+        folder: directory to write; an old one is replaced.
+        tokenizer: tokenizer.json to copy into the directory, if given.
     """
     if not parallel.is_first_process():
         return

@@ -1,6 +1,6 @@
-"""Directory of a run: its settings and inputs, and the check before it continues.
+"""Directory of a run: record of its settings and inputs, compared before the run continues.
 
-Modules with torch are imported in the functions that use them, because the command lines of whole papers import this
+The functions import modules with torch only when they run, because the command lines of whole papers import this
 module.
 """
 
@@ -18,36 +18,36 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.settings.groups import collect_settings
 
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile", "insecure")
-"""Settings that may change when a run continues, because its result stays the same.
+"""Settings that are allowed to change when a run continues.
 
-Losses stay the same but for rounding, with two exceptions. Another number of ``processes``, and ``compile``, drop out
-other units; and the speed of ``workers`` decides at which step a new index is ready. Another machine may round
-differently: see ``ragqa.training.precision``. ``eval_every`` decides which weights can be the best.
+They change the losses only by rounding, with two exceptions. With dropout, ``processes`` and ``compile`` drop other
+units. ``workers`` decides at which step a new index is ready. ``eval_every`` does not change the losses, but decides
+which weights are evaluated.
 """
 CHECKPOINTS = "checkpoints"
-"""Folder of a run's checkpoints."""
+"""Name of the folder with the checkpoints."""
 CONFIG = "config.json"
-"""File of a run's settings."""
+"""Name of the file with the settings."""
 INPUTS = "inputs"
-"""Key in CONFIG: digests of the files and directories that the settings name."""
+"""Key in CONFIG for the digests of the files and directories that the settings name."""
 PRECISION = "precision"
-"""Key in CONFIG: the precision of a run on a CPU, and the machine that chose it."""
+"""Key in CONFIG for the precision of a run on a CPU, and for the machine that chose it."""
 PRECISIONS = ("float32", "bfloat16")
 _BEFORE_A_RUN = ("negatives.jsonl",)
-"""Files that a recipe writes before its run begins."""
+"""Files that a recipe writes before its run starts."""
 _RESULTS = ("model", "best", "generator", "pipeline", "system")
-"""Directories that a run replaces by its results."""
+"""Directories that a run replaces with its results."""
 
 
 def record_settings(config: Any, *, has_begun: bool) -> None:
-    """Write the settings into ``config.out``, or check that its run has the same ones.
+    """Write the settings of a run into its directory, or check that they have not changed.
 
     Args:
         config: settings with a directory ``out`` and a ``device``.
-        has_begun: whether the directory has results of its settings; if not, they may be replaced.
+        has_begun: whether the run has a checkpoint; before that, other settings replace the recorded ones.
 
     Raises:
-        BadInput: the settings differ, or the directory holds other files, which the run would replace.
+        BadInput: the settings or inputs have changed, or the directory holds files that the run would replace.
     """
     from ragqa.training import precision
 
@@ -65,30 +65,30 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
 def _find_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     changed = [k for k in now if k not in (*FREE, INPUTS, PRECISION) and before.get(k) != now[k]]
     recorded = before.get(INPUTS, {}).keys() & now[INPUTS].keys()
-    # Only the contents of inputs count, not how their paths are spelled.
+    # Inputs are equal if their contents are, because a moved file or another spelling of its path changes no result.
     same = {name: now[INPUTS][name] == before[INPUTS][name] for name in recorded}
     differences = [f"{name} {before.get(name)}, not {now[name]}" for name in changed if not same.get(name)]
     return differences + [f"what is in {name}" for name in same if not same[name] and name not in changed]
 
 
 def check_directory(out: Path) -> None:
-    """Raise BadInput if a directory holds something other than a run."""
+    """Raise BadInput if a path is a file, or a directory that holds something other than a run."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file: choose a directory")
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if artefacts.MANIFEST in names:
         foreign = [artefacts.MANIFEST]
     elif CONFIG in names:
-        foreign = [] if "out" in read_record(out / CONFIG) else [CONFIG]  # a model has a config.json, too
+        foreign = [] if "out" in read_record(out / CONFIG) else [CONFIG]  # the config.json of a model has no such key
     else:
         visible = [name for name in names if not name.startswith((".", *_BEFORE_A_RUN))]
         foreign = [name for name in visible if (out / name).is_file() or name in _RESULTS]
     if foreign:
-        raise BadInput(f"{out} is no run, but holds {foreign[0]} of something else: choose another directory")
+        raise BadInput(f"{out} is not the directory of a run, because it holds {foreign[0]}: choose another directory")
 
 
 def digest_inputs(config: Any) -> dict[str, str]:
-    """Return a digest of each existing file or directory among the settings, except ``out``."""
+    """Return the digest of each file and directory that the settings name, except ``out``."""
     digests = {}
     for name, value in collect_settings(config).items():
         paths = [path for path in (value if isinstance(value, tuple) else (value,)) if isinstance(path, Path)]
@@ -98,7 +98,7 @@ def digest_inputs(config: Any) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    """Return an artefact's fingerprint, or a digest of a file or of all files in a directory."""
+    """Return the fingerprint of an artefact, or the digest of a file or directory."""
     if (path / artefacts.MANIFEST).is_file():
         return artefacts.peek_manifest(path).fingerprint
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -107,7 +107,7 @@ def _digest(path: Path) -> str:
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """Read a JSON object that a run has written; raise DamagedArtefact if that fails."""
+    """Read a JSON object that a run has written; raise DamagedArtefact if it is not JSON."""
     try:
         row: dict[str, Any] = json.loads(file.read_text())
     except ValueError as error:
@@ -116,10 +116,10 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def choose_precision(config: TrainingConfig) -> str | None:
-    """Return the precision of a run on a CPU, None on a GPU.
+    """Return the precision of a run on a CPU; None on a GPU.
 
-    A run keeps its first precision as long as it stays on the same machine, because bfloat16 is chosen by a timing that
-    may come out differently. All processes follow the first.
+    A timing chooses the precision, and another timing can have another result. So a run keeps its first precision as
+    long as it stays on the same machine. All processes use the precision of the first process.
     """
     from ragqa.training import parallel, precision
 
@@ -133,14 +133,14 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a lock for a directory with several runs; only the first process takes it."""
+    """Return a lock of a directory with several runs; only the first process takes the lock."""
     from ragqa.training import parallel
 
     return hold_lock(out / ".lock", wait=False) if parallel.is_first_process() else nullcontext()
 
 
 def has_checkpoint(out: Path) -> bool:
-    """Tell whether a run in ``out`` has a checkpoint to continue from."""
+    """Return True if the run in a directory has a checkpoint."""
     from ragqa.training import checkpoint
 
     return bool(checkpoint.list_checkpoints(out / CHECKPOINTS))

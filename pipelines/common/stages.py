@@ -1,4 +1,4 @@
-"""Stages of a whole recipe, each done once in its directory."""
+"""Stages of a whole recipe; each stage runs once in its own directory."""
 
 import json
 from collections.abc import Callable
@@ -14,18 +14,20 @@ from ragqa.settings.groups import collect_settings, replace_settings
 
 Stage = TypeVar("Stage")
 MARK = "finished.json"
-"""File in the directory of a finished stage: its settings, its inputs and its result."""
+"""Name of the file that marks a finished stage; it holds the settings, the inputs and the path of the result."""
 _EVALUATION = ("dev", "sample", "eval_every")
-"""Settings of evaluations, which do not count when a stage's settings are compared.
-Other held-out questions do not undo finished work."""
+"""Settings of evaluations, which are not compared with those of a finished stage.
+So other held-out questions do not repeat a finished training."""
 
 
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
-    """Fill the settings of a stage that the user has not set with the recipe's values.
+    """Return a stage's config in which unset settings have the values of the recipe.
 
-    The user's values stay, even if they equal the default (see ``FromRecipe``).
+    A value of the user stays, even if it equals the default (see ``FromRecipe``).
 
-    Given values stay, even if they equal the default (see ``FromRecipe``).
+    Args:
+        stage: config of the stage.
+        settings: values of the recipe.
     """
 
     def is_unset(value: Any) -> bool:
@@ -36,10 +38,18 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 
 
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
-    """Run ``main(config)`` unless its stage is finished; return the path that it makes.
+    """Run a stage unless it is finished; return the path of its result.
 
-    A stage is finished if it was made there with the same settings and inputs. It stays finished when its inputs are
-    deleted.
+    A stage is finished if its directory holds a result of the same settings and inputs. It stays finished when its
+    inputs are deleted.
+
+    Args:
+        config: config of the stage, whose ``out`` is its directory.
+        main: function that runs the stage and returns the path of the result.
+        notify: receives a line when the stage starts or continues.
+
+    Raises:
+        BadInput: the stage has failed; the message begins with the name of the stage.
     """
     has_evaluation = isinstance(getattr(config, "held_out", None), HeldOutConfig)
     excluded = (*FREE, *(_EVALUATION if has_evaluation else ()))
@@ -57,7 +67,7 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
     notify(f"{config.out}: {'continues' if config.out.exists() else 'begins'}")
     try:
         result = main(config)
-    except BadInput as error:  # options of a stage begin with its name
+    except BadInput as error:  # the name of the stage, because its options have this prefix
         raise BadInput(f"{config.out.name}: {error}") from error
     row = {"settings": settings, INPUTS: inputs, "made": str(result.resolve().relative_to(config.out.resolve()))}
     artefacts.write_text_whole(mark, json.dumps(row, indent=1))

@@ -1,4 +1,4 @@
-"""Passages of an index as wordpieces, tokenized once and mapped from disk."""
+"""Passages of an index as wordpieces, which are computed once and mapped from disk."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _READ = 2048
 
 
 class TokenizedPassages:
-    """Title and text of every passage as wordpieces, by row."""
+    """Wordpieces of the title and text of each passage, by the row of the passage."""
 
     def __init__(self, store: PassageStore, tokenizer: TextTokenizer, ids: np.ndarray, starts: np.ndarray) -> None:
         self.store, self.tokenizer = store, tokenizer
@@ -28,12 +28,12 @@ class TokenizedPassages:
     def open(
         cls, index: Path, tokenizer: TextTokenizer, cache: Path, *, progress: Progress = SILENT
     ) -> "TokenizedPassages":
-        """Open the passages of an index directory; tokenize them into ``cache`` the first time.
+        """Open the wordpieces of the passages in an index; the first call computes them.
 
         Args:
             index: index directory.
             tokenizer: tokenizer of the model.
-            cache: directory of the wordpieces.
+            cache: directory for the wordpieces.
             progress: shows the number of passages.
 
         Raises:
@@ -54,7 +54,12 @@ class TokenizedPassages:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """Return the first ``limit`` wordpieces of title and text; [] for row -1, the null passage."""
+        """Return the first wordpieces of title and text; row -1, the null passage, has none.
+
+        Args:
+            row: row of the passage.
+            limit: largest number of wordpieces.
+        """
         if row < 0 or limit < 0:
             return []
         start, end = self._starts[row : row + 2]
@@ -62,20 +67,26 @@ class TokenizedPassages:
         return ids
 
     def contains(self, row: int, pieces: bytes) -> bool:
-        """Tell whether a passage contains consecutive wordpieces; ``pieces`` are int32 bytes."""
+        """Return True if a passage contains the wordpieces in this order and without a gap.
+
+        Args:
+            row: row of the passage.
+            pieces: ids of the wordpieces as the bytes of int32 numbers.
+        """
         start, end = self._starts[row : row + 2]
         data = self._ids[start:end].tobytes()
         place = data.find(pieces)
-        while place > 0 and place % self._ids.itemsize:  # a match that begins inside a wordpiece is none
+        # A match of bytes can begin within a number, where it is not a match of wordpieces.
+        while place > 0 and place % self._ids.itemsize:
             place = data.find(pieces, place + 1)
         return place >= 0
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
-        """Return the inputs [CLS] passage [SEP] of each row, as an index embeds them.
+        """Return the inputs [CLS] passage [SEP] of some passages, as the retriever encodes them.
 
         Args:
-            rows: rows of the passages; -1 is the empty passage.
-            max_tokens: wordpieces of a passage, [CLS] and [SEP] included.
+            rows: rows of the passages; -1 is the null passage, which is empty.
+            max_tokens: largest length of a passage in wordpieces, including [CLS] and [SEP].
         """
         first, last = self.tokenizer.special_ids
         return pad_rows([[first, *self.ids(row, max_tokens - 2), last] for row in rows])

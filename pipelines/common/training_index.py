@@ -1,4 +1,4 @@
-"""Index that recipes search in training: frozen, or refreshed as its passage tower learns.
+"""Index that recipes search during training: frozen, or refreshed while its encoder learns.
 
 Legend: B questions, K passages of a question, N passages, P different passages of a batch, D width.
 """
@@ -42,35 +42,46 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage
 
 NOT_FOUND = -1
-"""Row in place of a passage, where an approximate index returns fewer than K."""
+"""Row that stands for a missing passage, when an approximate index finds fewer than K."""
 _SEARCH = "search.json"
-"""File of a frozen index with its kind and its search effort."""
+"""Name of the file in a frozen index that holds its kind and its search effort."""
 
 
 class TrainingIndex:
-    """Index of the passages that training searches: ``FrozenIndex`` or ``RefreshedIndex``."""
+    """Index of passages that training searches: a ``FrozenIndex`` or a ``RefreshedIndex``."""
 
     store: PassageStore
     """The passages."""
     corpus_fingerprint: str
-    """Fingerprint of the passages."""
+    """Fingerprint of the corpus."""
     tokenizer: TextTokenizer
     """Tokenizer of the retriever."""
     mips: mips.Mips
-    """Index of the passages' vectors that is in use."""
+    """Index of vectors in use."""
     version: int | None = None
-    """Step of the weights that made the index, saved in checkpoints; None if it is frozen."""
+    """Step of the weights that computed the vectors; None for a frozen index."""
     staleness: int = 0
-    """Steps that the retriever has learned since ``version``."""
+    """Number of steps that the retriever has learned since ``version``."""
     encoded_tokens: int = 0
-    """Number of passage tokens that the last ``score`` encoded."""
+    """Number of passage tokens that the last call of ``score`` encoded."""
 
     def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
-        """Return the vectors [B, D] of questions by the tower in training, with gradient."""
+        """Return the vectors [B, D] of questions with gradient, by the encoder in training.
+
+        Args:
+            tower: question encoder.
+            texts: B questions.
+            device: device of the encoder.
+        """
         return encode_with_gradient(tower, self.tokenizer, texts, device)
 
     def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows [B, K] of the best passages, ``NOT_FOUND`` where there are fewer."""
+        """Return the rows [B, K] of the best passages; ``NOT_FOUND`` for a missing passage.
+
+        Args:
+            queries_BD: vectors of B questions.
+            k: K; a corpus with fewer passages returns all.
+        """
         k = min(k, self.store.live_count)
         rankings = self.mips.search(queries_BD, k)
         return np.stack(
@@ -78,30 +89,35 @@ class TrainingIndex:
         )
 
     def score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores f(x, z) [B, K] with gradient; ``IMPOSSIBLE`` for ``NOT_FOUND``."""
+        """Return the relevance scores [B, K] of passages with gradient.
+
+        Args:
+            query_BD: vectors of B questions.
+            rows_BK: rows of the passages; ``NOT_FOUND`` gets the score ``IMPOSSIBLE``.
+        """
         score_BK = self._score(query_BD, rows_BK)
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
 
     def passages(self, rows: np.ndarray) -> list[Passage]:
-        """Return the passages of ``rows``, without ``NOT_FOUND``."""
+        """Return the passages of rows, without missing passages."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
     def adopt_newer_index(self) -> None:
-        """Take a newer index into use, if one is ready."""
+        """Take a newer index into use, if there is one."""
 
     def keep_saved_versions(self) -> None:
-        """Delete the versions that no checkpoint of the run needs any more."""
+        """Delete the versions of the index that no checkpoint names."""
 
     def close(self) -> None:
-        """Stop making new indexes."""
+        """Stop the work on new indexes."""
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores [B, K]; the caller replaces the scores of ``NOT_FOUND``."""
+        """Return the scores [B, K]; the scores of missing passages are replaced by the caller."""
         raise NotImplementedError
 
 
 class FrozenIndex(TrainingIndex):
-    """Training index with fixed vectors, because only the question tower learns."""
+    """Training index with fixed vectors, for recipes that train only the question encoder."""
 
     def __init__(
         self, store: PassageStore, corpus_fingerprint: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
@@ -119,20 +135,20 @@ class FrozenIndex(TrainingIndex):
         *,
         progress: Progress = SILENT,
     ) -> "FrozenIndex":
-        """Open the vectors and the index of ``config.out``; make them if they do not exist.
+        """Open the index in the directory of a run; the first call makes the vectors and the index.
 
-        Processes take turns.
+        Several processes take turns.
 
         Args:
             corpus: index directory of the passages.
-            retriever: directory of a dual encoder, whose passage tower makes the vectors.
-            config: settings of the recipe. Its ``out`` holds ``vectors`` and ``index`` afterwards; its ``device``
-                embeds the passages, and searches an index of kind flat.
+            retriever: directory of a dual encoder, whose passage encoder computes the vectors.
+            config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. ``device`` embeds
+                the passages, and searches an index of kind flat.
             index: kind of the index, and number of actors that embed.
             progress: shows the embedding.
 
         Raises:
-            BadInput: ``config.out`` holds other vectors.
+            BadInput: ``config.out`` holds vectors of other passages or of another encoder.
             ArtefactError, DamagedArtefact: a directory has another format, or is damaged.
         """
         with parallel.take_turns():
@@ -156,16 +172,17 @@ class FrozenIndex(TrainingIndex):
             return cls(store, source.parents["corpus"], tokenizer, opened, vectors)
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores of the stored vectors; only the questions' vectors carry gradient."""
+        """Return the scores with the stored vectors; the gradient reaches only the questions."""
         stored = np.asarray(self.vectors[np.maximum(rows_BK, 0).ravel()], np.float32)
         passage_BKD = torch.from_numpy(stored).to(query_BD.device).unflatten(0, rows_BK.shape)
         return (passage_BKD @ query_BD.float().unsqueeze(-1)).squeeze(-1)
 
 
 class RefreshedIndex(TrainingIndex):
-    """Training index that is rebuilt as its retriever learns; both towers score.
+    """Training index that is rebuilt while its retriever learns.
 
-    The first of several processes refreshes the index; it is the same in all of them at every step.
+    The current weights of both encoders compute the scores. With several processes, the first process refreshes the
+    index, and all processes use the same index at each step.
     """
 
     def __init__(
@@ -180,17 +197,17 @@ class RefreshedIndex(TrainingIndex):
         corpus: Path,
         frozen: int,
     ) -> None:
-        """Begin without an index, or continue with the version that the run's checkpoint names.
+        """Start without an index, or continue with the version that the checkpoint of the run names.
 
         Args:
-            run: run whose checkpoints hold the version under ``index``.
+            run: run whose checkpoints store the version under ``index``.
             passages: wordpieces of the passages.
-            retriever: both towers; the passage tower encodes at most ``tower_tokens`` of a passage.
+            retriever: dual encoder in training.
             config: settings of the recipe.
             index: kind of the index, and number of actors that embed.
-            refresh: times at which the index is made again.
+            refresh: schedule of the refreshes.
             corpus: index directory of the passages.
-            frozen: steps before the retriever learns; until then the index does not age.
+            frozen: number of steps before the retriever learns. In these steps the index does not age.
         """
         self.tokenized, self.store, self.tokenizer = passages, passages.store, passages.tokenizer
         self.corpus_fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
@@ -223,16 +240,16 @@ class RefreshedIndex(TrainingIndex):
 
     @property
     def _learned_steps(self) -> int:
-        """Number of steps that the retriever has learned."""
+        """Number of steps in which the retriever has learned."""
         return max(0, self._run.step - self._frozen)
 
     def adopt_newer_index(self) -> None:
-        """Start a refresh if one is due; take a finished index into use and log it."""
+        """Start a refresh if one is due, and take a finished index into use."""
         learned = self._learned_steps
         try:
             self._request(learned)
             self._poll(learned)
-        except (RefreshFailed, ArtefactError) as error:  # reported once: the index before serves until it is too old
+        except (RefreshFailed, ArtefactError) as error:  # raised once; the old index serves until it is too old
             if self.version is None:
                 raise
             self._run.alarm(self._run.step, [str(error)])
@@ -245,14 +262,14 @@ class RefreshedIndex(TrainingIndex):
         self.staleness = learned - (self.version or 0)
 
     def _request(self, learned: int) -> None:
-        """Request a new index from the passage tower's weights, if one is due."""
+        """Request a new index with the current weights of the passage encoder, if one is due."""
         is_due = learned == 0 or (self._every is not None and learned % self._every == 0)
         if is_due and learned != self._requested and self._refresher is not None:
             self._requested = learned
             self._refresher.refresh(_PassageTower(self._retriever), learned)
 
     def _poll(self, step: int) -> None:
-        """Take the newest finished index into use, the same version in all processes."""
+        """Take the newest finished index into use; all processes take the same version."""
         if self._refresher is not None:
             self.mips = self._refresher.poll(step)
             self.version = parallel.broadcast_from_first(self._refresher.version)
@@ -263,17 +280,17 @@ class RefreshedIndex(TrainingIndex):
             self.mips, self.version = self._open(version), version
 
     def keep_saved_versions(self) -> None:
-        """Delete the versions that no checkpoint of the run needs any more."""
+        """Delete the versions of the index that no checkpoint names."""
         if self._refresher is not None:
             self._refresher.keep(self._run.saved_extras("index"))
 
     def close(self) -> None:
-        """Stop refreshing."""
+        """Stop refreshing the index."""
         if self._refresher is not None:
             self._refresher.close()
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores by both towers, with gradient for both."""
+        """Return the scores by both encoders; the gradient reaches both."""
         limit = self._retriever.passages.max_tokens
         with autocast(query_BD.device):
             score_BK, self.encoded_tokens = score_with_towers(self._retriever, query_BD, rows_BK, self.tokenized, limit)
@@ -281,7 +298,7 @@ class RefreshedIndex(TrainingIndex):
 
 
 class _PassageTower:
-    """Passage tower of a retriever, as the refresher saves it."""
+    """Model that the refresher saves: the passage encoder of a dual encoder."""
 
     def __init__(self, retriever: DualEncoder) -> None:
         self.save = retriever.save_passages
@@ -290,29 +307,37 @@ class _PassageTower:
 def score_with_towers(
     retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, passages: TokenizedPassages, limit: int
 ) -> tuple[Tensor, int]:
-    """Return the scores f(x, z) [B, K] by both towers, and the number of encoded tokens.
+    """Return relevance scores [B, K] by the passage encoder, and the number of encoded tokens.
 
-    Each different passage of the batch is encoded once; row -1 is the empty passage.
+    A passage that occurs several times in the batch is encoded once.
+
+    Args:
+        retriever: dual encoder in training.
+        query_BD: vectors of B questions.
+        rows_BK: rows of the passages; -1 is the null passage, which is empty.
+        passages: wordpieces of the passages.
+        limit: largest length of a passage in wordpieces, including [CLS] and [SEP].
     """
     different, place_BK = np.unique(rows_BK, return_inverse=True)
     rows = different.tolist()
-    rows += rows[-1:] * (round_up(len(rows)) - len(rows))  # padding to few different shapes; the scores ignore it
+    # Padding to one of few shapes, because a CPU compiles kernels for each new shape. No score uses the padding.
+    rows += rows[-1:] * (round_up(len(rows)) - len(rows))
     batch = passages.batch(rows, limit).to(query_BD.device)
     vector_PD = retriever.passages(batch.ids_NL, batch.mask_NL)
     place = torch.from_numpy(place_BK.reshape(rows_BK.shape)).to(query_BD.device)
-    with torch.autocast(query_BD.device.type, enabled=False):  # bfloat16 would round scores near 100 to halves
+    with torch.autocast(query_BD.device.type, enabled=False):  # because bfloat16 would round scores near 100 to halves
         score_BP = query_BD @ vector_PD.T
     return torch.gather(score_BP, 1, place), batch.ids_NL.numel()
 
 
 def _search_device(config: TrainingConfig, index: TrainingIndexConfig) -> str:
-    return config.device if index.kind == IndexKind.FLAT else "cpu"  # other kinds cannot be searched on a GPU
+    return config.device if index.kind == IndexKind.FLAT else "cpu"  # only flat can be searched on a GPU
 
 
 def _open_mips(
     vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
 ) -> mips.Mips:
-    """Open the index in ``folder``; build and tune it if it does not exist."""
+    """Open the index in a folder; build and tune it if it does not exist."""
     if not folder.is_dir():
         with artefacts.create_directory(folder) as temporary:
             tuned = mips.build(vectors, kind, temporary, progress=progress)
@@ -323,13 +348,13 @@ def _open_mips(
     except (OSError, ValueError, KeyError, TypeError):
         is_same = False
     if not is_same:
-        raise BadInput(f"{folder} is no index of kind {kind} that was made here: choose another directory")
+        raise BadInput(f"{folder} is not a training index of kind {kind}: choose another directory")
     effort = Effort.from_manifest(search["effort"])
     return mips.open_index(folder, kind, effort=effort, device=device, deleted=store.deleted)
 
 
 def read_corpus_fingerprint(index: Path) -> str:
-    """Return the fingerprint of the passages in an index directory."""
+    """Return the fingerprint of the corpus in an index directory."""
     return artefacts.read_manifest(index, "index").parents["corpus"]
 
 
@@ -338,9 +363,9 @@ def check_corpus_size(index: Path, k: int, option: str) -> None:
 
     Args:
         index: index directory.
-        k: passages to read per question.
-        option: option of the command line to name in the error.
+        k: number of passages to read per question.
+        option: name of the option for the error message.
     """
     artefacts.read_manifest(index, "index")
     if (count := PassageStore.open(index / "passages").live_count) < k:
-        raise BadInput(f"{index} holds {count} passages, not {k} to read: lower {option}")
+        raise BadInput(f"{index} has only {count} passages, but {k} are to be read: lower {option}")

@@ -146,7 +146,7 @@ def test_without_passages_or_an_index_the_book_is_closed(config: FidConfig) -> N
 def test_a_closed_book_reads_nothing(config: FidConfig, world: tiny.Tiny) -> None:
     told: list[str] = []
     path = fid.main(replace_settings(closed(config), index=world.corpus), notify=told.append)
-    assert told[-1].startswith("confidence is the raw probability: of ")
+    assert told[-1].startswith("confidence is the raw probability: ")
     answer = Pipeline.load(path, reader="closed-book").ask("w60 w61 w100")
     assert answer.sources == ()
     assert fid.main(replace_settings(closed(config), out=config.out / "bare", steps=1)) == config.out / "bare" / "model"
@@ -195,7 +195,7 @@ def test_limits_of_a_generator_are_reported(config: FidConfig) -> None:
     longer = replace_settings(config, max_input=100_000, max_answer=3)
     made = generator_training.load_for_training("fid", longer, longer.writing, 2, told.append)
     longest = made.seq2seq.max_tokens
-    assert made.max_input == longest and told == [f"--max-input 100000: {longest} are as many as this generator can"]
+    assert made.max_input == longest and told == [f"--max-input 100000: this generator takes at most {longest} tokens"]
 
 
 def test_a_pipeline_is_calibrated_on_its_device(config: FidConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_unusable_settings_are_refused(config: FidConfig, tmp_path: Path) -> Non
     with pytest.raises(ArtefactError, match="nowhere does not exist"):
         fid.main(replace_settings(closed(config), index=tmp_path / "nowhere"))
     assert not config.out.exists()
-    with pytest.raises(BadInput, match="holds 40 passages, not 50 to read"):
+    with pytest.raises(BadInput, match="has only 40 passages, but 50 are to be read"):
         fid.train(replace_settings(config, k=50))
     with pytest.raises(BadInput, match="k = -1, max_answer = 1: out of range"):
         replace_settings(config, k=-1, max_answer=1)

@@ -1,1 +1,1 @@
-"""Training examples: questions with positives, negatives and gold spans."""
+"""Training examples: questions with positive passages, negatives and gold spans."""

@@ -1,4 +1,4 @@
-"""Training sets of a span reader, and the articles and questions held out from them."""
+"""Training sets of a span reader, and the held-out articles and questions."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
@@ -17,19 +17,19 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Passage, Question
 
 HELD_OUT_SHARE = 0.05
-"""Default share of SQuAD's articles that training holds out."""
+"""Default share of SQuAD's articles that are held out from training."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Training questions of a file."""
+    """Training questions of one file."""
 
     file: QuestionFile
     questions: list[Question]
 
 
 def is_held_out(title: str, share: float) -> bool:
-    """Tell whether an article is held out from training, by a hash of its title.
+    """Return True if an article is held out from training; a hash of its title decides.
 
     Args:
         title: title of the article.
@@ -39,7 +39,12 @@ def is_held_out(title: str, share: float) -> bool:
 
 
 def read_held_out_questions(squad: Path, share: float) -> list[Question]:
-    """Return the questions with answers on the held-out articles of a SQuAD file."""
+    """Return the answerable questions about the held-out articles of a SQuAD file.
+
+    Args:
+        squad: question file of SQuAD.
+        share: share of all articles to hold out.
+    """
     questions = [question for question in read_questions(squad) if question.answers]
     return [question for question in questions if is_held_out(question.titles[0], share)]
 
@@ -47,18 +52,21 @@ def read_held_out_questions(squad: Path, share: float) -> list[Question]:
 def read_training_sets(
     files: Sequence[QuestionFile], *, share: float, known: Collection[str] = ()
 ) -> tuple[list[TrainingSet], list[list[Question]]]:
-    """Return the training questions of each file, and the held-out ones of each SQuAD file.
+    """Read the training questions of each file, and the held-out questions of each SQuAD file.
 
-    A question is left out of every file if a held-out question asks the same, if it names a held-out article, or if its
-    gold passages do not hold its answers.
+    Training leaves out three kinds of questions: questions that are equal to a held-out question, questions about a
+    held-out article, and questions whose gold passages do not contain their answers.
 
     Args:
-        files: files of questions; those without answers are ignored.
+        files: question files; questions without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: normalised questions that must not be trained on (see ``pipelines.common.questions.make_question_keys``).
+        known: further questions to leave out, normalised by ``make_question_keys``.
+
+    Returns:
+        The training questions of each file, and the held-out questions of each SQuAD file.
 
     Raises:
-        BadInput, BadLine: a file cannot be read, or nothing is left to train on.
+        BadInput, BadLine: a file cannot be read, or no training questions remain.
     """
     contents = [[question for question in read_questions(file.path) if question.answers] for file in files]
     held_out = [
@@ -72,16 +80,16 @@ def read_training_sets(
     for file, answerable in zip(files, contents, strict=True):
         others = drop_known([question for question in answerable if articles.isdisjoint(question.titles)], known)
         if not others:
-            raise BadInput(f"{file.path}: no question with answers that is not held out")
+            raise BadInput(f"{file.path}: all questions with answers are held out, so none remain for training")
         questions = [question for question in others if _is_answered_by_gold(question, file.regex)]
         if not questions:
-            raise BadInput(f"{file.path}: no question names a passage where its answer stands")
+            raise BadInput(f"{file.path}: no question has a gold passage that contains its answer")
         sets.append(TrainingSet(file, questions))
     return sets, held_out
 
 
 def _is_answered_by_gold(question: Question, regex: bool) -> bool:
-    """Tell whether one of the question's gold passages holds an answer; True if it has none."""
+    """Return True if a gold passage contains an answer, or if there is no gold passage."""
     texts = question.passages
     if not texts or any(answer in text for answer in question.answers for text in texts):
         return True
@@ -90,10 +98,9 @@ def _is_answered_by_gold(question: Question, regex: bool) -> bool:
 
 
 def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """Split held-out questions into those that select the weights, and the rest.
+    """Split held-out questions: some select the weights, the others calibrate the confidence.
 
-    The questions that select weights and those that calibrate must differ. The split depends on the arguments alone, so
-    that training and ``pipelines.calibrate`` make the same one.
+    The split depends only on the arguments, so training and ``pipelines.calibrate`` make the same split.
 
     Args:
         questions: the held-out questions of a file.
@@ -101,14 +108,14 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
         seed: the seed of the training.
 
     Returns:
-        ``count`` questions in their order, and the others in random order.
+        ``count`` questions that select the weights, in the order of the file, and the others in random order.
     """
     order = np.random.default_rng(seed).permutation(len(questions))
     return [questions[place] for place in np.sort(order[:count])], [questions[place] for place in order[count:]]
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
-    """Return the gold passages of each question as hits, without titles (SQuAD's task)."""
+    """Return the gold passages of each question as hits, without titles as in SQuAD's task."""
     return [
         [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
         for question in questions
@@ -116,5 +123,10 @@ def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
 
 
 def list_question_files(files: Iterable[Path], patterns: Iterable[Path]) -> list[QuestionFile]:
-    """Return training files with plain answers, then those with regular expressions."""
+    """Return the question files: first those with plain answers, then those with patterns.
+
+    Args:
+        files: paths of files with plain answers.
+        patterns: paths of files whose answers are regular expressions.
+    """
     return [*(QuestionFile(path) for path in files), *(QuestionFile(path, True) for path in patterns)]

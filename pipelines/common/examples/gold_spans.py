@@ -1,4 +1,4 @@
-"""Gold spans: the positions of a question's answers in a passage, in wordpieces."""
+"""Gold spans: positions of the answers to a question in a passage, in wordpieces."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,19 +11,19 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.text import split_words, to_nfd
 
 WordpieceSpan = tuple[int, int]
-"""First and last wordpiece of a span, by position in the window's part of the passage."""
+"""First and last wordpiece of a span, counted in the passage part of a window."""
 
 
 class GoldSpans:
-    """Finder of every occurrence of a question's answers, on whole words.
+    """Finder of all occurrences of the answers to a question, as whole words.
 
-    Plain answers are compared by their wordpieces, as in the released code of ORQA. Regular expressions are matched on
-    the text. Their span is the whole words from the beginning of a match to its end, if ``metrics.exact_match`` accepts
-    it.
+    A plain answer is compared by its wordpieces, as in the released code of ORQA. A regular expression is matched in
+    the text. Its span is the whole words from the start to the end of the match, if ``metrics.exact_match`` accepts
+    them.
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
-        """Prepare the answers.
+        """Prepare to find the answers of one question.
 
         Args:
             tokenizer: the reader's tokenizer.
@@ -33,7 +33,7 @@ class GoldSpans:
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}
-        # Byte-level vocabularies have other pieces for a word after a space.
+        # A byte-level vocabulary has different pieces for a word after a space, so both forms are looked for.
         for answer in () if regex else answers:
             for pieces in tokenizer.tokenize_batch([answer.strip(), f" {answer.strip()}"]):
                 has_unknown = tokenizer.unknown_id in pieces.ids
@@ -56,13 +56,14 @@ class GoldSpans:
             for first in range(len(ids) - len(sequence) + 1):
                 last = first + len(sequence) - 1
                 is_equal = tuple(ids[first : last + 1]) == sequence
-                # Unknown wordpieces are all alike, so the words themselves are compared, too.
+                # All unknown wordpieces have the same id, so the words themselves must also be equal.
                 if is_equal and (tokens is None or tokens == split_words(_text_of(window, text, first, last))):
                     yield first, last
 
     def _find_matches(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
         decomposed = to_nfd(text)
-        positions = [place for place, character in enumerate(text) for _ in to_nfd(character)]  # decomposed → text
+        # Place in ``text`` of each character of ``decomposed``.
+        positions = [place for place, character in enumerate(text) for _ in to_nfd(character)]
         for pattern in self._patterns:
             for start, end in pattern.find_all(decomposed):
                 if start == end:
@@ -73,7 +74,7 @@ class GoldSpans:
 
 
 def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
-    """Yield the span of whole words from the character ``begin`` to the character ``end``."""
+    """Yield the span of whole words from one character to another, if there is one."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)

@@ -1,6 +1,6 @@
-"""Mining of positives and hard negatives into a file, once for each run.
+"""Mining of positive passages and hard negatives into a file, once for each run.
 
-The file has one JSON object per question and line; the last line holds the counts.
+Each line of the file is the JSON object of one question. The last line has the counts.
 """
 
 import json
@@ -34,14 +34,14 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 GOLD_HITS = 20
-"""Number of hits among which a gold passage is looked up in the corpus."""
+"""Number of hits that are searched for a gold passage of the corpus."""
 SEARCH_BATCH = 256
 """Number of questions in one search."""
 
 ASKED, KEPT = "asked", "kept"
-NO_PASSAGE = "without a passage that holds an answer"
+NO_PASSAGE = "without a passage that contains an answer"
 NOTHING = "with neither answers nor passages"
-HELD_OUT = "asked in the held-out file, too"
+HELD_OUT = "also in the held-out file"
 NOT_IN_CORPUS = "with a gold passage that the corpus lacks"
 NO_NEGATIVE = "without a negative"
 
@@ -57,16 +57,16 @@ class QuestionFile:
 
 @dataclass(frozen=True)
 class PassageSearch:
-    """Retriever with the numbers of passages to mine."""
+    """Retriever, and the numbers of passages to mine with it."""
 
     retriever: Retriever
     depth: int
-    """Number of hits per question to choose from."""
+    """Number of passages to retrieve for each question."""
     pool: int
-    """Number of negatives to save per question."""
+    """Number of negatives to save for each question."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the ``depth`` best passages for each question."""
+        """Return the best ``depth`` passages for each question."""
         return self.retriever.search([question.text for question in questions], self.depth)
 
 
@@ -80,23 +80,23 @@ def mine_examples(
     held_out: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> str:
-    """Write the examples of all questions into the file ``out``, whole or not at all.
+    """Write the examples of all questions into a file; after an error the file does not exist.
 
     Args:
         files: training questions.
         search: search by BM25.
         out: file to write.
-        identity: everything that the result depends on; ``read_examples`` checks it.
-        keep_texts: whether a gold passage that the corpus does not hold is a positive itself. If not, the question
-            counts as one with answers only.
-        held_out: texts of questions that must not be trained on; case, punctuation and articles do not matter.
+        identity: names and values of everything that the result depends on; ``read_examples`` compares them.
+        keep_texts: whether a gold passage that is not in the corpus becomes a positive itself. If not, the question is
+            treated like a question without gold passages.
+        held_out: texts of questions that training must leave out; case, punctuation and articles are ignored.
         progress: shows the number of questions.
 
     Returns:
-        The counts of saved and dropped questions, in one line.
+        A line with the counts of saved and dropped questions.
 
     Raises:
-        BadInput, BadLine: a file cannot be read, or no question can be trained on.
+        BadInput, BadLine: a file cannot be read, or no question is left for training.
     """
     held_out_keys = {normalize_answer(text) for text in held_out}
     questions = [(question, file.regex) for file in files for question in read_questions(file.path)]
@@ -129,13 +129,13 @@ def write_retriever_negatives(
     *,
     progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a trained retriever ranks high; return counts in one line.
+    """Write the negatives that a trained retriever ranks high; return a line with the counts.
 
     Args:
         examples: examples of ``mine_examples``.
         search: search by the trained retriever.
         out: file to write.
-        identity: everything that the result depends on; ``read_examples`` checks it.
+        identity: names and values of everything that the result depends on; ``add_retriever_negatives`` compares them.
         progress: shows the number of questions.
     """
     counts: Counter[str] = Counter()
@@ -154,7 +154,7 @@ def write_retriever_negatives(
 
 
 def format_counts(counts: Counter[str]) -> str:
-    """Return the counts of mining in one line."""
+    """Return a line with the counts of saved and dropped questions."""
     dropped, noted = (
         ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name])
         for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (NOT_IN_CORPUS, NO_NEGATIVE))
@@ -168,7 +168,7 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 
     Args:
         file: file of the examples.
-        identity: everything that they must depend on.
+        identity: names and values of everything that the examples must depend on.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
@@ -180,12 +180,12 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 def add_retriever_negatives(
     file: Path, identity: dict[str, Any], examples: Sequence[RetrievalExample]
 ) -> list[RetrievalExample]:
-    """Add the negatives that ``write_retriever_negatives`` wrote to examples.
+    """Return examples with the negatives that ``write_retriever_negatives`` wrote.
 
     Args:
         file: file of the negatives.
-        identity: everything that they must depend on.
-        examples: examples of the same questions.
+        identity: names and values of everything that the negatives must depend on.
+        examples: examples of the same questions, with the negatives of BM25.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
@@ -193,7 +193,7 @@ def add_retriever_negatives(
     """
     rows = _read(file, identity)
     if len(rows) != len(examples):
-        raise DamagedArtefact(f"{file} is of {len(rows)} questions, not of {len(examples)}: delete it to mine again")
+        raise DamagedArtefact(f"{file} has {len(rows)} questions, not {len(examples)}: delete it to mine again")
     return [
         replace(example, negatives=(example.negatives[0], to_rows(row["negatives"])), known=to_rows(row["known"]))
         for example, row in zip(examples, rows, strict=True)
@@ -211,17 +211,17 @@ def build_temporary_index(
     insecure: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """Embed the passages of ``corpus`` by ``model``, and yield them with an exact index.
+    """Embed the passages of a corpus, and yield the passages with an exact index of their vectors.
 
-    The vectors lie in ``work`` and are deleted afterwards. After an exception they stay, and the next call continues.
+    The vectors are deleted afterwards. After an exception they stay, and the next call continues.
 
     Args:
         model: directory of the dual encoder.
         corpus: index directory of the passages.
-        work: folder of the vectors.
-        device: device to embed on.
-        workers: Ray actors that embed; 0 embeds in this process.
-        insecure: accept a Ray cluster that asks for no token.
+        work: directory for the vectors.
+        device: device for embedding.
+        workers: number of Ray actors that embed; 0 embeds in this process.
+        insecure: whether to accept a Ray cluster without a token.
         progress: shows the number of passages.
     """
     gpu = device.startswith("cuda")
@@ -250,7 +250,7 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example for JSON, with gold passages only if it has no answers."""
+    """Return an example as JSON values; gold passages are saved only if it has no answers."""
     question = example.question
     return {
         "id": question.id,

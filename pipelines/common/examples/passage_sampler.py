@@ -1,14 +1,9 @@
-"""Sampling of the passages for a question, with and without an answer.
+"""Sampling of passages with and without an answer, for the training of a span reader.
 
-Gold passages are whole paragraphs. Passages of an index are its blocks, most of which begin and end within a sentence.
-If the former were always right and the latter always wrong, a reader would learn their form. So right and wrong
-passages come in both forms equally often: a gold passage also as its block that holds the answer, and wrong passages
-also as paragraphs that are gold to other questions.
-
-Gold passages are whole paragraphs. Passages found by an index are its blocks, most of which begin and end within a
-sentence. If the former were always right and the latter always wrong, a reader would learn their form. So right and
-wrong passages come in both forms equally often: a gold passage also as its block that holds the answer, and wrong
-passages also as paragraphs that are gold to other questions.
+A gold passage is a whole paragraph. A passage of an index is a block, which often begins or ends within a sentence. A
+reader must not learn that paragraphs are right and blocks are wrong. So right and wrong passages have both forms
+equally often: some gold passages are cut to the block that contains the answer, and some wrong passages are the gold
+paragraphs of other questions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,32 +29,33 @@ TitledText = tuple[str, str]
 
 @dataclass(frozen=True)
 class MinedPassages:
-    """Rows of the passages that an index returns for a question, best first."""
+    """Rows of the passages that a retriever returns for a question, best first."""
 
     positives: Rows
-    """Passages that hold an answer and are no part of a gold passage."""
+    """Passages that contain an answer and are not part of a gold passage."""
     negatives: Rows
-    """Passages that hold no answer and are no part of a gold passage.
-    A gold passage may word the answer differently ("1950s" for "1950")."""
+    """Passages that contain no answer and are not part of a gold passage.
+    Parts of a gold passage are left out, because they can express the answer in another form ("1950s" for "1950")."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassageMix:
-    """Numbers and shares of the passages to read with a question."""
+    """Numbers and shares of the passages of a training question."""
 
     positives: int = 1
-    """Passages with an answer, if a question has gold passages: gold ones first, then mined ones."""
+    """Number of passages with an answer for a question with gold passages, which come first."""
     distant: int = 3
-    """Passages with an answer, if a question has no gold passage; higher ranks are likelier."""
+    """Number of passages with an answer for a question without gold passages.
+    They are retrieved passages; a passage with a better rank is sampled more often."""
     negatives: float = 1.0
     """Mean number of passages without an answer for a question."""
     hard: float = 0.8
-    """Share of negatives that are mined or from the same article; the others are random."""
+    """Share of the negatives that are retrieved or come from the same article; the others are random."""
     whole: float = 0.5
     """Share of whole paragraphs among the passages of a question with gold passages.
-    The others are blocks, so that the form of a passage does not give away whether it is right."""
+    The others are blocks. So the form of a passage does not show whether it is right."""
     untitled: float = 0.1
-    """Share of the passages to read without their title."""
+    """Share of the passages that lose their title."""
 
     def rules(self) -> Rules:
         """Return the rules of these settings."""
@@ -72,7 +68,11 @@ class PassageMix:
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
-    """Return the splitter that made the blocks of an index; without one, a block has 100 words.
+    """Return the splitter that cut the documents of an index into blocks.
+
+    Args:
+        index: index directory; None gives blocks of 100 words.
+        tokenizer: tokenizer for blocks that are measured in wordpieces.
 
     Raises:
         ArtefactError, DamagedArtefact: ``index`` is not an index, or is damaged.
@@ -84,7 +84,10 @@ def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
 
 
 class PassageSampler:
-    """Sampler of passages for the questions of all sets, which have consecutive numbers."""
+    """Sampler of the passages of each training question.
+
+    The questions of all training sets are numbered consecutively.
+    """
 
     def __init__(
         self,
@@ -94,17 +97,17 @@ class PassageSampler:
         split: Splitter,
         mix: PassageMix,
     ) -> None:
-        """Prepare the questions of several sets.
+        """Prepare the questions of all training sets.
 
         Args:
             sets: training questions.
-            mined: passages that an index returns for the questions of all sets, in their order; empty without an index.
-            store: the passages of that index.
-            split: splitter that cuts paragraphs into blocks as the index has them.
+            mined: retrieved passages of each question, in the order of the numbers; empty without an index.
+            store: passages of the index; None without an index.
+            split: splitter that cuts paragraphs as the documents of the index were cut.
             mix: numbers and shares of the passages.
         """
         self.questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
-        """Each question, and whether its answers are regular expressions."""
+        """Each question, with True if its answers are regular expressions."""
         self._mined = mined or [MinedPassages(to_rows([]), to_rows([]))] * len(self.questions)
         self._golds = [list_titled_gold_passages(question) for question, _ in self.questions]
         self._paragraphs = [
@@ -119,19 +122,27 @@ class PassageSampler:
         self._store, self._split, self._mix = store, split, mix
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[list[TitledText], list[TitledText]]:
-        """Sample passages for question ``number``: with an answer, gold ones first, and without."""
+        """Sample the passages of a question.
+
+        Args:
+            number: number of the question.
+            rng: random generator.
+
+        Returns:
+            Passages with an answer (gold passages first), and passages without one.
+        """
         positives, negatives = self._sample_positives(number, rng), self._sample_negatives(number, rng)
         return self._drop_titles(positives, rng), self._drop_titles(negatives, rng)
 
     def estimate_length(self, number: int) -> int:
-        """Return the length in characters of the passage a question is most likely read in."""
+        """Return the length in characters of the first passage of a question."""
         if self._golds[number]:
             return len(self._golds[number][0][1])
         rows = self._mined[number].positives
         return len(self._load(int(rows[0]))[1]) if len(rows) else 0
 
     def holds_answer(self, text: str, number: int) -> bool:
-        """Tell whether a text holds an answer of a question, as mining does."""
+        """Return True if a text contains an answer to a question, by the rule of mining."""
         question, regex = self.questions[number]
         with name_slow_question([question]):
             return has_answer(text, question.answers, regex=regex)
@@ -144,7 +155,7 @@ class PassageSampler:
         return chosen + [self._load(int(rows[rank])) for rank in sample_ranks(len(rows), missing, rng)]
 
     def _cut_block(self, gold: TitledText, number: int, rng: np.random.Generator) -> TitledText:
-        """Return a block of a gold passage that holds an answer, or the whole passage if none does."""
+        """Return a block of a gold passage that contains an answer, or the passage if no block does."""
         blocks = [block for block in self._cut_blocks(gold) if self.holds_answer(block[1], number)]
         return blocks[rng.integers(len(blocks))] if blocks else gold
 
@@ -169,7 +180,7 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield gold passages of the question's articles that hold no answer, in random order."""
+        """Yield the other paragraphs of the article without an answer, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
@@ -178,11 +189,11 @@ class PassageSampler:
                 yield others[place]
 
     def _iter_mined(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the mined passages without an answer, in random order."""
+        """Yield the retrieved passages without an answer, in random order."""
         yield from (self._load(int(row)) for row in rng.permutation(self._mined[number].negatives))
 
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
-        """Sample a paragraph of the question's file, or a block of the index or of a paragraph."""
+        """Sample a random paragraph of the same file, or a random block."""
         if self._store is not None and not is_whole:
             return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
         paragraphs = self._paragraphs[self._file_of[number]]
@@ -202,7 +213,7 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, size: int, rng: np.random.Generator) -> list[int]:
-    """Sample up to ``size`` of ``count`` ranks; rank n has the weight 1/n."""
+    """Sample up to ``size`` different ranks of ``count``; rank n (from 1) has the weight 1/n."""
     if min(count, size) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

@@ -1,9 +1,9 @@
 """Training examples of a dual encoder: questions with positive passages and hard negatives.
 
-The positive of a question is its gold passage in the form of the corpus. If only answers are known, it is the best
-passage of BM25 that holds one of them (DPR, Karpukhin et al. 2020, section 4.2). Its hard negatives are the passages
-without an answer that BM25 ranks highest (section 3.2). A trained retriever adds those that it ranks highest itself
-(ANCE, Xiong et al. 2021; DPR's later release).
+The positive of a question is its gold passage, as the corpus has it. A question without a gold passage takes the best
+BM25 result that contains an answer (DPR, Karpukhin et al. 2020, section 4.2). Hard negatives are the best BM25 results
+without an answer (section 3.2). A trained retriever adds its own best results without an answer (ANCE, Xiong et al.
+2021; also in DPR's later release).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from ragqa.text import split_words
 from ragqa.types import Hit, Passage, Question
 
 NGRAM = 3
-"""Length in words of the n-grams by which two texts are compared."""
+"""Number of words of an n-gram, by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Least overlap of a passage with a gold text, if it holds an answer, and if none is known."""
+"""Least overlap of a passage with a gold passage, for a passage with an answer and for a question without answers."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class RetrievalExample:
     regex: bool
     """True if the answers are regular expressions."""
     positives: tuple[int | str, ...]
-    """Rows of the corpus, or the text of a gold passage that the corpus does not hold."""
+    """Rows of the corpus, or texts of gold passages that are not in the corpus."""
     negatives: tuple[Rows, ...]
-    """Rows of hard negatives, highest-ranked first: BM25's, then a trained retriever's."""
+    """Rows of hard negatives, best first: from BM25, and then from a trained retriever."""
     known: Rows
-    """All rows known to be relevant; none of them is used as a negative of this question."""
+    """Rows of all passages known to be relevant, which are never negatives of this question."""
 
 
 def make_example(
@@ -48,15 +48,15 @@ def make_example(
     pool: int,
     keep_texts: bool = True,
 ) -> RetrievalExample | None:
-    """Return the example that the hits of a question give, or None if no positive is known.
+    """Make the example of a question from its hits; return None if it has no positive.
 
     Args:
-        question: the question, with answers, gold passages or both.
+        question: the question, with answers, with gold passages, or with both.
         regex: whether the answers are regular expressions.
         hits: hits for the question, best first.
-        gold_hits: hits for each gold passage, with its text as the query.
+        gold_hits: hits of a search with the text of each gold passage.
         pool: largest number of negatives.
-        keep_texts: whether a gold passage that the corpus does not hold is a positive itself.
+        keep_texts: whether a gold passage that is not in the corpus becomes a positive itself.
     """
     relevant = [hit.passage.id for hit in hits if is_relevant(hit.passage, question, regex)]
     golds = [_find_in_corpus(gold, question, regex, gold_hits[gold]) for gold in list_gold_passages(question)]
@@ -71,9 +71,9 @@ def make_example(
 
 
 def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit]) -> int | str:
-    """Return the row of a gold passage, or its text if the corpus lacks it.
+    """Return the row of a gold passage, or its text if it is not in the corpus.
 
-    The corpus has the passage if a hit equals it, contains it, or overlaps with it and is relevant.
+    A hit is the gold passage if it has the same words, contains these words, or is relevant and overlaps enough.
     """
     gold_words, texts = split_words(gold), [split_words(hit.passage.text) for hit in hits]
     equal = (hit.passage.id for hit, text in zip(hits, texts, strict=True) if text == gold_words)
@@ -89,7 +89,15 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 
 
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
-    """Tell whether a passage holds an answer or, without answers, resembles a gold passage."""
+    """Return True if a passage is relevant to a question.
+
+    The passage must contain an answer. For a question without answers, it must overlap with a gold passage.
+
+    Args:
+        passage: passage to judge.
+        question: question with answers or gold passages.
+        regex: whether the answers are regular expressions.
+    """
     if question.answers:
         with name_slow_question([question]):
             return has_answer(passage.text, question.answers, regex=regex)
@@ -98,24 +106,34 @@ def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
 
 
 def measure_overlap(one: list[str], other: list[str]) -> float:
-    """Return the share of the shorter text's three-word n-grams that the other text contains."""
+    """Return the share of the n-grams of the shorter text that the other text contains.
+
+    Args:
+        one: words of a text.
+        other: words of another text.
+    """
     ngrams = [{tuple(text[start : start + NGRAM]) for start in range(len(text) - NGRAM + 1)} for text in (one, other)]
     return len(ngrams[0] & ngrams[1]) / max(1, min(map(len, ngrams)))
 
 
 def list_gold_passages(question: Question) -> list[str]:
-    """Return the texts of the gold passages of a question that are not empty."""
+    """Return the texts of a question's gold passages, without empty ones."""
     return [gold for gold in question.passages if gold.strip()]
 
 
 def list_titled_gold_passages(question: Question) -> list[tuple[str, str]]:
-    """Return (title, text) of the gold passages that are not empty; an unknown title is empty."""
+    """Return (title, text) of a question's gold passages, without empty texts."""
     titles = question.titles or ("",) * len(question.passages)
     return [(title, text) for title, text in zip(titles, question.passages, strict=True) if text.strip()]
 
 
 def exclude_rows(hits: list[Hit], known: set[int]) -> list[int]:
-    """Return the rows of the hits, in their order, that are not known to be relevant."""
+    """Return the rows of the hits, best first, without the rows of relevant passages.
+
+    Args:
+        hits: hits of a question, best first.
+        known: rows of the relevant passages.
+    """
     return [hit.passage.id for hit in hits if hit.passage.id not in known]
 
 
@@ -124,5 +142,5 @@ def _join(text: list[str]) -> str:
 
 
 def to_rows(rows: Sequence[int]) -> Rows:
-    """Return rows as an array, which takes a tenth of the memory of a list."""
+    """Return row numbers as an array, which needs a tenth of the memory of a list."""
     return np.array(rows, np.int64)

@@ -1,4 +1,4 @@
-"""Training input of span readers: windows with gold spans, and the scores of all spans.
+"""Training input of span readers: windows with their gold spans, and scores of all spans.
 
 Legend: B questions, K passages of a question, N windows, L tokens, W wordpieces of the longest span, S = L · W spans.
 """
@@ -19,18 +19,18 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
 _PADDING_WORTH_A_CALL = 8192
-"""Number of padding tokens that cost a GPU as much as a separate call of the reader."""
+"""Number of padding tokens that take a GPU as long as a separate call of the reader."""
 _CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
-"""Rows that a CPU encodes together, and the number that their length is a multiple of.
+"""Number of rows that a CPU encodes in one call, and the multiple to which their length is rounded up.
 
-So there is little padding, and the activations between layers fit the caches. All rows in as few calls as on a GPU took
-a fifth longer (2 cores of a Xeon with AMX).
+A call with few rows has little padding, and its activations fit into the cache. With as few calls as on a GPU, a step
+took a fifth longer (2 cores of a Xeon with AMX).
 """
 
 
 @dataclass(frozen=True)
 class MarkedWindow:
-    """Window of a passage with its gold spans."""
+    """Window of a passage with the gold spans inside it."""
 
     window: Window
     spans: set[WordpieceSpan]
@@ -38,19 +38,19 @@ class MarkedWindow:
 
 @dataclass(frozen=True)
 class ReaderBatch:
-    """Windows of the passages of B questions, with their gold spans, as tensors."""
+    """Tensors of the windows of B questions, with the gold spans."""
 
     ids_NL: Tensor
     mask_NL: Tensor
     types_NL: Tensor
     possible_NLW: Tensor
-    """True for spans that may be an answer, by the rules of answering."""
+    """True for spans that the reader is allowed to answer with."""
     correct_NLW: Tensor
-    """True for spans that are a gold answer."""
+    """True for gold spans."""
     question_N: Tensor
-    """Number of the window's question."""
+    """Number of the question of each window."""
     rank_N: Tensor
-    """Rank of the window's passage for its question."""
+    """Rank of the passage of each window, among the passages of its question."""
 
     def to(self, device: str) -> "ReaderBatch":
         """Return the batch on another device."""
@@ -58,7 +58,7 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Rows of similar length, encoded together, with the length that they are padded to."""
+        """Rows to encode in one call, and the length to which each group is padded."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -71,16 +71,16 @@ class ReaderBatch:
 
     @property
     def tokens(self) -> int:
-        """Wordpieces that go through the reader, padding included."""
+        """Number of wordpieces that go through the reader, including padding."""
         return sum(len(rows) * longest for rows, longest in self.length_groups)
 
     def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """Arrange values by question and rank: ``[B, K, …]``.
+        """Return the values of windows arranged by question and rank, ``[B, K, …]``.
 
         Args:
-            values_N: a value, or a tensor of values, for each window.
+            values_N: value or tensor of each window.
             shape: B and K.
-            fill: value where a question has no window of that rank.
+            fill: value for a rank at which a question has no window.
         """
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
         return whole.index_put((self.question_N, self.rank_N), values_N)
@@ -94,14 +94,14 @@ def mark_windows(
     Args:
         tokenizer: the reader's tokenizer.
         question: the question.
-        passages: title and text of each passage; one without wordpieces has no window.
+        passages: title and text of each passage. A passage without wordpieces has no window.
         gold: gold spans of the question.
-        max_tokens: wordpieces of a window, question included.
+        max_tokens: wordpieces of a window, including the question.
     """
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
-        # A span that the window before holds, too, may be chosen there only.
+        # Windows overlap. A span in the overlap counts only in the first of the two windows, as in answering.
         marked[window.passage].append(MarkedWindow(window, {span for span in spans if span[1] >= window.overlap}))
     return marked
 
@@ -115,20 +115,17 @@ def make_reader_batch(
     max_tokens: int,
     max_span: int,
 ) -> ReaderBatch:
-    """Return the first window of each passage, if its question has a gold span.
+    """Make a batch of the first window of each passage, for the questions with a gold span.
 
-    The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
-    If no question has a gold span, the first question's windows are read, because a batch must not be empty.
-
-    The loss of the other questions is 0 whatever the reader says (Lee et al. 2019, section 7.1), so they are not read.
-    If no question has a gold span, those of the first question are read, because a batch must not be empty.
+    A question without a gold span is left out, because its loss is always 0 (Lee et al. 2019, section 7.1). If no
+    question has a gold span, the first question stays, because a batch must not be empty.
 
     Args:
         tokenizer: the reader's tokenizer.
         questions: B questions.
         passages: the passages of each question.
         golds: the gold spans of each question.
-        max_tokens: wordpieces of a window, question included.
+        max_tokens: wordpieces of a window, including the question.
         max_span: wordpieces of the longest span.
     """
     numbered_windows: list[tuple[int, MarkedWindow]] = []
@@ -145,15 +142,21 @@ def make_reader_batch(
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
-    """Return a window without an answer, for questions whose passages have no wordpiece."""
+    """Return a window without an answer, for a question whose passages have no wordpieces.
+
+    Args:
+        tokenizer: the reader's tokenizer.
+        question: the question.
+        max_tokens: wordpieces of a window, including the question.
+    """
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
 
 def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
-    """Make a batch of windows.
+    """Put windows and their gold spans into a batch.
 
     Args:
-        numbered_windows: windows with the numbers of their questions.
+        numbered_windows: number of the question, and window.
         max_span: wordpieces of the longest span.
     """
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered_windows])
@@ -179,7 +182,7 @@ def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int)
 
 
 def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Score all spans with a reader that scores spans as a whole.
+    """Compute the scores of all spans with a reader that scores whole spans.
 
     Args:
         reader: span reader.
@@ -187,7 +190,7 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
         shape: B and K.
 
     Returns:
-        Scores ``[B, K, S]``, and ``[B, K, S]`` True for gold spans.
+        The scores ``[B, K, S]``, and a mask ``[B, K, S]`` that is True for gold spans.
     """
     score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
     return _arrange_spans(score_NLW, batch, shape)
@@ -196,11 +199,16 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
 def score_spans_by_ends(
     reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Score all spans with a reader that scores their ends; arguments as in ``score_spans``.
+    """Compute the scores of all spans with a reader that scores starts and ends.
+
+    Args:
+        reader: span reader.
+        batch: windows of B questions.
+        shape: B and K.
 
     Returns:
-        Scores ``[B, K, S]``, the relevance of passages ``[B, K]`` (0 where there is none), and ``[B, K, S]`` True for
-        gold spans.
+        The scores ``[B, K, S]``, the relevance of each passage ``[B, K]`` (0 for a missing passage), and a mask
+        ``[B, K, S]`` that is True for gold spans.
     """
     start_NL, end_NL, relevance_N = _score_ends(reader, batch)
     score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
@@ -209,7 +217,7 @@ def score_spans_by_ends(
 
 
 def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return start ``[N, L]``, end ``[N, L]`` and relevance ``[N]``; padding scores 0."""
+    """Return start scores ``[N, L]``, end scores ``[N, L]`` and relevance ``[N]``; 0 for padding."""
     outputs, length = [], batch.ids_NL.shape[1]
     for rows, longest in batch.length_groups:
         inputs = (tensor[rows, :longest] for tensor in (batch.ids_NL, batch.mask_NL, batch.types_NL))

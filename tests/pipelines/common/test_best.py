@@ -78,7 +78,7 @@ def test_the_best_weights_are_written_the_last_of_equal_ones(tmp_path: Path) -> 
         (9, 9),
         (12, 9),
     ]
-    assert told[-1] == "the weights of step 9 are written, the best on held-out questions: em 0.9"
+    assert told[-1] == "the run keeps the weights of step 9, the best on held-out questions: em 0.9"
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["step-00000009.safetensors"]
     assert recipe(CountingConfig(out=tmp_path), VALUES) == 9  # as after a kill between the last checkpoint and the end
 

@@ -35,5 +35,5 @@ def test_a_folder_without_figures(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_picture(tmp_path: Path) -> None:
     for name in ("run", "run.foo"):
-        with pytest.raises(BadInput, match=rf"{name}: the name of a picture ends in \.png, \.svg, \.pdf"):
+        with pytest.raises(BadInput, match=rf"{name}: the name of a picture must end in \.png, \.svg, \.pdf"):
             plot([tmp_path], tmp_path / name)

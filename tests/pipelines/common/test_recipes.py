@@ -169,7 +169,9 @@ def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path:
     )
     right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
-    assert told[0].startswith(f"confidence fitted on 60 answers to held-out questions, {sum(right)} of them right; ")
+    assert told[0].startswith(
+        f"confidence calibrated on 60 answers to held-out questions, {sum(right)} of them right; "
+    )
     said = np.array([answer.confidence for answer in answers])
     assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
     assert said[right].mean() > said[~np.array(right)].mean()
@@ -178,7 +180,9 @@ def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path:
     )
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
-    assert fitted.fitted_on == "60 questions of dev.jsonl that it was not trained on, k = 3" and fitted.answers == 60
+    assert (
+        fitted.fitted_on == "60 questions of dev.jsonl that were not used in training, k = 3" and fitted.answers == 60
+    )
 
 
 def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_path: Path) -> None:
@@ -189,8 +193,8 @@ def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_pat
     told: list[str] = []
     for config in (few, replace_settings(few, dev=None)):
         assemble.save_pipeline(config, notify=told.append)
-    assert told[0].startswith("confidence is the raw probability: of 10 held-out questions ")
-    assert told[1] == "confidence is the raw probability: no held-out questions to fit it on"
+    assert told[0].startswith("confidence is the raw probability: ") and " of 10 held-out questions were " in told[0]
+    assert told[1] == "confidence is the raw probability, because there are no held-out questions to calibrate on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
 
 
@@ -368,9 +372,9 @@ def test_other_held_out_questions_only_repeat_the_calibration(
 
 def test_questions_that_are_all_held_out_are_refused_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
     config = replace_settings(recipe(world, small, tmp_path / "run"), dev=world.train)
-    with pytest.raises(BadInput, match="hold others out"):
+    with pytest.raises(BadInput, match="choose other held-out questions"):
         orqa.main(config)
-    with pytest.raises(BadInput, match="hold others out"):
+    with pytest.raises(BadInput, match="choose other held-out questions"):
         realm.main(replace_settings(tiny_realm(world, small, tmp_path), dev=world.train))
     assert not config.out.exists()
 

@@ -216,7 +216,10 @@ def test_a_run_refuses_a_directory_of_something_else(tmp_path: Path, name: str) 
     (tmp_path / name).write_text('{"model_type": "bart"}')
     first = Path(name).parts[0]
     assert_one_line(
-        lambda: recipe(CountingConfig(out=tmp_path)), BadInput, f"is no run, but holds {first} of", "another directory"
+        lambda: recipe(CountingConfig(out=tmp_path)),
+        BadInput,
+        f"is not the directory of a run, because it holds {first}",
+        "another directory",
     )
     assert (tmp_path / name).read_text() == '{"model_type": "bart"}'
     assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [first]

@@ -157,7 +157,7 @@ def test_no_held_out_question_is_trained_on(trained: Trained, world: World, tmp_
     both = config(world, small, tmp_path / "run", questions=(file,), dev=world.dev, steps=1, eval_every=9)
     dpr.main(both, notify=told.append)
     held_out = sum(1 for _ in read_questions(world.dev))
-    assert f"; dropped: {held_out} asked in the held-out file, too" in told[0]
+    assert f"; dropped: {held_out} also in the held-out file" in told[0]
     ours, theirs = (
         [{**row, "id": None} for row in rows_of(out / "pairs.jsonl")] for out in (both.out, trained.config.out)
     )
@@ -336,7 +336,8 @@ def test_questions_without_answers_in_the_corpus_are_refused(world: World, small
     with pytest.raises(BadInput) as caught:
         dpr.main(config(world, small, tmp_path / "run", questions=(file,)))
     assert str(caught.value) == (
-        f"no question of {file} can be trained on: 0 of 3 questions; dropped: 3 without a passage that holds an answer"
+        f"no question of {file} can be trained on: 0 of 3 questions; "
+        "dropped: 3 without a passage that contains an answer"
     )
     assert [path.name for path in (tmp_path / "run").iterdir()] == []
 

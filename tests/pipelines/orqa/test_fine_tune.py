@@ -217,7 +217,7 @@ def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypat
     }
     assert all(torch.equal(seen[1][name], written[name]) for name in seen[1])
     assert not all(torch.equal(seen[2][name], written[name]) for name in seen[2])
-    assert told[-1] == "the weights of step 3 are written, the best on held-out questions: em 0.6"
+    assert told[-1] == "the run keeps the weights of step 3, the best on held-out questions: em 0.6"
     assert [row["best_step"] for row in read_rows(out) if "em" in row] == [0, 3, 3]
 
 
@@ -336,17 +336,17 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
         (
             "answers that stand nowhere",
             BadInput,
-            r"no passage of the corpus holds an answer",
+            r"no passage of the corpus contains an answer",
         ),
         ("questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
         ("held-out questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
-        ("a corpus smaller than what is read", BadInput, r"holds 40 passages, not 41 to read: lower --read"),
+        ("a corpus smaller than what is read", BadInput, r"has only 40 passages, but 41 are to be read: lower --read"),
         ("no file of questions", BadInput, r"none\.jsonl cannot be read: No such file"),
         ("no encoder", ArtefactError, "is not an encoder that can be loaded"),
         ("an encoder of nowhere", ArtefactError, "none: no such directory"),
         ("no retriever", ArtefactError, "is not an encoder that can be loaded"),
         ("no index", ArtefactError, "is not a ragqa directory"),
-        ("somebody's directory", BadInput, "is no run, but holds strange.jsonl of something else"),
+        ("somebody's directory", BadInput, "is not the directory of a run, because it holds strange.jsonl"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -365,7 +365,7 @@ def test_an_index_of_another_kind_is_not_taken_for_its_own(config: FineTuneConfi
     opened(config)
     opened(config)
     for _ in range(2):
-        with pytest.raises(BadInput, match="index is no index of kind hnsw that was made here: choose another"):
+        with pytest.raises(BadInput, match="index is not a training index of kind hnsw: choose another"):
             FrozenIndex.open(config.corpus, config.retriever, config, TrainingIndexConfig(kind="hnsw"))
         (config.out / "index" / "search.json").unlink(missing_ok=True)  # then somebody's folder of that name
 

@@ -172,7 +172,7 @@ def test_the_index_follows_a_passage_tower_that_learns(config: RagConfig) -> Non
     swaps = [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row]
     assert swaps == [(0, 0), (4, 2), (6, 4)]
     assert [row["step"] for row in rows if "em" in row] == [0, 3, 6]
-    assert told[-1].startswith("the weights of step 6 are written")
+    assert told[-1].startswith("the run keeps the weights of step 6")
 
 
 def test_a_frozen_retriever_does_not_change(config: RagConfig) -> None:
@@ -200,7 +200,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: RagConfig, lear
 def test_bad_input_is_refused_before_work_begins(
     config: RagConfig, tmp_path: Path, folders: closed_world.WorldFolders
 ) -> None:
-    with pytest.raises(BadInput, match="holds 90 passages, not 100 to read: lower --k"):
+    with pytest.raises(BadInput, match="has only 90 passages, but 100 are to be read: lower --k"):
         rag.main(replace_settings(config, k=100))
     with pytest.raises(BadInput, match=r"k = 0, marginal = both, smoothing = 1\.0: out of range"):
         replace_settings(config, k=0, smoothing=1.0, marginal="both")  # type: ignore[arg-type]
@@ -208,7 +208,7 @@ def test_bad_input_is_refused_before_work_begins(
         (tmp_path / "none.jsonl").write_text('{"question": "why?", "answers": []}\n')
         rag.main(replace_settings(config, questions=tmp_path / "none.jsonl"))
     assert not config.out.exists()
-    with pytest.raises(BadInput, match=r"is no run, but holds none\.jsonl of something else"):
+    with pytest.raises(BadInput, match=r"is not the directory of a run, because it holds none\.jsonl"):
         rag.main(replace_settings(config, out=tmp_path))
     assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
 
@@ -227,7 +227,7 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     rag.main(config)
     told: list[str] = []
     path = assemble.main(rag.plan_pipeline(config, config.out / "system"), notify=told.append)
-    assert told[-1].startswith("confidence is the raw probability: of ")  # it has learned nothing in three steps
+    assert told[-1].startswith("confidence is the raw probability: ")  # it has learned nothing in three steps
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
     asked = read_answerable(folders.test_questions, 40)

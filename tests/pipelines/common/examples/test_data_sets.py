@@ -53,7 +53,7 @@ def test_repeated_held_out_questions_and_their_articles_are_left_out_of_other_fi
     other.write_text('{"question": "a pattern", "answers": ["w[0-9]"], "passages": ["it is w1"]}\n')
     sets, _ = read_training_sets([QuestionFile(other, True)], share=0.3)
     assert len(sets[0].questions) == 1
-    with pytest.raises(BadInput, match="no question names a passage where its answer stands"):
+    with pytest.raises(BadInput, match="no question has a gold passage that contains its answer"):
         read_training_sets([QuestionFile(other)], share=0.3)
 
 

@@ -117,8 +117,8 @@ def mined(folder: Path, index: Path, **options: Any) -> str:
 def test_mining_writes_a_file_and_reports_what_it_dropped(dozen: Path, tmp_path: Path) -> None:
     told = mined(tmp_path, dozen, held_out=["Who discovered comet Varga"])
     assert told == (
-        "2 of 6 questions; dropped: 1 without a passage that holds an answer, 1 with neither answers nor passages, "
-        "2 asked in the held-out file, too"
+        "2 of 6 questions; dropped: 1 without a passage that contains an answer, 1 with neither answers nor passages, "
+        "2 also in the held-out file"
     )
     first, second = read_examples(tmp_path / "pairs.jsonl", {"corpus": "x"})
     assert (first.question.id, first.question.text, first.question.answers) == ("l", LIGHTHOUSE.text, ("Ada Holm",))
