@@ -19,7 +19,7 @@ class BadLine(BadInput):
 
 
 class SlowPattern(BadInput):
-    """Pattern, a gold answer, whose search in a text takes too long."""
+    """Gold answer that is a pattern and whose search in a text takes too long."""
 
     def __init__(self, pattern: str, characters: int, seconds: float, question: str | None = None) -> None:
         self.pattern, self.characters, self.seconds = pattern, characters, seconds
@@ -30,7 +30,7 @@ class SlowPattern(BadInput):
         )
 
     def add_question(self, question: str) -> "SlowPattern":
-        """Return the error with the id of the question whose answer the pattern is."""
+        """Return a copy of the error that also names the pattern's question, by its id."""
         return SlowPattern(self.pattern, self.characters, self.seconds, question)
 
 

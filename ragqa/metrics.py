@@ -44,8 +44,8 @@ def exact_match(
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
     """Return the highest F1 of the prediction's tokens against a gold answer (SQuAD 1.1).
 
-    F1 is 0 if the normalised prediction or answer is empty, even where ``exact_match`` is True, as in the official
-    script. There is no Unicode step.
+    F1 is 0 for None, and if the normalised prediction or answer is empty, even where ``exact_match`` is True, as in the
+    official script. There is no Unicode step.
     """
     _check_answers(answers)
     if prediction is None:
@@ -108,7 +108,7 @@ def _fold(text: str) -> str:
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:
-    """Return the rank, from 1, of the first True among marks of hits; None if all are False."""
+    """Return the rank, from 1, of the first hit that is marked True; None if there is none."""
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
 

@@ -28,7 +28,7 @@ class OpenedIndex:
 
     retriever: Retriever
     origin: str | None
-    """Fingerprint of the index that updates do not change; None if a shard of a server is missing."""
+    """Fingerprint of the index that updates do not change; None if a shard of the server is missing."""
     description: dict[str, Any]
     """Entries about the index in ``Pipeline.describe``."""
 
@@ -100,8 +100,8 @@ class Pipeline:
         if not isinstance(path, str | Path):
             raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
         saved, parents = read_settings(path)
-        others = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k, "decoding": decoding}
-        settings = saved.override(path, reader, readers, **others)
+        options = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k, "decoding": decoding}
+        settings = saved.override(path, reader, readers, **options)
         index = _open_served(settings) if parse_url(settings.index) else _open_directory(settings, device)
         opened_reader = registry.open_reader(
             settings.reader, decoding=settings.decoding, device=device, scored_by=index.identity
@@ -159,7 +159,7 @@ class Pipeline:
     def stream(
         self, question: str, *, k: int | None = None, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer while the reader generates it, and at last the answer.
+        """Yield pieces of the answer while the reader generates it, then the answer.
 
         Arguments and errors are those of ``ask``. A reader that cannot stream yields only the answer. The answer can be
         declined after its pieces were yielded.

@@ -57,7 +57,7 @@ class PipelineSettings:
         return asdict(self._relocate_paths(to_folder, lambda encoder: Path(encoder).exists()))
 
     def override(
-        self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **others: Any
+        self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **options: Any
     ) -> Self:
         """Return a copy of the settings with other values.
 
@@ -66,7 +66,7 @@ class PipelineSettings:
             reader: new reader, or the name of a reader in ``readers``. The saved ``k`` and ``decoding`` were chosen for
                 the saved reader, so another reader does not use them.
             readers: readers to add by name.
-            others: new values of other fields; None keeps the saved value.
+            options: new values of other fields; None keeps the saved value.
 
         Raises:
             BadInput: the name of a reader is unknown.
@@ -79,7 +79,7 @@ class PipelineSettings:
             chosen = registry.resolve_setting(str(reader), by_name, path)
             if chosen != self.reader:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
-        return replace(settings, **{name: value for name, value in others.items() if value is not None})
+        return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
     def _relocate_paths(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
         """Apply ``move`` to every path; URLs and names on the hub stay unchanged."""

@@ -24,7 +24,7 @@ class Step(Protocol):
 
 
 class Progress(Protocol):
-    """Receiver of progress reports, piece of work by piece of work."""
+    """Receiver of progress reports about long work."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
         """Return a context manager around a piece of work.
@@ -56,7 +56,7 @@ class Bars:
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar; if standard error is not a terminal, print a line now and then."""
+        """Show a bar, or print a line every ``PLAIN_EVERY`` seconds if there is no terminal."""
         from rich import progress
         from rich.console import Console
 

@@ -26,7 +26,7 @@ _QED = {
     "title_text": "titles",
     "example_id": "id",
 }
-"""Fields of QED (Lamm et al. 2021), and the fields of our JSON lines that they become."""
+"""Fields of QED (Lamm et al. 2021), and the corresponding fields of our JSON lines."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True if the name of a file shows the format of SQuAD."""
+    """Return True if a file has the suffix of SQuAD files, ``.json``."""
     return _strip_compression(path).endswith(".json")
 
 

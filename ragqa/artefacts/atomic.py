@@ -1,4 +1,4 @@
-"""Replace whole directories in one step; check beforehand that no other files get lost."""
+"""Replace whole directories in one step, after a check that no other files get lost."""
 
 import glob
 import os
@@ -104,8 +104,8 @@ def check_no_other_files(folder: Path, known: Collection[str]) -> None:
     """
     with report_write_errors(folder):
         names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    if others := [name for name in names if name not in known and not name.startswith(".")]:
-        raise BadInput(f"{folder} also holds {others[0]}, which would be deleted: move it, or choose another place")
+    if unknown := [name for name in names if name not in known and not name.startswith(".")]:
+        raise BadInput(f"{folder} also holds {unknown[0]}, which would be deleted: move it, or choose another place")
 
 
 @contextmanager

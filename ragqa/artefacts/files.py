@@ -36,7 +36,7 @@ def write_text_whole(file: Path, text: str) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Hard-link a file, or copy it where the file system has no hard links."""
+    """Hard-link a file, or copy the file if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

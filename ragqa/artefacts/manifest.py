@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 CALIBRATION = "calibration.json"
 """File next to a reader's weights with the calibration of its confidence."""
 VECTORS_ARTEFACT = "dense"
-"""Kind of artefact that holds only passage vectors, made by a refresh during training."""
+"""Kind of artefact that holds only passage vectors; a refresh during training makes it."""
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),
@@ -46,7 +46,7 @@ class Manifest:
     parents: dict[str, str] = field(default_factory=dict)
     """Fingerprints of the artefacts from which this artefact was made, by role (``encoder``, ``corpus`` …)."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Relative path to ``size`` (bytes) and ``sha256``."""
+    """Size in bytes (``size``) and ``sha256`` of each file, by relative path."""
     created_by: str = f"ragqa {__version__}"
     format: int = FORMAT
 
@@ -174,8 +174,8 @@ def mark_checked(path: Path) -> None:
 def keep_checked(path: Path, manifest: Manifest) -> Iterator[None]:
     """Keep the record of the last full check while files of an artefact get or lose hard links.
 
-    A link changes a file's times, so that the next reader would check all files again. The artefact is marked as
-    checked at the end of the block if its files are still the same.
+    A link changes the times of a file, so the next reader would check all files again. At the end of the block, the
+    artefact is marked as checked if links are all that changed.
     """
     before = _read_link_independent_states(path, manifest)
     try:

@@ -49,7 +49,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Return True if the artefact in ``made/`` is finished or already moved into place."""
+    """Return True if the artefact of a workspace is finished or already moved into place."""
     return (work / IDENTITY_FILE).is_file()
 
 

@@ -25,7 +25,7 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Refusal:
-    """Question that the pipeline cannot take, and the reason."""
+    """Question that the pipeline refuses, with the reason."""
 
     question: str
     error: str

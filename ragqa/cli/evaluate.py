@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEMO = "demo"
 """Name that stands for the demo's question file."""
 _GENERATOR = b'name="generator" content="ragqa'
-"""Tag by which a page that ragqa wrote is recognised."""
+"""Tag in every page that ragqa writes, by which ragqa recognises the page."""
 _EXAMPLE = "Example: ragqa eval questions.jsonl --index notes.index --out notes.report"
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ app = typer.Typer(
 @add_pipeline_options
 def score(
     pipeline_options: PipelineOptions,
-    questions: Annotated[Path, typer.Argument(help="JSON lines, DPR's TSV, or a SQuAD file; 'demo' for the demo's.")],
+    questions: Annotated[Path, typer.Argument(help="File of questions: JSON lines, DPR's TSV or SQuAD; or 'demo'.")],
     predictions: Annotated[
         Path | None, typer.Option(help="Score another system's answers in this file instead of an index.")
     ] = None,
@@ -51,7 +51,7 @@ def score(
         Path | None, typer.Option(help="Directory of the report.  [default: QUESTIONS-INDEX.report]")
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help="Scoring rule: nq (Unicode NFD), squad or regex.  [default: by the file]")
+        str | None, typer.Option(help="Scoring rule: nq (Unicode NFD), squad or regex.  [default: nq; squad for SQuAD]")
     ] = None,
     depth: Annotated[int, typer.Option(min=1, help="Number of hits to search for answers.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Number of questions to ask together.")] = 1,
@@ -110,18 +110,18 @@ def score(
 
 @app.command(epilog="Example: ragqa eval compare bm25.report hybrid.report --html both.html")
 def compare(
-    a: Annotated[Path, typer.Argument(help="Directory of a report.")],
-    b: Annotated[Path, typer.Argument(help="Directory of a report on the same questions.")],
+    first: Annotated[Path, typer.Argument(help="Directory of a report.")],
+    second: Annotated[Path, typer.Argument(help="Directory of a report on the same questions.")],
     html: Annotated[Path | None, typer.Option(help="HTML page to write, with both reports side by side.")] = None,
     as_json: FiguresAsJsonOption = False,
 ) -> None:
-    """Compare two reports: differences, intervals, and the probability of chance."""
+    """Compare two reports: differences of the scores, confidence intervals and p-values."""
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare as compare_reports
     from ragqa.evaluation.report.page import render_comparison_page
     from ragqa.evaluation.report.summary import format_comparison
 
-    comparison = compare_reports(Report.load(a), Report.load(b))
+    comparison = compare_reports(Report.load(first), Report.load(second))
     text = json.dumps(comparison.figures, ensure_ascii=False) if as_json else format_comparison(comparison)
     if html is not None:
         _write_page(html, render_comparison_page(comparison))

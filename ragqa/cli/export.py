@@ -11,7 +11,7 @@ from ragqa.cli.output import print_result
 def export(
     source: Annotated[str, typer.Argument(help="Directory of a trained encoder or reader, or a hub name.")],
     out: Annotated[Path, typer.Option(help="Directory of the export.")],
-    share: Annotated[Path | None, typer.Option(help="Export whose file of equal word embeddings is shared.")] = None,
+    share: Annotated[Path | None, typer.Option(help="Export whose word embeddings to share if they are equal.")] = None,
     card: Annotated[Path | None, typer.Option(help="Model card (Markdown) to add to the export.")] = None,
 ) -> None:
     """Export a trained encoder or reader to 8-bit ONNX, which runs without torch."""

@@ -134,7 +134,7 @@ class QuestionGroup(TyperGroup):
     """The group of all commands; a question in place of a command runs ``ask``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; put ``ask`` in front if the first has several words."""
+        """Parse the arguments; put ``ask`` in front if the first argument has several words."""
         if args and args[0] not in self.commands and len(args[0].split()) > 1:
             args = ["ask", *args]
         return super().parse_args(ctx, args)

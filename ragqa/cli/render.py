@@ -22,9 +22,10 @@ def render_answer(answer: Answer) -> str:
     has_weights = answer.text is not None and len(answer.sources) > 1
     for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
         lines += ["", *_render_source(number, source, f" ({source.weight:.2f})" * has_weights)]
-    others = [f"{to_one_line(o.text)} ({o.confidence:.2f})" for o in answer.alternatives if o.confidence >= 0.005]
-    if others:
-        lines += ["", "Runners-up: " + " · ".join(others)]
+    likely = [other for other in answer.alternatives if other.confidence >= 0.005]
+    if likely:
+        runners_up = (f"{to_one_line(other.text)} ({other.confidence:.2f})" for other in likely)
+        lines += ["", "Runners-up: " + " · ".join(runners_up)]
     if answer.note:
         lines += ["", f"Note: {answer.note}."]
     if answer.missing:

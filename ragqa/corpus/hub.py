@@ -43,7 +43,7 @@ def is_hub_name(path: str | Path) -> bool:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return an absolute path, also for the folder in ``hf:./…``; keep other names on the hub."""
+    """Make a path absolute, also the folder in ``hf:./…``; other names on the hub stay."""
     if not is_hub_name(path):
         return paths.make_absolute(path)
     name = str(path).removeprefix(_PREFIX)
@@ -53,7 +53,7 @@ def make_absolute(path: str | Path) -> Path:
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield each row of a data set as a document, with its file and row number.
 
-    Columns and errors of rows are those of ``tables.read_table``.
+    ``tables.read_table`` describes the columns and the errors.
 
     Raises:
         MissingExtra: ``datasets`` is not installed, and bad input is not skipped.

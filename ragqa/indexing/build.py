@@ -215,7 +215,7 @@ class _IndexBuild:
     progress: Progress
 
     def run(self) -> None:
-        """Make all parts of the index, and at last its manifest."""
+        """Make all parts of the index, and then its manifest."""
         index, config = self.folder / resume.BUILD_FOLDER, self.config
         _make_once(index, "passages", self._write_passages)
         store = PassageStore.open(index / "passages")

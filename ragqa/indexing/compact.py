@@ -67,7 +67,7 @@ def compact_index(
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
     """Return the vectors [B, D] of the build's sample questions.
 
-    The result is None if there are no sample questions, the encoder changed, or the kind flat needs no questions.
+    The result is None if there are no sample questions, the encoder changed, or the kind is flat.
     """
     file = config.get("questions")
     if not file or config["kind"] == IndexKind.FLAT:

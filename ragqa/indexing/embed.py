@@ -130,7 +130,7 @@ def write_shard_file(file: Path, data: bytes) -> None:
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a shard, or None unless this encoder (fingerprint) finished it."""
+    """Return the record of a shard; None if the encoder (a fingerprint) did not finish it."""
     try:
         record = ShardRecord(**json.loads((folder / shard.record_file).read_text()))
         size = (folder / shard.vectors_file).stat().st_size

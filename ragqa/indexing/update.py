@@ -225,7 +225,7 @@ class _NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return number and first row of the file to write: a new file, or the last one if small."""
+        """Return number and first row of the file to write: the last file if small, or a new one."""
         number, first_row = self.store.last_file
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))

@@ -55,7 +55,7 @@ class _PatternIndex:
     """Index of patterns by the prefixes of the texts that they need."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
-        """Make the index of patterns, which come with the numbers of their questions."""
+        """Index patterns; ``numbers`` has the numbers of the questions by pattern."""
         self._searches: list[tuple[Search, list[int]]] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}

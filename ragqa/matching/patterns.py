@@ -4,8 +4,8 @@ Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Eve
 "long island", so a passage without these texts need not be searched. Needed texts have only ASCII characters, in lower
 case. A pattern without needed texts is always searched.
 
-Patterns come from files of questions, and some need exponential time in Python's ``re``. They are searched by the
-package ``regex``, which can stop; what it reads differently is translated first.
+Patterns come from files of questions, and some need exponential time in Python's ``re``. The package ``regex`` searches
+for them, because it has a time limit. Syntax that ``regex`` reads differently is translated first.
 """
 
 import re
@@ -22,14 +22,14 @@ from ragqa.text import to_nfd
 from ragqa.types import Question
 
 SEARCH_SECONDS = 1.0
-"""Longest search for a pattern in one text. CuratedTREC's take some microseconds in a passage."""
+"""Time limit in seconds for the search in a text; patterns of CuratedTREC take microseconds."""
 _FLAGS = re.IGNORECASE | re.UNICODE | re.MULTILINE
 _MAX_TEXTS = 64
 """Maximum number of texts to list for a part of a pattern: ``[0-9]{4}`` has ten thousand."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
 """Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
 _TO_TRANSLATE = re.compile(r"(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|\\N\{[^}]*\}|\\.|\{(?!\d*,?\d*\})", re.DOTALL)
-"""Parts of patterns that ``regex`` may read differently: sets, escapes, and a brace that is no repeat."""
+"""Parts of patterns that ``regex`` can read differently: sets, escapes, and a brace that is no repeat."""
 _WORD_SET, _SPACE_SET = r"\p{L}\p{N}_", r"\s\x1c-\x1f"
 _IN_SETS = {r"\w": _WORD_SET, r"\s": _SPACE_SET, "[": r"\["}
 _OUTSIDE_SETS = {
@@ -41,7 +41,7 @@ _OUTSIDE_SETS = {
     r"\B": f"(?:(?<=[{_WORD_SET}])(?=[{_WORD_SET}])|(?<![{_WORD_SET}])(?![{_WORD_SET}]))",
     "{": r"\{",
 }
-"""What ``re`` means, in the terms of ``regex``, for which accents are parts of words."""
+"""Escapes of ``re`` in the syntax of ``regex``, which counts accents as parts of words."""
 _SAME_I = str.maketrans({"ı": "i", "İ": "I"})
 
 Texts = frozenset[str]
@@ -54,7 +54,7 @@ def fold_case(text: str) -> str:
 
 
 class Pattern:
-    """A compiled pattern whose searches end in time."""
+    """Compiled pattern whose searches have a time limit."""
 
     def __init__(self, pattern: str) -> None:
         """Compile a pattern; raise ValueError or re.error if it is invalid for ``re``."""
@@ -62,7 +62,7 @@ class Pattern:
 
         re.compile(pattern, _FLAGS)  # regex knows more than re, and a pattern that re rejects matches nothing
         self.text = pattern
-        # For re the dotless i is an i in any case, for regex it is not.
+        # re.IGNORECASE equates the dotless i with i; regex.IGNORECASE does not.
         self._folds_i = "(?-i:" not in pattern
         try:
             flags = regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
@@ -76,7 +76,7 @@ class Pattern:
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
         """Return start and end of all matches in a text; raise SlowPattern if it takes too long."""
-        return self._run(lambda *each, **limit: [m.span() for m in self._compiled.finditer(*each, **limit)], text)
+        return self._run(lambda *args, **limit: [m.span() for m in self._compiled.finditer(*args, **limit)], text)
 
     def match(self, text: str) -> Any:
         """Return the match at the start of a text, or None; raise SlowPattern if it takes too long."""
@@ -93,7 +93,7 @@ class Pattern:
 
 
 def _translate(pattern: str) -> str:
-    """Return the pattern for ``regex`` that matches what ``pattern`` matches for ``re``."""
+    """Return a pattern that has the same matches in ``regex`` as ``pattern`` has in ``re``."""
 
     def replace(part: re.Match[str]) -> str:
         if not part["set"]:
@@ -105,7 +105,7 @@ def _translate(pattern: str) -> str:
 
 @lru_cache(4096)
 def compile_pattern(pattern: str) -> Pattern | None:
-    """Compile a gold answer that is a pattern, ignoring case; return None if it is invalid."""
+    """Compile a gold answer as a pattern that ignores case; return None if it is invalid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns about patterns whose meaning a later version could change
         try:
@@ -132,7 +132,7 @@ def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Search:
-    """Search for a pattern in many texts."""
+    """Compiled pattern, to search for in many texts."""
 
     pattern: Pattern
     needed_texts: Texts | None
@@ -228,7 +228,7 @@ def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | Non
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:
-    """Return the characters of a class ``[…]``; None if they are too many, or not listed."""
+    """Return the characters of a class ``[…]``; None if they are too many or not all listed."""
     codes: list[int] = []
     for kind, value in members:
         match str(kind):

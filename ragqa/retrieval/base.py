@@ -48,7 +48,7 @@ class Scoring:
 
 
 class Ranker(Protocol):
-    """Scorer of the rows of a passage store."""
+    """Interface of rankers, which score the rows of a passage store."""
 
     @property
     def scoring(self) -> Scoring:
@@ -59,7 +59,7 @@ class Ranker(Protocol):
 
 
 class Retriever(Protocol):
-    """Finder of passages for questions."""
+    """Interface of retrievers, which find passages for questions."""
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing."""

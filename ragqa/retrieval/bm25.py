@@ -81,7 +81,9 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none if it has no terms.
+        """Return at most ``k`` rows for each question, best first.
+
+        A question without terms gets no rows.
 
         Raises:
             BadInput: ``k`` is less than 1.

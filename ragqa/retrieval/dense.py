@@ -38,7 +38,7 @@ class DenseRanker:
 
 
 def open_ranker(index: IndexVersion) -> DenseRanker:
-    """Open the vectors of an index, with the encoder that made them.
+    """Open the dense ranker over the vectors of an index.
 
     Raises:
         Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.

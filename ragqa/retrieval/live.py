@@ -94,7 +94,7 @@ def open_retriever(
     fusion: str | None = None,
     device: str = "cpu",
 ) -> LiveRetriever:
-    """Open the index at ``path`` for searching.
+    """Open a retriever over the index at ``path``, which switches to new versions of the index.
 
     Args:
         path: index directory.

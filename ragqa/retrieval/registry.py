@@ -48,7 +48,7 @@ class RetrieverKind(StrEnum):
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
 
     def with_vectors(self) -> "RetrieverKind":
-        """Return the kind that needs the same terms as this kind, and also vectors."""
+        """Return the kind of an index of this kind after vectors are added to it."""
         kinds = [kind for kind in RetrieverKind if kind.needs_vectors and kind.needs_terms == self.needs_terms]
         return self if self.needs_vectors else kinds[0]
 

@@ -1,4 +1,4 @@
-"""Client of an index that another process serves over HTTP, and the protocol between them.
+"""Client of an index that is served over HTTP, and the protocol.
 
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
@@ -66,7 +66,7 @@ class ServedCollection:
     """Digest of the passages; None while a shard is missing."""
     passages: int
     sources: tuple[str, ...]
-    """Names of the files that the shards were built from."""
+    """Names of the files from which the shards were built."""
     shards: tuple[ServedShard, ...]
 
     @property

@@ -232,7 +232,10 @@ def resolve_shared_paths(config: Config, *names: str) -> Config:
 def report_errors(program: str) -> Iterator[None]:
     """Print an error of the block as one line and exit with 2, or with 130 after an interrupt.
 
-    Errors that are bugs are not caught.
+    Errors other than RagqaError and OSError are bugs; they pass through.
+
+    Args:
+        program: name of the program, which begins the line.
     """
     try:
         yield

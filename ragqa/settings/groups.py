@@ -4,7 +4,7 @@
     class PretrainConfig(TrainingConfig):
         held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
 
-The code reads ``config.held_out.dev``; the command line has ``--dev`` and a file of options ``"dev"``.
+The code reads ``config.held_out.dev``. The option is ``--dev`` on the command line and ``"dev"`` in a JSON file.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ FLAT = "flat group"
 
 
 def get_flat_groups(kind: Any) -> dict[str, Any]:
-    """Return the classes of a config's flat groups by the names of their fields."""
+    """Return the classes of a config's flat groups, by field name."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint.__origin__ for name, hint in hints.items() if FLAT in getattr(hint, "__metadata__", ())}
 

@@ -1,7 +1,7 @@
 """Interface of the format readers: the opened file, its documents, the report of problems.
 
-A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It takes the content from ``file`` and
-calls ``file.reject`` on a record that it cannot read, and ``file.note_undecodable`` where bytes are not valid text.
+A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
+record, and ``file.note_undecodable`` for bytes that are not valid text.
 """
 
 import codecs
@@ -29,7 +29,7 @@ _BYTE_ORDER_MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Text with a title: a whole file, or a record of a larger one."""
+    """Text with a title: a whole file, or a record of a larger file."""
 
     id: str
     """Id of the record, or ``path`` if the whole file is the document."""
@@ -50,25 +50,25 @@ class CorpusReport:
     """Counts of documents and files that were read or left out; they grow during reading."""
 
     documents: int = 0
-    """Documents read."""
+    """Number of documents read."""
     duplicates: int = 0
-    """Documents left out because an earlier document has the same title and text."""
+    """Number of documents left out because an earlier document has the same title and text."""
     empty: int = 0
-    """Documents left out because their body has only white space."""
+    """Number of documents left out because their body has only white space."""
     undecodable: int = 0
-    """Files or records in which undecodable bytes were replaced by U+FFFD."""
+    """Number of files or records in which undecodable bytes were replaced by U+FFFD."""
     binary: int = 0
-    """Files left out because they are binary, of an unknown type, or not regular files."""
+    """Number of files left out because they are binary, of an unknown type, or not regular files."""
     redirects: int = 0
-    """Wiki pages left out because they only redirect to another page."""
+    """Number of wiki pages left out because they only redirect to another page."""
     disambiguations: int = 0
-    """Wiki pages left out because they only list the meanings of their title."""
+    """Number of wiki pages left out because they only list the meanings of their title."""
     other_pages: int = 0
-    """Wiki pages left out because they are not articles: talk pages, templates and others."""
+    """Number of wiki pages left out because they are not articles: talk pages, templates and others."""
     bad: int = 0
-    """Malformed files and records left out because of ``skip_bad``."""
+    """Number of malformed files and records left out because of ``skip_bad``."""
     bytes_read: int = 0
-    """Bytes read so far; for data sets of the hub, characters."""
+    """Number of bytes read so far; for data sets of the hub, number of characters."""
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: problem``."""
 
@@ -139,7 +139,7 @@ class InputFile:
         return text
 
     def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield each line's number (from 1), text with line end, and whether bytes were replaced."""
+        """Yield number (from 1) and text of each line, and True if its bytes were replaced."""
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(self.stream, 1):
@@ -153,7 +153,7 @@ class InputFile:
         self.problems.reject(self.path, problem, line)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Reject the file because ragqa's ``extra``, which its format needs, is not installed.
+        """Reject the file because the extra of ragqa that its format needs is not installed.
 
         Raises:
             MissingExtra: bad input is not skipped.
@@ -175,7 +175,7 @@ class InputFile:
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding that a text's first bytes show, and the bytes of its byte order mark."""
+    """Return the encoding of a text by its first bytes, and the size of its byte order mark."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)

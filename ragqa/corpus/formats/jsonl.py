@@ -7,7 +7,7 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the documents of the file; the title may be missing, and other fields are ignored.
+    """Yield the documents of the file; the title can be missing, and other fields are ignored.
 
     Raises:
         BadLine: a line is not a document, and bad input is not skipped.

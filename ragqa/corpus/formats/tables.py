@@ -126,15 +126,15 @@ def _read_column(batch: Any, name: str) -> tuple[Iterable[Any], bool]:
 
 
 def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
-    """Return the values of an array from outside, and True if bytes were replaced."""
+    """Return the values of an untrusted array, and True if bytes were replaced."""
     if pa.types.is_dictionary(array.type):
         # Rows share the strings of the dictionary: a copy for each row could be a million times as large.
         values, is_replaced = _read_array(array.dictionary)
         array.indices.validate(full=True)
-        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(values)), safe=True)  # checks their range
+        pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(values)), safe=True)  # checks the range of indices
         return [None if index is None else values[index] for index in array.indices.to_pylist()], is_replaced
-    # Arrow reads wherever an offset points to, also outside the file's data: so check before the first value is read.
-    # As bytes, because strings that are not UTF-8 are repaired below.
+    # Arrow follows any offset, even out of the file's data, so all offsets are checked first. Strings are checked as
+    # bytes, because strings that are not UTF-8 are repaired below.
     as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(array.type)
     checked = array if as_bytes is None else array.view(as_bytes)
     checked.validate(full=True)

@@ -15,7 +15,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the file; the body starts after the line that repeats the title.
 
     Raises:
-        BadLine: there is text outside an article or an article without end, and bad input is not skipped.
+        BadLine: text is outside of an article, or an article has no end, and bad input is not skipped.
     """
     for first, lines, is_replaced in _iter_articles(file):
         head = _HEAD.fullmatch(lines[0])

@@ -1,7 +1,7 @@
 """The BM25 engine Lucene, as Pyserini uses it (extra ``lucene``).
 
-This module calls the Java classes that Pyserini wraps, as Pyserini does. It does not import Pyserini's Python
-modules, because the one with the searcher loads torch and transformers and requires an API key of an online service.
+This module calls the Java classes that Pyserini wraps. It does not import Pyserini's Python modules, because the module
+of the searcher loads torch and transformers and requires an API key of an online service.
 """
 
 import os
@@ -45,7 +45,7 @@ class Lucene:
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``."""
+        """Index all passages into ``folder``; the arguments are those of ``BM25.build``."""
         document = _load_class("io.anserini.collection.JsonCollection$Document")
         row = 0
         with _convert_errors(lambda reason: BadInput(f"cannot write the terms into {folder}: {reason}")):
@@ -144,7 +144,7 @@ def _choose_java() -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert a Java exception to the error that ``make_error`` makes of its first line."""
+    """Convert a Java exception to an error that ``make_error`` makes from its first line."""
     import jnius
 
     try:

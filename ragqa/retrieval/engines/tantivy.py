@@ -46,7 +46,7 @@ class Tantivy:
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``."""
+        """Index all passages into ``folder``; the arguments are those of ``BM25.build``."""
         tantivy = _import_tantivy()
         schema = (
             tantivy.SchemaBuilder()
@@ -64,7 +64,10 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows and add passages; existing files do not change, as Tantivy writes new files."""
+        """Delete rows and add passages; existing files do not change, as Tantivy adds new files.
+
+        The arguments are those of ``BM25.update``.
+        """
         tantivy = _import_tantivy()
         with _open_writer(folder, threads=1) as (schema, writer):
             # One query deletes a run of consecutive rows, such as the rows of one document.

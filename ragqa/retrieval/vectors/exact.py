@@ -69,7 +69,7 @@ class ExactIndex:
         """Return the ``k`` rows with the largest inner products for each query, best first.
 
         Raises:
-            BadInput: ``k`` < 1, or a query is not finite.
+            BadInput: ``k`` is less than 1, or a query is not finite.
             Mismatch: the queries have another width than the vectors.
             DamagedArtefact: a vector is not finite.
         """
@@ -122,7 +122,7 @@ class _NumpyScan:
     def find_above(
         self, chunk_CD: Any, first: int, deleted: Rows, queries_BD: Queries, floor_B: Scores, k: int
     ) -> list[Ranking]:
-        """Return, unsorted, the ``k`` best rows of a chunk for each query, and ties with the k-th.
+        """Return the ``k`` best rows of a chunk for each query, with ties, in any order.
 
         Args:
             chunk_CD: vectors of the chunk.

@@ -25,7 +25,7 @@ from ragqa.retrieval.vectors.scores import check_queries, exact_scores, rough_sc
 GPU_LIMIT = 2048
 """Maximum number of results, and of probed lists, for a query on a GPU (faiss issue 1384)."""
 _QUERY_BITS = 4
-"""Bits per value of a query on one-bit codes; 8 gain no recall and are a tenth slower."""
+"""Bits per value of a query on one-bit codes; with 8 bits, recall is equal and search 10 % slower."""
 _PARALLEL_CODES = 30_000
 """Number of codes above which all cores share a query; for fewer codes, threads cost more."""
 _PREFETCH_READS = 4
@@ -37,7 +37,7 @@ _EXACT_FACTOR = 4
 
 
 class FaissIndex:
-    """Maximum inner product search by FAISS, with exact scores of its candidates."""
+    """Index for maximum inner product search by FAISS, with exact scores of the candidates."""
 
     def __init__(
         self, index: Any, vectors_ND: Vectors, effort: Effort, deleted: DeletedRows, *, on_gpu: bool = False

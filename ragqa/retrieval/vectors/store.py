@@ -77,19 +77,31 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def open_vectors(folder: Path) -> Vectors:
-    """Open all vectors [N, D] of an index, including added ones; raises as ``open_file``."""
+    """Open all vectors [N, D] of an index, including added vectors.
+
+    Raises:
+        DamagedArtefact: a file is missing or damaged.
+    """
     built, added = open_built_vectors(folder), open_added_vectors(folder)
     return StackedVectors([built, added]) if added else built
 
 
 def open_added_vectors(folder: Path) -> StackedVectors | None:
-    """Open the vectors that updates added, or return None; raises as ``open_file``."""
+    """Open the vectors [N, D] that updates added; return None if there are none.
+
+    Raises:
+        DamagedArtefact: a file is damaged.
+    """
     files = sorted(folder.glob("added-*.npy"))
     return StackedVectors([open_file(file) for file in files]) if files else None
 
 
 def open_built_vectors(folder: Path) -> Vectors:
-    """Open the vectors [N, D] from which the index was built; raises as ``open_file``."""
+    """Open the vectors [N, D] from which the index was built.
+
+    Raises:
+        DamagedArtefact: a file is missing or damaged.
+    """
     if not (folder / CODES_FILE).exists():
         return open_file(folder / VECTORS_FILE)
     codes, scale = (_map_array(folder / name) for name in (CODES_FILE, SCALES_FILE))

@@ -78,7 +78,7 @@ class _Tuner:
     """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost, until no later effort can be the cheapest sufficient one."""
+        """Try efforts of rising cost until later efforts cannot be cheaper than a sufficient one."""
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):

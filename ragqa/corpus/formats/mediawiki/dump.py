@@ -29,7 +29,7 @@ _FIELDS = {
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the articles of the dump; redirects, disambiguations and other pages are counted.
+    """Yield the articles of the dump; count redirects, disambiguations and other pages.
 
     Raises:
         MissingExtra: mwparserfromhell is not installed, and bad input is not skipped.
@@ -96,7 +96,7 @@ class _DumpParser:
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
-        """Return the key of a page's namespace; before 2012, only the title showed it."""
+        """Return the key of a page's namespace; in dumps before 2012, only the title shows it."""
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""

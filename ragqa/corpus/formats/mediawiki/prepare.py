@@ -28,7 +28,7 @@ GAP = "\x01"
 BREAK = "\x02"
 """Mark in place of a line end; a real line end could end a heading or a list too early."""
 SEPARATOR = "\x03"
-"""Mark in place of an empty element, such as ``'<nowiki/>'``: the quotes must not become markup."""
+"""Mark that separates characters which must not become markup together: ``'<nowiki/>'``."""
 
 
 def _make_tag_pattern(names: frozenset[str]) -> str:
