@@ -1,1 +1,1 @@
-"""Training recipes, a folder or a file each; ``common/`` holds what they share."""
+"""Training recipes, each in a folder or a file; ``common/`` has their shared parts."""

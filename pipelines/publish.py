@@ -46,7 +46,7 @@ class PublishConfig:
     passages: str | None = None
     """Passage encoder of DPR: a directory or a hub name."""
     out: Path | None = None
-    """Directory to write."""
+    """Directory to write the models and the pipeline into."""
     rag: str | None = None
     """Checkpoint of RAG-Token or RAG-Sequence: a directory or a hub name.
     It must have been trained with the encoder ``passages``."""

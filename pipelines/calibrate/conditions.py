@@ -25,8 +25,8 @@ Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from answers and gold answers to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
-"""Kinds of questions in reports: a passage that is read has an answer; no passage that is read has
-one, though the corpus may; all passages with an answer were removed."""
+"""Kinds of questions in reports: some passage that is read has an answer; no passage that is read has an answer, though
+another passage may; all passages with an answer were removed."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
 SEARCH_FACTOR = 10
@@ -104,7 +104,12 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
 
 
 def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return 1 for each answer that equals a gold answer by NQ's rule, else 0."""
+    """Return 1 for each answer that equals a gold answer by NQ's rule, else 0.
+
+    Args:
+        answers: answers of the reader to a question.
+        gold: gold answers.
+    """
     return [float(exact_match(answer.text, gold, unicode="NFD")) for answer in answers]
 
 
@@ -114,6 +119,10 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
     The gold answer is that of one annotator. Other annotators are assumed to mean the same and to choose their words
     independently: each answer that shares a word with the gold answer is given with a probability in proportion to its
     weight. This is an assumption, not a measurement.
+
+    Args:
+        answers: answers of the reader to a question.
+        gold: gold answers.
     """
     weights = [answer.evidence.weight if f1(answer.text, gold) else 0.0 for answer in answers]
     total = sum(weights) or 1.0

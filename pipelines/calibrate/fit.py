@@ -107,11 +107,11 @@ class CalibrationRow:
 
     file: Path
     name: str
-    """Name of the set."""
+    """Name of the question's set in reports."""
     number: int
     """Number of the question in its set."""
     kind: str
-    """Kind of the question (see ``pipelines.calibrate.conditions``)."""
+    """Kind of the question: ``ANSWERABLE``, ``MISSED`` or ``UNANSWERABLE``."""
     evidence: Evidence
     right: float
     """Probability that the answer is right."""
@@ -135,7 +135,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
         command: command line to record with the figures.
 
     Raises:
-        BadInput: no question is left, or too few are answered rightly.
+        BadInput: no question is left, or too few answers are right.
         ArtefactError, DamagedArtefact: the reader or an index has another format, or is damaged.
     """
     identity = artefacts.read_manifest(config.reader, "reader").config["identity"]
@@ -182,7 +182,9 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return questions over an index, and half of them without documents with an answer.
+    """Return the sets of questions that are answered from an index.
+
+    The first set has all questions. The second has half of them, and leaves out the documents with an answer.
 
     Args:
         config: settings of the calibration.
@@ -193,10 +195,10 @@ def search_index(
         judge: judge of the answers.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
-    everywhere, elsewhere = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
+    all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
     return [
-        CalibrationSet(file, name, questions, everywhere, judge),
-        CalibrationSet(file, name, half, elsewhere, judge, is_unanswerable=True),
+        CalibrationSet(file, name, questions, all_documents, judge),
+        CalibrationSet(file, name, half, other_documents, judge, is_unanswerable=True),
     ]
 
 

@@ -31,10 +31,11 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
     """Return the figures of the answers to the questions of one set.
 
     Unanswerable questions count only in figures that name them. ``times_em`` is the accuracy of the more confident half
-    of the answers, divided by that of all answers. ``times_em_at_most`` is its limit: all of that half are right.
+    of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is the value that it would have if as
+    many answers as possible of that half were right.
 
     Args:
-        confidence_N: confidence of each answer, 0 if there is none.
+        confidence_N: confidence of each answer, 0 for a question without an answer.
         right_N: probability that the answer is right; shares of right answers count only answers with 1.
         kind_N: kind of the question (see ``pipelines.calibrate.conditions``).
 
@@ -64,7 +65,9 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 
 
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
-    """Return the shares that each threshold declines; arguments as in ``summarise_answers``.
+    """Return the shares of questions that are declined, by threshold.
+
+    Arguments are as in ``summarise_answers``.
 
     Each row of ``curve`` has a threshold and three shares below it: of answerable questions, of right answers, and of
     unanswerable questions. By a strict rule, a refusal is wrong if the question is answerable. By a mild rule, it is
@@ -93,6 +96,7 @@ def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
         right_N: 1 if the answer is right.
     """
     right = np.sort(confidence_N[right_N == 1])
+    # Rounded down, so that rounding declines no further right answer.
     return float(np.floor(100 * right[int(MAX_DECLINED * len(right))]) / 100) if len(right) else 0.0
 
 

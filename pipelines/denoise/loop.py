@@ -41,7 +41,7 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
     Args:
         model: sequence-to-sequence model.
         batch: corrupted texts.
-        weights: numbers of weights that compute a token of the input, and a token of the target.
+        weights: numbers of weights that process a token of the input and a token of the target, to count operations.
     """
     is_written_BT = batch.labels_BT != IGNORED
     with autocast(batch.labels_BT.device):

@@ -34,7 +34,7 @@ from ragqa.training import parallel
 _TRIES = 100
 """Number of draws after which training stops if the texts are too short to corrupt."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
-"""Names of sentinels in vocabularies: of T5, and of BERT."""
+"""Patterns of the names of sentinels in the vocabularies of T5 and of BERT."""
 
 Pair = tuple[list[int], list[int]]
 """Ids of the encoder's input and of the decoder's target, without special ids around them."""
@@ -117,7 +117,7 @@ def make_corruption(
         room: tokens of the longest text.
         rate: share of the tokens that are missing; None for the share in the paper.
         mean: mean length of a span in tokens.
-        permute: put the sentences into random order (infilling).
+        permute: True to put the sentences into random order (infilling).
         source: directory of the model, for the error.
 
     Raises:
@@ -240,7 +240,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Truncate the last sentences, so that all together have at most ``room`` tokens.
+    """Cut off the end of a text, so that its sentences have at most ``room`` tokens.
 
     Args:
         sentences: token ids of each sentence.

@@ -23,7 +23,7 @@ class RetrievalBatch:
     passages: list[list[int]]
     """Passages of all questions; each occurs once, so that no passage is its own negative."""
     positive_B: Tensor
-    """Row of each question's positive passage."""
+    """Position in ``passages`` of each question's positive passage."""
     masked_BP: Tensor
     """True for relevant passages other than the positive; they are no negatives."""
 

@@ -34,7 +34,7 @@ class DprConfig(TrainingConfig):
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
     """Leave out gold passages that the corpus does not contain.
-    Some of them have no title or other punctuation, so that a model recognises them by their form."""
+    Some of them lack a title, or their punctuation differs, so that a model recognises them by their form."""
     dev: Path | None = None
     """File of held-out questions to measure recall on, left out of training.
     Each round saves the weights with the best recall@5, or the last weights without this file."""
@@ -43,9 +43,9 @@ class DprConfig(TrainingConfig):
     sample: int | None = 500
     """Number of questions of ``dev`` to evaluate on, a random sample."""
     rounds: int = 1
-    """Rounds of training: the first has BM25's negatives, later ones also the retriever's own."""
+    """Rounds of training: the first has BM25's negatives, later rounds also have the retriever's."""
     continue_weights: bool = False
-    """Begin later rounds with the weights of the round before (ANCE) instead of anew (DPR)."""
+    """Begin later rounds with the weights of the round before (ANCE), not with the first weights (DPR)."""
     depth: int = 100
     """Number of passages to retrieve per question; its positive and negatives are chosen from them."""
     pool: int = 30

@@ -128,7 +128,17 @@ def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify:
 
 
 def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the generator, write its pipeline over ``index``, and return the directory."""
+    """Calibrate the trained generator, and write its pipeline.
+
+    Args:
+        config: settings of the run.
+        index: index directory of the pipeline.
+        progress: shows the number of questions.
+        notify: takes a line about the calibration.
+
+    Returns:
+        The directory of the pipeline.
+    """
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
     if held_out.dev and config.calibrate:

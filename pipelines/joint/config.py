@@ -37,7 +37,7 @@ SPAN = replace(TUNE, beam=5, batch=8)
 
 @dataclass(frozen=True, kw_only=True)
 class JointConfig(TrainingConfig):
-    """Settings of joint training."""
+    """Weights and schedule of the losses of joint training, and the settings that they share."""
 
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""
@@ -63,11 +63,11 @@ class JointConfig(TrainingConfig):
     gen_from: float = 0.5
     """Share of the steps before training on questions begins."""
     mlm_until: float = 1.0
-    """Share of the steps after which no words are masked; the value of ``gen_from`` makes RAG follow REALM."""
+    """Share of the steps after which no words are masked; with the value of ``gen_from``, RAG follows REALM."""
     steps: int = 200_000
     """Optimizer steps."""
     lr: float = 3e-5
-    """Peak learning rate of all readers; the rate of a reader rises when its loss begins."""
+    """Peak learning rate of all readers; the warm-up of a reader begins with its loss."""
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; by default a fifth of ``lr``."""
     frozen: int | None = None

@@ -124,7 +124,7 @@ def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -
 
 
 def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: dict[str, Any]) -> list[WeightedLoss]:
-    """Return L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader as a list of its terms.
+    """Return the terms of the loss λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader.
 
     Args:
         settings: settings of joint training and of each loss.

@@ -1,4 +1,4 @@
-"""Settings of masked language modelling."""
+"""Configuration of ``pipelines.masked_lm``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,10 @@ _MASKINGS = ("words", "spans", "uniform")
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TrainingConfig):
-    """Settings of the pretraining. The paper: 256 texts of 512 tokens a step, 1,000,000 steps."""
+    """Settings of masked language modelling.
+
+    The paper has 256 texts of 512 tokens per step and 1,000,000 steps.
+    """
 
     corpus: Path
     """Index directory of the passages."""

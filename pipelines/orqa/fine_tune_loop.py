@@ -59,7 +59,8 @@ def compute_loss(
     """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section 7.1).
 
     The live question tower searches, the passages of the beam are scored, and the best of them are read. The retrieval
-    term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is read has.
+    term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is read has
+    an answer.
 
     Args:
         model: question tower and reader.
@@ -170,7 +171,7 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
     if retriever.is_shared:  # training the question tower must not change the passages' vectors
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
-    reader.config.reader_tokens = config.max_input  # it answers as it was trained
+    reader.config.reader_tokens = config.max_input  # so that answering reads as much as training
     model = OpenQA(retriever.questions, reader, TextTokenizer(config.encoder)).to(config.device).train()
     set_dropout(model, config.dropout)
     if config.freeze_retriever:

@@ -1,4 +1,4 @@
-"""Settings of RAG's training, and of a generator made from a span reader."""
+"""Settings of the recipes of RAG: training, and making a generator from a span reader."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,10 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class RagConfig(TrainingConfig):
-    """Settings of RAG's training. The paper: DPR and BART-large, at most 100 epochs, k 5 or 10."""
+    """Settings of RAG's training.
+
+    The paper begins from DPR and BART-large, and has k 5 or 10 and at most 100 epochs.
+    """
 
     corpus: Path
     """Index directory of the passages."""

@@ -91,7 +91,7 @@ class GoldBatch:
         return cls(list(texts), list(passages), list(answers))
 
     def take_share(self) -> "GoldBatch":
-        """Return this process's share; all processes draw the same batch."""
+        """Return this process's share of the batch; all processes draw the same batch."""
         return GoldBatch(
             parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
         )

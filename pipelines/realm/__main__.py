@@ -31,7 +31,7 @@ class RealmConfig(OrqaConfig):
     """
 
     reader: Path | None = None
-    """Directory of the reader's initial weights, as pipelines.realm.reader_warmup writes."""
+    """Directory of the reader's initial weights (pipelines.realm.reader_warmup); default: ``encoder``."""
     texts: Path | None = None
     """Index directory of the texts X that are masked; by default the passages themselves."""
     pretrain: PretrainConfig = PRETRAIN

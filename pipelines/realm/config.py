@@ -60,7 +60,10 @@ class ReaderWarmupConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainingConfig):
-    """Settings of pretraining. The paper: batch 512, 200,000 steps, k 8, a refresh every 500."""
+    """Settings of pretraining.
+
+    The paper has batch 512, 200,000 steps, k 8, and a refresh every 500 steps.
+    """
 
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""

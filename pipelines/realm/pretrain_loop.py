@@ -86,11 +86,11 @@ class MaskedPrediction:
     """Predictions of the masked words of a batch, with each retrieved passage."""
 
     gold_BKM: Tensor
-    """log p(y_j | z, x) of the masked wordpieces, or what else ``score`` of ``predict`` returns."""
+    """log p(y_j | z, x) of the masked wordpieces, or the result of another ``score`` of ``predict``."""
     alone_B1M: Tensor
     """The scores of ``gold_BKM``, with the null passage alone."""
     relevance_BK: Tensor
-    """f(x, z); p(z|x) is its softmax."""
+    """Relevance f(x, z) of the passages; its softmax is p(z|x)."""
     rows_BK: np.ndarray
     """Rows of the passages in the corpus, ``NULL`` for the null passage."""
     tokens: tuple[int, int, int]
@@ -133,7 +133,7 @@ def predict(
         # Re-encode: the live passage tower gives the scores that carry gradient.
         relevance_BK, encoded = score_with_towers(model.retriever, query_BD, rows_BK, passages, config.max_block)
         relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
-        # Read: predict what is masked, with each passage.
+        # Read: predict the masked words with each passage.
         limit = min(config.max_block, model.reader.max_tokens - batch.x.ids_NL.shape[1] - 1)
         gold_BKM, tokens = read(rows_BK, limit)
         alone_B1M = gold_BKM[:, -1:]
@@ -258,7 +258,9 @@ def main(
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
     check_same_tokenizer(model.retriever, tokenizer, config)
     config = limit_lengths(config, model)
-    model.retriever.passages.config.tower_tokens = config.max_block  # the index embeds no more of a passage either
+    model.retriever.passages.config.tower_tokens = (
+        config.max_block
+    )  # so that the index embeds no more of a passage than training
     set_dropout(model.train().to(config.device), config.dropout)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = open_texts(config, passages, tagger)

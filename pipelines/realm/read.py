@@ -58,6 +58,7 @@ def read_with_passages(
     ]
     order = np.argsort([-len(x) - len(z) for x, z in pairs], kind="stable")
     scores, tokens, k = [], 0, len(passages[0])
+    # Four parts need less padding than one. For few pairs, further calls would cost more than the padding.
     for part in np.array_split(order, 4 if len(order) >= 64 else 1):
         ids = pad_rows([pairs[number][0] + pairs[number][1] for number in part]).to(batch.labels_BM.device)
         text_N1 = torch.tensor([[len(pairs[number][0])] for number in part], device=ids.ids_NL.device)

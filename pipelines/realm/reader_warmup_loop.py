@@ -1,6 +1,6 @@
 """Training loop of the warm-up of REALM's reader (``pipelines.realm.reader_warmup``).
 
-Legend: B texts, M masked positions of the text that has most.
+Legend: B texts, M masked positions of the text with the most.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Train the extractive reader that ships with ragqa."""
+"""Train the span reader that ships with ragqa."""

@@ -1,9 +1,9 @@
-"""Average the weights of readers that were trained one from the other.
+"""Average the weights of readers from successive training runs.
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
-The training of each reader continued from the reader before. So all readers lie in one valley of the loss, and their
-mean lies in a flatter part of it (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
+Each run began with the reader of the run before. So all readers lie in one valley of the loss, and their mean lies in a
+flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
 2022, "Model soups"). The mean of readers that were trained independently is worthless. Evaluate the result on held-out
 questions.
 """

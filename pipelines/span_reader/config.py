@@ -38,23 +38,23 @@ class ReaderConfig(TrainingConfig):
     shares: tuple[float, ...] = ()
     """Share of each file among the questions, ``patterns`` last; default: by size."""
     index: Path | None = None
-    """Index directory; without one, questions need gold passages and negatives are random."""
+    """Index directory; without an index, questions need gold passages and negatives are random."""
     retriever: str | None = None
     """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
     depth: int = 50
     """Number of passages to retrieve per question, from which passages are mined."""
     pool: int = 20
-    """Largest number of mined passages per question with an answer, and the same without."""
+    """Largest number of mined passages per question, both with and without an answer."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
     """Sorts of passages in which a question is read."""
     loss: Literal["marginal", "hard"] = "marginal"
     """Marginal: any gold span counts; hard: the most probable gold span counts."""
     hard_warmup: float = 0.5
-    """Share of the steps in which ``hard`` replaces ``marginal``, up to 80 % of the steps."""
+    """Share of the steps over which the probability of a hard step rises from 0 to 1; it stops at 0.8."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss of relevance: does a passage have an answer?"""
+    """Weight of the loss of relevance, which is 1 for passages with an answer and 0 for others."""
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0

@@ -1,4 +1,4 @@
-"""Distant supervision: retrieved passages with an answer are right (Mintz et al. 2009).
+"""Distant supervision: passages with an answer count as right (Mintz et al. 2009).
 
 The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. The loss deals with
 this noise: a question is read in several passages, and a loss that is marginalised over them gives unrelated spans
@@ -27,7 +27,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
-"""File of the folder with the settings and inputs of the mining."""
+"""Name of the file with the settings and inputs of the mining."""
 
 
 def mine_passages(
@@ -74,7 +74,7 @@ def select_trainable(
         mined: mined passages of all questions, in their order.
 
     Raises:
-        BadInput: a set has no such question.
+        BadInput: no question of a set has a gold passage or a mined positive.
     """
     remaining, trainable_sets, trainable_mined = iter(mined), [], []
     for data_set in sets:

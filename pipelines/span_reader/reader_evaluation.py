@@ -30,7 +30,7 @@ from ragqa.types import Hit, Question
 DEFAULT_SKIP = 1700
 """Number of held-out questions that selected the shipped reader (500) or calibrate it (1,200)."""
 _BATCH = 64
-"""Number of questions read at a time."""
+"""Number of questions in a batch."""
 
 
 @dataclass(frozen=True)
