@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
+from ragqa.corpus.formats.archives import BUFFER_BYTES
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
-from ragqa.corpus.formats.registry import BUFFER_BYTES, read_input
+from ragqa.corpus.formats.limits import ExpansionBudget
+from ragqa.corpus.formats.registry import read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files
 from ragqa.text import replace_surrogates
 
@@ -114,7 +116,8 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
         return
     before = problems.report.bytes_read
     with path.open("rb", buffering=0) as raw:
-        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems)
+        budget = ExpansionBudget(raw.tell)
+        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget)
         for document in read_input(file):
             problems.report.bytes_read = before + raw.tell()
             yield document

@@ -12,6 +12,8 @@ from ragqa.errors import BadInput
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
 """Files that ``datasets`` writes next to the data of one split, and of several splits."""
+_MAX_STATE_BYTES = 16 << 20
+"""Longest file with the names of a data set's files: 100,000 names."""
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
@@ -29,10 +31,34 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
         if not path.is_dir():
             yield path
             continue
-        for folder, folders, files in os.walk(path, onerror=on_error):
-            visible = (name for name in folders if not name.startswith("."))
-            folders[:] = sorted(name for name in visible if not is_artefact(Path(folder, name)))
-            yield from _select_files(Path(folder), sorted(name for name in files if not name.startswith(".")), on_error)
+        pending = [path]  # a stack, because os.walk calls itself for each level, and Python allows 1,000
+        while pending:
+            folder = pending.pop()
+            try:
+                folders, files = _list_visible(folder)
+                pending += [path for path in reversed(folders) if not is_artefact(path)]
+            except OSError as error:
+                on_error(error)
+                continue
+            yield from _select_files(folder, files, on_error)
+
+
+def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the visible folders that are no links, and the names of the visible files; both are sorted."""
+    folders, files = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # a link into a folder that may not be entered
+                is_folder = False
+            if not is_folder:
+                files.append(entry.name)
+            elif not entry.is_symlink():
+                folders.append(folder / entry.name)
+    return sorted(folders), sorted(files)
 
 
 def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
@@ -40,9 +66,12 @@ def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], 
     # A saved data set can have further files: caches of its method ``map``.
     if _SPLITS_FILE in files:
         files.remove(_SPLITS_FILE)
+    state = folder / _STATE_FILE
     try:
-        names = [str(part["filename"]) for part in json.loads((folder / _STATE_FILE).read_bytes())["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError):  # not a saved data set
+        if not state.is_file() or state.stat().st_size > _MAX_STATE_BYTES:  # a pipe would never end
+            raise ValueError
+        names = [str(part["filename"]) for part in json.loads(state.read_bytes())["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not a saved data set
         names = files
     for name in names:
         if name in files:

@@ -10,15 +10,17 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
+from functools import partial
+from io import BufferedReader, BytesIO
 from pathlib import PurePath
 
+from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
 
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
-READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError)
-"""Errors raised while reading a file that is damaged, cut short or gone."""
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, MemoryError)
+"""Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -125,6 +127,8 @@ class InputFile:
     """File name without a compression suffix, from which format and title are derived."""
     stream: BufferedReader
     problems: ProblemHandler
+    budget: ExpansionBudget = field(default_factory=ExpansionBudget)
+    """Bytes that the file may still expand to; all members of an archive share it."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
@@ -133,16 +137,30 @@ class InputFile:
     def read_text(self) -> str:
         """Return the decoded content; undecodable bytes are replaced and noted in the report."""
         encoding = self._skip_byte_order_mark()
-        text, is_replaced = _decode(self.stream.read(), encoding)
+        text, is_replaced = _decode(self.read_bytes(), encoding)
         if is_replaced:
             self.note_undecodable()
         return text
+
+    def read_bytes(self) -> bytes:
+        """Return the whole content.
+
+        Raises:
+            LimitError: it is longer than MAX_TEXT_BYTES.
+        """
+        data = BytesIO()
+        while chunk := self.stream.read(_CHUNK):
+            data.write(chunk)
+            check_size(data.tell(), MAX_TEXT_BYTES, "its text")
+        return data.getvalue()
 
     def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
         """Yield number (from 1) and text of each line, and True if its bytes were replaced."""
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
-            for number, line in enumerate(self.stream, 1):
+            for number, line in enumerate(iter(partial(self.stream.readline, MAX_RECORD_BYTES + 1), b""), 1):
+                if len(line) > MAX_RECORD_BYTES:
+                    check_size(len(line), MAX_RECORD_BYTES, f"line {number}")
                 yield number, *_decode(line, encoding)
         else:
             for number, text in enumerate(_iter_wide_lines(self.stream, encoding), 1):
@@ -184,6 +202,8 @@ def detect_encoding(head: bytes) -> tuple[str, int]:
 
 def describe_error(error: Exception) -> str:
     """Return a one-line message for one of ``READ_ERRORS``."""
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
 
@@ -195,11 +215,17 @@ def _format_place(path: str, line: int) -> str:
 def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
     """Yield the lines of a UTF-16 text, in which a line end has two bytes."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    rest = ""
+    pieces: list[str] = []  # of the line that has not ended
     while data := stream.read(_CHUNK):
-        *whole, rest = (rest + decoder.decode(data)).split("\n")
-        yield from (f"{line}\n" for line in whole)
-    if rest := rest + decoder.decode(b"", final=True):
+        first, *lines = decoder.decode(data).split("\n")
+        pieces.append(first)
+        check_size(sum(map(len, pieces)), MAX_RECORD_BYTES, "a line")
+        if lines:
+            yield "".join((*pieces, "\n"))
+            *whole, rest = lines
+            yield from (f"{line}\n" for line in whole)
+            pieces = [rest]
+    if rest := "".join(pieces) + decoder.decode(b"", final=True):
         yield rest
 
 

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Iterator
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.limits import MAX_RECORD_BYTES
 
 _HEADER = ["id", "text", "title"]
-_MAX_FIELD = 2**31 - 1
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
@@ -18,7 +18,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         BadLine: the header is missing or a row is malformed, and bad input is not skipped.
     """
     # The default limit of 128 KiB is too small for some passages. The limit holds for the whole process.
-    csv.field_size_limit(_MAX_FIELD)
+    csv.field_size_limit(MAX_RECORD_BYTES)
     # Without strict, a stray quote would swallow the passages after it.
     rows = csv.reader(_iter_lines(file), delimiter="\t", strict=True)
     has_header = False

@@ -2,9 +2,17 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.limits import ExpansionBudget
+from ragqa.corpus.formats.time_limit import call_with_time_limit
+
+# pypdf limits what a stream expands to, but pages can share a stream, and thousands can. A page of text has about 3 KB
+# and takes 5 to 20 ms, so that an honest file needs a tenth of this.
+_FREE_SECONDS = 30.0
+_SECONDS_PER_MEGABYTE = 60.0
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
@@ -16,8 +24,10 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         MissingExtra: pypdf is not installed, and bad input is not skipped.
         BadInput: the file cannot be read, and bad input is not skipped.
     """
+    data = file.read_bytes()
     try:
-        title, text = _extract_text(file.stream.read())
+        seconds = _FREE_SECONDS + _SECONDS_PER_MEGABYTE * len(data) / 1e6
+        title, text = call_with_time_limit(partial(_extract_text, data, file.budget), seconds)
     except ImportError as error:
         file.reject_without_extra("docs", error)
         return
@@ -29,7 +39,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     yield 0, Document(file.path, title or file.make_title(), text, file.path)
 
 
-def _extract_text(data: bytes) -> tuple[str, str]:
+def _extract_text(data: bytes, budget: ExpansionBudget) -> tuple[str, str]:
     """Return the title and the text of a PDF."""
     from pypdf import PdfReader
     from pypdf.errors import PdfReadError
@@ -41,4 +51,8 @@ def _extract_text(data: bytes) -> tuple[str, str]:
     if reader.is_encrypted and not reader.decrypt(""):
         raise PdfReadError("it is encrypted")
     title = str(reader.metadata.title or "") if reader.metadata else ""
-    return title.strip(), "\n\n".join(page.extract_text() for page in reader.pages)
+    texts = []
+    for page in reader.pages:
+        texts.append(page.extract_text())
+        budget.spend(len(texts[-1]))
+    return title.strip(), "\n\n".join(texts)

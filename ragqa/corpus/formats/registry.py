@@ -8,21 +8,19 @@ import bz2
 import gzip
 import lzma
 import re
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
-from pathlib import PurePath, PurePosixPath
-from typing import Any, BinaryIO, cast
+from pathlib import PurePath
+from typing import Any
 
 from ragqa.corpus.formats import dpr, html, jsonl, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
+from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 
-BUFFER_BYTES = 1 << 18
-"""Bytes that are read from a file at a time."""
 _HEAD_BYTES = 8192
-_TAR_BLOCK_BYTES = 512
 _PLAIN_TEXT = (".txt", ".md", ".markdown")
 _OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
@@ -70,27 +68,36 @@ FORMATS = (
 )
 """All formats; if several signatures match, the first decides."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
-_DECOMPRESSORS: dict[str, Callable[[BufferedReader], object]] = {
+_DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".xz": lzma.open,
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
+_MAX_DEPTH = 4
+"""Archives within each other that are opened; there is an archive that contains itself."""
 
 
-def read_input(file: InputFile) -> Iterator[tuple[InputFile, int, Document]]:
+def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of a file or of an archive's members, each with file and first line.
 
     A file of an unknown format is noted in the report.
 
+    Args:
+        file: the file, or a member of an archive.
+        depth: number of archives that the file is in.
+
     Raises:
         tarfile.TarError: an archive is damaged or cut short.
+        LimitError: a file expands to too much, or is in too many archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
     if suffix == ".tar":
-        for member in _iter_members(file):
-            yield from read_input(member)
+        if depth == _MAX_DEPTH:
+            raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives: unpack it first")
+        for member in iter_members(file):
+            yield from read_input(member, depth + 1)
         return
     head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     document_format = _choose_format(suffix, head)
@@ -126,36 +133,9 @@ def _decompress(file: InputFile) -> InputFile:
     open_compressed = _DECOMPRESSORS.get(_get_suffix(file))
     if open_compressed is None:
         return file
-    stream = BufferedReader(cast(Any, open_compressed(file.stream)), BUFFER_BYTES)
-    return replace(file, name=PurePath(file.name).stem, stream=stream)
+    expanded: Any = LimitedStream(open_compressed(file.stream), file.budget)
+    return replace(file, name=PurePath(file.name).stem, stream=BufferedReader(expanded, BUFFER_BYTES))
 
 
 def _get_suffix(file: InputFile) -> str:
     return PurePath(file.name).suffix.lower()
-
-
-def _iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive; the caller reads each before the next."""
-    with tarfile.open(fileobj=file.stream, mode="r|") as tar:
-        for member in tar:
-            stream = tar.extractfile(member) if member.isreg() else None
-            if stream is not None and not _is_hidden(member.name):
-                name = PurePosixPath(member.name).name
-                path = f"{file.path}/{member.name.removeprefix('./')}"
-                yield replace(file, path=path, name=name, stream=cast(BufferedReader, stream))
-            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
-        _check_end(cast(BinaryIO, tar.fileobj))
-
-
-def _check_end(archive: BinaryIO) -> None:
-    """Raise ReadError if anything but zeros follows the last member."""
-    # tarfile mistakes a damaged header for the end of the archive.
-    while tail := archive.read(BUFFER_BYTES):
-        if tail.count(0) != len(tail):
-            raise tarfile.ReadError("damaged after its last readable member")
-    if archive.tell() % _TAR_BLOCK_BYTES:
-        raise tarfile.ReadError("cut short")
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in PurePosixPath(name).parts if part != "..")

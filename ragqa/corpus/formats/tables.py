@@ -1,18 +1,27 @@
 """Tables with columns id, title and text: Arrow files, Parquet files, data sets of the hub."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from ragqa.corpus.formats.arrow_messages import MessageStream
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, describe_error
+from ragqa.corpus.formats.parquet_pages import find_largest_page
 
 Table = tuple[pa.Schema, Iterable[Any]]
 """Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
 BATCH_ROWS = 256
 """Number of rows in a batch."""
+_BATCH_BYTES = 256 << 20
+"""Bytes that a batch of Parquet can have at most; a usual page of 1 MB allows BATCH_ROWS."""
+_ROW_BYTES = 64
+"""Bytes of a row beside its text in memory; rows of nulls need them, too."""
+_MIN_ROW_BYTES = 16
+"""Bytes that a row with an id and a text has in Arrow at least."""
 _COLUMNS = ("id", "title", "text")
 _MAX_NAMES = 20
 """Maximum number of column names in an error message."""
@@ -54,7 +63,7 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
         for batch in batches:
             yield from _read_batch(batch, row + 1, file)
             row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError) as error:
         further = " further" if row else ""
         file.reject(f"cannot be read{further}: {' '.join(describe_error(error).split())}", row)
 
@@ -63,7 +72,7 @@ def _open_arrow(file: InputFile) -> Table:
     if file.stream.peek(len(_ARROW_MAGIC)).startswith(_ARROW_MAGIC):
         # The file format is a stream between magic bytes and a footer, so it can be read without seeking.
         file.stream.read(len(_ARROW_MAGIC))
-    reader = pa.ipc.open_stream(file.stream)
+    reader = pa.ipc.open_stream(pa.PythonFile(MessageStream(file), "r"))
     return reader.schema, reader
 
 
@@ -73,10 +82,21 @@ def _open_parquet(file: InputFile) -> Table:
     # Parquet has its schema at the end of the file, and a stream out of an archive cannot seek.
     if not isinstance(file.stream.raw, FileIO):
         raise pa.ArrowException("it is compressed or in an archive: unpack it first")
+    file.budget.count_whole(os.fstat(file.stream.fileno()).st_size)
     # A row group can have a gigabyte, so reading ahead would fill the memory.
     table = ParquetFile(file.stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    return table.schema_arrow, _iter_parquet(table, file)
+
+
+def _iter_parquet(table: Any, file: InputFile) -> Iterator[pa.RecordBatch]:
     names = [name for name in _COLUMNS if name in table.schema_arrow.names]
-    return table.schema_arrow, table.iter_batches(BATCH_ROWS, columns=names, use_threads=False)
+    for group in range(table.num_row_groups):
+        # Each row of a batch can have the longest string of a page, which the page holds once.
+        largest = find_largest_page(file.stream, table.metadata.row_group(group), names)
+        rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // (largest + 1)))
+        for batch in table.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+            file.budget.spend(batch.nbytes)
+            yield batch
 
 
 def _find_problem(schema: pa.Schema) -> str:
@@ -99,7 +119,11 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDocument]:
     has_ids = "id" in batch.schema.names
+    # Rows of nulls take no space in a file, and rows can share a string of a dictionary.
+    file.budget.spend(max(0, _ROW_BYTES * (batch.num_rows - batch.nbytes // _MIN_ROW_BYTES)))
     columns, is_replaced = zip(*(_read_column(batch, name) for name in _COLUMNS), strict=True)
+    characters = sum(len(value) for column in columns[1:] for value in column if value)
+    file.budget.spend(max(0, characters - batch.nbytes))
     for row, (identifier, title, text) in enumerate(zip(*columns, strict=True), first):
         if any(is_replaced) and "\ufffd" in f"{title}{text}":
             file.note_undecodable(row)
@@ -111,14 +135,14 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
             yield row, Document(str(identifier) if has_ids else f"{file.path}:{row}", title or "", text, file.path)
 
 
-def _read_column(batch: Any, name: str) -> tuple[Iterable[Any], bool]:
+def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
     """Return a column's values (all None if it is missing), and True if bytes were replaced.
 
     Raises:
         pa.ArrowException: an offset or an index points outside the column's data.
     """
     if name not in batch.schema.names:
-        return repeat(None, batch.num_rows), False
+        return [None] * batch.num_rows, False
     column = batch.column(name)
     # A batch of a data set of the hub is a table, with several arrays in a column.
     parts = [_read_array(part) for part in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from html import unescape
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 
 _BEGINNING = '<doc id="'
 _HEAD = re.compile(r'<doc id="([^"]+)"(?: .*?)? title="(.*)">\s*')
@@ -37,7 +38,7 @@ def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
     The third value is True if undecodable bytes were replaced.
     """
     lines: list[str] = []
-    first, any_replaced = 0, False
+    first, any_replaced, size = 0, False, 0
     for number, line, is_replaced in file.iter_lines():
         if lines and line.startswith(_BEGINNING):
             yield first, lines, any_replaced
@@ -45,8 +46,11 @@ def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
         if not lines:
             if line.isspace():
                 continue
-            first, any_replaced = number, False
+            first, any_replaced, size = number, False, 0
         lines.append(line)
+        size += len(line)
+        if size > MAX_RECORD_BYTES:
+            check_size(size, MAX_RECORD_BYTES, f"the article in line {first}")
         any_replaced |= is_replaced
         if _is_end(line):
             yield first, lines, any_replaced

@@ -9,6 +9,7 @@ import pytest
 from ragqa.corpus.sources import Document, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from tests.helpers.documents import make_article, read, read_one, to_json_lines, write
+from tests.helpers.pdf import make_pdf
 
 
 def test_a_text_file_is_a_document_named_by_its_stem(tmp_path: Path) -> None:
@@ -109,31 +110,6 @@ def test_html_that_cannot_be_parsed_is_reported(tmp_path: Path) -> None:
     if report.bad:
         with pytest.raises(BadInput, match=r"bad\.html: not HTML that can be read"):
             read(page)
-
-
-def make_pdf(pages: list[str], title: str = "") -> bytes:
-    """A minimal PDF, written out by hand."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>"]
-    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
-    objects.append(f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>")
-    objects.append("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
-    for number, page in enumerate(pages):
-        content = f"BT /F1 12 Tf 72 700 Td ({page}) Tj ET"
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R"
-            " /Resources << /Font << /F1 3 0 R >> >> >>"
-        )
-        objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
-    objects.append(f"<< /Title ({title}) >>")
-    out, places = "%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        places.append(len(out))
-        out += f"{number} 0 obj\n{content}\nendobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    trailer = f"<< /Size {len(objects) + 1} /Root 1 0 R /Info {len(objects)} 0 R >>"
-    start = len(out)
-    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n{trailer}\n"
-    return (out + f"startxref\n{start}\n%%EOF\n").encode()
 
 
 @pytest.fixture

@@ -11,10 +11,17 @@ from functools import cached_property
 from xml.parsers import expat
 
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, NumberedDocument, describe_error
+from ragqa.corpus.formats.limits import check_size
 from ragqa.corpus.formats.mediawiki.names import INVISIBLE_PREFIXES, is_disambiguation, normalize_prefix
 from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 _CHUNK_BYTES = 1 << 16
+_MAX_DEPTH = 8
+"""Levels of elements whose names are kept; the format has four."""
+_MAX_PAGE_CHARACTERS = 20_000_000
+"""Longest text of a page, ten times what MediaWiki allows."""
+_MAX_TOKEN_BYTES = 1 << 20
+"""Longest tag or comment; expat searches the end of one from its start with every chunk."""
 _ARTICLES, _FILES, _CATEGORIES = "0", "6", "14"
 # In dumps from before 2010, only the text shows that a page is a redirect.
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
@@ -44,6 +51,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     for page in _iter_pages(file, parser):
         if not page.id:
             file.reject("a page without an id", page.line)
+        elif page.is_too_long:
+            file.reject(f"{page} is longer than {_MAX_PAGE_CHARACTERS:,} characters", page.line)
         elif _is_article(page, parser, file.problems.report):
             try:
                 text = extract_plain_text(page.text, parser.invisible_prefixes)
@@ -65,6 +74,7 @@ class _WikiPage:
     is_redirect: bool = False
     model: str = "wikitext"
     text: str = ""
+    is_too_long: bool = False
 
     def __str__(self) -> str:
         return f"the page {self.title!r} (id {self.id})"
@@ -80,8 +90,10 @@ class _DumpParser:
         self.expat.EndElementHandler = self._end
         self._namespaces: dict[str, str] = {}
         self._path: list[str] = []
+        self._depth = 0
         self._namespace_key = ""
         self._pieces: list[str] = []
+        self._characters = 0
         self._page = _WikiPage(0)
         self._finished_pages: list[_WikiPage] = []
 
@@ -100,7 +112,12 @@ class _DumpParser:
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""
-        return next((key for key, name in self._namespaces.items() if name and name == prefix), _ARTICLES)
+        return self._namespace_keys.get(prefix, _ARTICLES) if prefix else _ARTICLES
+
+    @cached_property
+    def _namespace_keys(self) -> dict[str, str]:
+        """Keys of the namespaces by name, complete when the first page ends; the first of equal names counts."""
+        return {name: key for key, name in reversed(self._namespaces.items())}
 
     def describe_place(self) -> str:
         """Describe the parser's place in the file, for error messages."""
@@ -109,6 +126,9 @@ class _DumpParser:
         return f"after {self._page}" if self._page.line else "before the first page"
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:  # a path of thousands of elements would be copied for each of them
+            return
         self._path.append(name)
         path = tuple(self._path[1:])
         if path == ("page",):
@@ -120,9 +140,20 @@ class _DumpParser:
         # Only the texts of articles are needed; to skip the others saves time.
         is_needed = name != "text" or self._page.namespace in ("", _ARTICLES)
         if path == _NAMESPACE or (path in _FIELDS and is_needed):
-            self.expat.CharacterDataHandler = self._pieces.append
+            self._characters = 0
+            self.expat.CharacterDataHandler = self._collect
+
+    def _collect(self, data: str) -> None:
+        self._characters += len(data)
+        if self._characters <= _MAX_PAGE_CHARACTERS:
+            self._pieces.append(data)
+        else:
+            self._page.is_too_long = True
 
     def _end(self, name: str) -> None:
+        self._depth -= 1
+        if self._depth >= _MAX_DEPTH:
+            return
         path = tuple(self._path[1:])
         self._path.pop()
         self.expat.CharacterDataHandler = None
@@ -137,11 +168,13 @@ class _DumpParser:
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
     """Yield the pages of the file; report the place from which the file is unreadable."""
-    problem = "the XML is broken"
+    problem, read = "the XML is broken", 0
     try:
         while data := file.stream.read(_CHUNK_BYTES):
             parser.expat.Parse(data)
             yield from parser.take_pages()
+            read += len(data)
+            check_size(read - parser.expat.CurrentByteIndex, _MAX_TOKEN_BYTES, "a tag or comment")
         problem = "the XML ends too early"
         parser.expat.Parse(b"", True)
     except expat.ExpatError as error:

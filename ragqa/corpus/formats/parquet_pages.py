@@ -1,0 +1,137 @@
+"""Sizes of the pages of a Parquet file, read before Arrow allocates what a page claims to expand to.
+
+Source of the format: https://parquet.apache.org/docs/file-format (page headers, in Thrift's compact protocol).
+"""
+
+from io import BufferedReader
+from typing import Any
+
+import pyarrow as pa
+
+from ragqa.corpus.formats.limits import FREE_BYTES, MAX_RATIO, LimitError
+
+_HEAD_BYTES = 1 << 13
+_MAX_HEADER_BYTES = 16 << 20
+"""Longest header of a page that Arrow reads."""
+_MAX_PADDING = 100
+"""Bytes that old writers count to a column behind its pages (PARQUET-816)."""
+_MAX_DEPTH = 8
+"""Levels of a header; the format has three."""
+_UNCOMPRESSED, _COMPRESSED = 2, 3
+"""Numbers of fields of a page's header."""
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+"""Numbers of Thrift's types."""
+
+
+def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> int:
+    """Return the uncompressed size in bytes of the largest page of some columns.
+
+    Args:
+        stream: the file.
+        group: metadata of a group of rows (pa.parquet.RowGroupMetaData).
+        names: names of the columns.
+
+    Raises:
+        LimitError: a page expands to more than MAX_RATIO times its size.
+        pa.ArrowException: a page is damaged.
+    """
+    largest = 0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema not in names:
+            continue
+        dictionary = column.dictionary_page_offset
+        place = min(column.data_page_offset, dictionary) if dictionary else column.data_page_offset
+        end = place + column.total_compressed_size
+        while place < end:
+            try:
+                place, compressed, uncompressed = _read_header(stream, place)
+            except IndexError:
+                if end - place <= _MAX_PADDING:
+                    break
+                raise pa.ArrowInvalid("the header of a page is damaged") from None
+            if uncompressed > max(FREE_BYTES, MAX_RATIO * compressed):
+                raise LimitError(f"a page expands to more than {MAX_RATIO} times its size, as only a hostile one does")
+            place += compressed
+            largest = max(largest, uncompressed)
+    return largest
+
+
+def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
+    """Return the end of the page header at ``place``, and the page's compressed and expanded sizes."""
+    size = _HEAD_BYTES
+    while True:
+        stream.seek(max(place, 0))
+        data = stream.read(size)
+        try:
+            reader = _CompactReader(data)
+            fields = reader.read_struct()
+            break
+        except IndexError:  # texts of statistics can make a header long
+            if len(data) < size or size >= _MAX_HEADER_BYTES:
+                raise
+            size *= 16
+    compressed, uncompressed = fields.get(_COMPRESSED, -1), fields.get(_UNCOMPRESSED, -1)
+    if compressed < 0 or uncompressed < 0:
+        raise IndexError(place)
+    return place + reader.place, compressed, uncompressed
+
+
+class _CompactReader:
+    """Reader of structs in Thrift's compact protocol; a malformed one raises IndexError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.place = data, 0
+
+    def read_struct(self, depth: int = 0) -> dict[int, int]:
+        """Return the integers among the fields, by number; skip the others."""
+        integers, number = {}, 0
+        while (head := self._read_byte()) != _STOP:
+            number = number + (head >> 4) if head >> 4 else self._read_integer()
+            value = self._read_value(head & 15, depth)
+            if value is not None:
+                integers[number] = value
+        return integers
+
+    def _read_value(self, kind: int, depth: int) -> int | None:
+        if kind in _INTEGERS:
+            return self._read_integer()
+        if kind == _STRUCT and depth < _MAX_DEPTH:
+            self.read_struct(depth + 1)
+        elif kind in (_LIST, _SET) and depth < _MAX_DEPTH:
+            head = self._read_byte()
+            size = head >> 4 if head >> 4 < 15 else self._read_varint()
+            for _ in range(size):
+                self._read_value(_BYTE if head & 15 in (_TRUE, _FALSE) else head & 15, depth + 1)
+        elif kind == _BINARY:
+            self._skip(self._read_varint())
+        elif kind in (_BYTE, _DOUBLE):
+            self._skip(1 if kind == _BYTE else 8)
+        elif kind not in (_TRUE, _FALSE):
+            raise IndexError(kind)
+        return None
+
+    def _skip(self, size: int) -> None:
+        self.place += size
+        if self.place > len(self._data):
+            raise IndexError(self.place)
+
+    def _read_byte(self) -> int:
+        self.place += 1
+        return self._data[self.place - 1]
+
+    def _read_varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._read_byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+            if shift > 63:
+                raise IndexError(shift)
+
+    def _read_integer(self) -> int:
+        value = self._read_varint()
+        return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,40 @@
+"""The walk through folders: depth, and files that only look like those of a saved data set."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ragqa.errors import BadInput
+from tests.helpers.documents import read, write
+
+
+def test_folders_of_any_depth_are_read(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for depth in range(1_100):  # Linux takes paths of 4,095 bytes, so that the end is out of reach
+        if depth == 980:
+            with open(os.open("a.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folder), "w") as file:
+                file.write("deep")
+        os.mkdir("ddd", dir_fd=folder)
+        inner = os.open("ddd", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    write(tmp_path / "e.txt", "flat")
+    documents, report = read(tmp_path, skip_bad=True)
+    assert [d.text for d in documents] == ["flat", "deep"]
+    assert (report.bad, "File name too long" in report.notes[0]) == (1, True)
+    with pytest.raises(BadInput, match=r"/ddd: cannot be read: File name too long"):
+        read(tmp_path)
+    subprocess.run(["rm", "-r", tmp_path], check=True)  # pytest's own removal calls itself for each level
+
+
+@pytest.mark.parametrize("kind", ["pipe", "nested"])
+def test_a_hostile_state_file_is_ignored(tmp_path: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "state.json")
+    else:
+        write(tmp_path / "state.json", "[" * 200_000)
+    write(tmp_path / "a.txt", "text")
+    assert [d.text for d in read(tmp_path, skip_bad=True)[0]] == ["text"]
