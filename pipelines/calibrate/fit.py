@@ -1,4 +1,4 @@
-"""Fit of a span reader's confidence, and choice of the threshold below which it declines."""
+"""Fit of a span reader's confidence, and choice of the threshold of declining."""
 
 import datetime
 import json

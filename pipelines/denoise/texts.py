@@ -39,7 +39,7 @@ _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 Pair = tuple[list[int], list[int]]
 """Ids of the encoder's input and of the decoder's target, without special ids around them."""
 Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""Function from the ids of a text's sentences to a corrupted pair; None if the text is too short."""
+"""Function from the ids of a text's sentences to the corrupted pair, or None if the text is too short."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Training loop of masked language modelling (``pipelines.masked_lm``).
 
-Legend: B texts, L tokens, M masked positions of the text with the most, V vocabulary.
+Legend: B texts, L tokens, M masked positions, padded to the largest number of a text, V vocabulary.
 """
 
 from pathlib import Path

@@ -38,10 +38,10 @@ class ReaderWarmupConfig(TrainingConfig):
     """Texts per step."""
     own_share: float = 0.5
     """Share of the texts read with their own passage; the other texts get a random passage.
-    It falls from 1 to this value in the first half of the steps."""
+    The share falls from 1 to this value in the first half of the steps."""
     keep_share: float = 0.5
-    """Share of own passages that still contain the text; it is cut out of the others.
-    It falls from 1 to this value in the first half of the steps."""
+    """Share of own passages that still contain the text; the text is cut out of the others.
+    The share falls from 1 to this value in the first half of the steps."""
     max_block: int = 288
     """Wordpieces of a passage."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()

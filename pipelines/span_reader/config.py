@@ -54,7 +54,7 @@ class ReaderConfig(TrainingConfig):
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss of relevance, which is 1 for passages with an answer and 0 for others."""
+    """Weight of the loss of the passages' relevance: 1 for a passage with an answer, 0 without."""
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0
