@@ -211,7 +211,9 @@ def _check_identity(
 
 
 def _write_identity(out: Path, identity: dict[str, Any]) -> None:
-    if not (out / PARTIAL).is_dir():  # a run that was killed before its first shard leaves this folder
+    if (out / PARTIAL).is_dir():  # a run that was killed before its first shard leaves this folder
+        artefacts.check_no_other_files(out, [f"{PARTIAL}/{file.name}" for file in (out / PARTIAL).iterdir()])
+    else:
         artefacts.check_replaceable(out, "vectors")
     try:
         with prepare_shard_folder(out):

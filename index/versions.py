@@ -19,6 +19,7 @@ import numpy as np
 
 from index.version_build import VersionPlan
 from ragqa import artefacts
+from ragqa.artefacts.sync import sync_tree
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, RefreshFailed
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.index_kinds import Effort
@@ -115,6 +116,7 @@ class Versions:
         temporary = target.with_name(f".{target.name}.writing")
         try:
             _save_model(model, temporary)
+            sync_tree(temporary)
             if not target.exists():
                 temporary.rename(target)
             elif _compute_checksums(temporary) != _compute_checksums(target):

@@ -49,7 +49,8 @@ def main(config: RefreshBenchConfig) -> None:
     from pipelines.realm import pretrain_loop
     from pipelines.realm.config import PretrainConfig
 
-    shutil.rmtree(config.work, ignore_errors=True)
+    for name in ("corpus.index", "encoder", "run"):  # of an earlier measurement; other files in the directory stay
+        shutil.rmtree(config.work / name, ignore_errors=True)
     corpus, encoder = cut_index(config.index, config.passages, config.work / "corpus.index"), config.work / "encoder"
     parameters = write_encoder(encoder)
     settings = PretrainConfig(

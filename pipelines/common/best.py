@@ -7,6 +7,7 @@ from safetensors.torch import load_model, save_model
 
 from pipelines.common.run import Run
 from ragqa.artefacts import report_write_errors
+from ragqa.artefacts.sync import sync_file
 from ragqa.errors import DamagedArtefact, summarize_error
 from ragqa.training import parallel
 
@@ -82,6 +83,7 @@ class BestWeights:
         with report_write_errors(file):
             self._folder.mkdir(exist_ok=True)
             save_model(self._run.state.model, str(aside))
+            sync_file(aside)
             aside.replace(file)
 
     def _delete_unused(self) -> None:
@@ -89,7 +91,8 @@ class BestWeights:
         if not parallel.is_first_process():
             return
         evaluations = [*self._run.saved_extras(_KEY), self._best]
-        for file in set(self._folder.glob("*")) - {self._file(best["step"]) for best in evaluations if best}:
+        used = {self._file(best["step"]) for best in evaluations if best}
+        for file in set(self._folder.glob("step-*.safetensors")) - used:
             file.unlink()
 
     def _file(self, step: int) -> Path:

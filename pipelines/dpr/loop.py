@@ -191,10 +191,9 @@ def is_finished(config: DprConfig) -> bool:
 
 def publish(config: DprConfig, notify: Notify) -> Path:
     """Copy the last round's model to OUT/model, export it, and report how to index with it."""
-    model, temporary = config.out / "model", config.out / ".model.writing"
-    shutil.rmtree(temporary, ignore_errors=True)
-    shutil.copytree(get_round_folder(config, config.rounds) / "model", temporary)
-    artefacts.swap_into_place(temporary, model)
+    model = config.out / "model"
+    with artefacts.replace_directory(model) as folder:
+        shutil.copytree(get_round_folder(config, config.rounds) / "model", folder, dirs_exist_ok=True)
     encoder = model
     if not config.no_export:
         try:

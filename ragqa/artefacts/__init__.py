@@ -1,10 +1,6 @@
 """Artefacts: directories with a manifest, replaced in one step and checked when opened."""
 
-from ragqa.artefacts.atomic import check_no_other_files as check_no_other_files
-from ragqa.artefacts.atomic import check_replaceable as check_replaceable
 from ragqa.artefacts.atomic import replace_directory as replace_directory
-from ragqa.artefacts.atomic import report_write_errors as report_write_errors
-from ragqa.artefacts.atomic import restore_interrupted_swap as restore_interrupted_swap
 from ragqa.artefacts.atomic import swap_into_place as swap_into_place
 from ragqa.artefacts.files import create_directory as create_directory
 from ragqa.artefacts.files import link_file as link_file
@@ -22,3 +18,7 @@ from ragqa.artefacts.manifest import mark_checked as mark_checked
 from ragqa.artefacts.manifest import peek_manifest as peek_manifest
 from ragqa.artefacts.manifest import read_manifest as read_manifest
 from ragqa.artefacts.manifest import write_manifest as write_manifest
+from ragqa.artefacts.orphans import sweep_orphans as sweep_orphans
+from ragqa.artefacts.ownership import check_no_other_files as check_no_other_files
+from ragqa.artefacts.ownership import check_replaceable as check_replaceable
+from ragqa.artefacts.write_errors import report_write_errors as report_write_errors

@@ -1,67 +1,75 @@
 """Replace whole directories in one step, after a check that no other files get lost."""
 
-import glob
 import os
 import shutil
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ragqa.artefacts.manifest import has_typical_file, peek_manifest
-from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
+from ragqa.artefacts.orphans import create_temporary, get_replaced_path, lock_directory, sweep_orphans
+from ragqa.artefacts.ownership import delete_replaced, find_own_files, is_free
+from ragqa.artefacts.sync import sync_directory, sync_tree
+from ragqa.artefacts.write_errors import report_write_errors
 
 
 @contextmanager
-def replace_directory(target: Path) -> Iterator[Path]:
+def replace_directory(target: Path, *, carries_others: bool = False) -> Iterator[Path]:
     """Yield a new folder, which replaces ``target`` if the block ends without an error.
 
+    Args:
+        target: the directory to write.
+        carries_others: True if the block copies the user's files in ``target`` into the new folder.
+
     Raises:
-        BadInput: the folder cannot be written.
+        BadInput: ``target`` is not a directory of ragqa, or holds other files; or it cannot be written.
     """
     target = target.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.writing")
     with report_write_errors(target):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-    try:
-        with report_write_errors(target):
-            yield temporary
-            for weights in temporary.rglob("*.safetensors"):  # only the owner can read what safetensors writes
-                weights.chmod(temporary.stat().st_mode & 0o666)
-            swap_into_place(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        find_own_files(target, None, carries_others=carries_others)  # before the block's work, and not only after it
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep_orphans(target)
+        with create_temporary(target) as temporary:
+            try:
+                yield temporary
+                for weights in temporary.rglob("*.safetensors"):  # only the owner can read what safetensors writes
+                    weights.chmod(temporary.stat().st_mode & 0o666)
+                swap_into_place(temporary, target, carries_others=carries_others)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
 
 
-def swap_into_place(temporary: Path, target: Path) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step; delete the old ``target``."""
-    if not target.exists():
+def swap_into_place(temporary: Path, target: Path, *, carries_others: bool = False) -> None:
+    """Move the directory ``temporary`` to ``target`` in one step, then delete the replaced one.
+
+    The new files are on the disk before the step, and the step is on the disk before the old files are deleted.
+    Arguments are as for ``replace_directory``.
+
+    Raises:
+        BadInput: ``target`` is not a directory of ragqa, or holds other files.
+    """
+    sync_tree(temporary)
+    own = find_own_files(target, temporary, carries_others=carries_others)
+    if is_free(target):
         temporary.rename(target)
+        sync_directory(target.parent)
         return
-    if not exchange_directories(temporary, target):
-        old = target.with_name(f".{target.name}.{os.getpid()}.replaced")
-        shutil.rmtree(old, ignore_errors=True)
+    if exchange_directories(temporary, target):
+        sync_directory(target.parent)
+        delete_replaced(temporary, own)
+        return
+    old = get_replaced_path(target)
+    shutil.rmtree(old, ignore_errors=True)
+    with lock_directory(target):  # so that no other process takes it for an orphan
         target.rename(old)
         try:
             temporary.rename(target)
         except BaseException:
-            old.rename(target)
+            if not target.exists():  # an interrupt may come after the rename
+                old.rename(target)
             raise
-        temporary = old
-    shutil.rmtree(temporary, ignore_errors=True)
-
-
-def restore_interrupted_swap(target: Path) -> None:
-    """Finish or undo ``swap_into_place`` of a killed process.
-
-    The caller holds a lock on ``target``.
-    """
-    for old in target.parent.glob(f".{glob.escape(target.name)}.*.replaced"):
-        if target.exists():
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            old.rename(target)
+        sync_directory(target.parent)
+        delete_replaced(old, own)
 
 
 def exchange_directories(first: Path, second: Path) -> bool:
@@ -74,62 +82,3 @@ def exchange_directories(first: Path, second: Path) -> bool:
     except (AttributeError, OSError):
         return False
     return bool(rename(at_cwd, os.fsencode(first), at_cwd, os.fsencode(second), exchange) == 0)
-
-
-def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` is missing, empty, or an artefact of one of ``kinds``.
-
-    A damaged artefact passes the check, so that it can be built again.
-    """
-    with report_write_errors(target):
-        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-            return
-    try:
-        if peek_manifest(target).kind in kinds:
-            return
-    except DamagedArtefact:
-        if has_typical_file(target, *kinds):
-            return
-    except ArtefactError:
-        pass
-    raise BadInput(f"{target} exists and is not a ragqa {' or '.join(kinds)}: choose another place")
-
-
-def check_no_other_files(folder: Path, known: Collection[str]) -> None:
-    """Raise BadInput if replacing ``folder`` would delete files that are not in ``known``.
-
-    Args:
-        folder: directory to replace; it need not exist.
-        known: names of files that can be deleted.
-    """
-    with report_write_errors(folder):
-        names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-    if unknown := [name for name in names if name not in known and not name.startswith(".")]:
-        raise BadInput(f"{folder} also holds {unknown[0]}, which would be deleted: move it, or choose another place")
-
-
-@contextmanager
-def report_write_errors(path: Path) -> Iterator[None]:
-    """Convert a failure to write ``path`` (full disk, no permission) to a BadInput of one line."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        if _is_elsewhere(error.filename, path):
-            raise BadInput(f"cannot use {error.filename}: {reason}; {path} was not changed") from error
-        raise BadInput(f"cannot write {path}: {reason}; nothing was changed") from error
-    except Exception as error:
-        # safetensors wraps OSError in its own class. sys.modules gives the class without importing safetensors.
-        if not isinstance(error, getattr(sys.modules.get("safetensors"), "SafetensorError", ())):
-            raise
-        raise BadInput(f"cannot write {path}: {error}; nothing was changed") from error
-
-
-def _is_elsewhere(name: object, path: Path) -> bool:
-    """Return True if ``name`` is a file outside ``path``, and not one of its parent folders.
-
-    The temporary folder that becomes ``path`` counts as ``path``.
-    """
-    if not isinstance(name, str) or Path(name) in path.parents:
-        return False
-    return not name.startswith((str(path), str(path.with_name(f".{path.name}."))))

@@ -6,14 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ragqa.artefacts.sync import sync_directory, sync_file, sync_tree
+
 
 @contextmanager
-def replace_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary file name, which becomes ``target`` if the block ends without an error."""
+def replace_file(target: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary file name, which becomes ``target`` if the block ends without an error.
+
+    Args:
+        target: the file to write.
+        durable: False for a file whose loss in a power failure does no harm.
+    """
     temporary = target.with_name(f".{target.name}.writing")
     try:
         yield temporary
+        if durable:
+            sync_file(temporary)
         temporary.replace(target)
+        if durable:
+            sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -25,13 +36,15 @@ def create_directory(target: Path) -> Iterator[Path]:
     shutil.rmtree(temporary, ignore_errors=True)  # a killed run may have left it
     temporary.mkdir(parents=True)
     yield temporary
+    sync_tree(temporary)
     shutil.rmtree(target, ignore_errors=True)
     temporary.rename(target)
+    sync_directory(target.parent)
 
 
-def write_text_whole(file: Path, text: str) -> None:
-    """Write a text file in UTF-8, so that it appears whole or not at all."""
-    with replace_file(file) as temporary:
+def write_text_whole(file: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file in UTF-8, so that it appears whole or not at all; see ``replace_file``."""
+    with replace_file(file, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

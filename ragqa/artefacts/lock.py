@@ -1,7 +1,9 @@
 """Locks between processes; the kernel releases a lock when its holder ends or is killed."""
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,28 +15,54 @@ from ragqa.errors import BadInput
 def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock ``file`` within the block; only one process holds it at a time.
 
-    The file is deleted afterwards, so that nothing is left next to a user's directories.
+    The file is empty and is deleted afterwards, so that nothing is left next to a user's directories. A file with
+    content is somebody else's: it is locked, but neither changed nor deleted.
 
     Args:
         file: the lock file; its directory exists.
         wait: wait for the lock instead of raising.
 
     Raises:
-        BadInput: another process holds the lock and ``wait`` is False.
+        BadInput: another process holds the lock and ``wait`` is False, or ``file`` is a link or no regular file.
     """
     while True:
-        with file.open("w") as lock:
+        descriptor = _open_lock(file)
+        try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError as error:
                 raise BadInput(f"another process is at work and holds {file}: wait for it") from error
             # The previous holder may have deleted the file between open and flock. A lock on a deleted file guards
             # nothing, so try again.
-            if not (file.exists() and os.path.samestat(os.fstat(lock.fileno()), file.stat())):
+            if not _is_same_file(descriptor, file):
                 continue
             try:
                 yield
             finally:
                 with suppress(OSError):  # a leftover file blocks nobody: only a lock on it does
-                    file.unlink()
+                    if os.fstat(descriptor).st_size == 0:
+                        file.unlink()
             return
+        finally:
+            os.close(descriptor)
+
+
+def _open_lock(file: Path) -> int:
+    """Open or create a lock file; links are not followed, because they may lead to another user's file."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise BadInput(f"{file} is not a lock file, but a link or a socket: delete it") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadInput(f"{file} is not a lock file, but a pipe or a device: delete it")
+    return descriptor
+
+
+def _is_same_file(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.lstat())
+    except FileNotFoundError:
+        return False

@@ -7,7 +7,7 @@ their sizes and checksums, and its own fingerprint.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +74,7 @@ def write_manifest(
     parents: dict[str, str],
     *,
     known: Mapping[str, dict[str, Any]] | None = None,
+    others: Collection[str] = (),
 ) -> Manifest:
     """Make ``folder`` an artefact: write and return the manifest of its files.
 
@@ -83,11 +84,14 @@ def write_manifest(
         config: settings with which the artefact was made.
         parents: fingerprints of the artefacts from which it was made, by role.
         known: known entries of ``Manifest.files``, by relative path; these files are not read.
+        others: relative paths of the user's files, which are not part of the artefact.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}.writing") and path.suffix != ".lock":
             name = path.relative_to(folder).as_posix()
+            if name in others:
+                continue
             entry = (known or {}).get(name)
             files[name] = entry or {"size": path.stat().st_size, "sha256": checksum(path)}
     manifest = Manifest(kind, config, parents, files)
@@ -160,6 +164,14 @@ def is_artefact(folder: Path) -> bool:
         return False
 
 
+def list_checked_files(path: Path) -> set[str]:
+    """Return the relative paths of the files of the artefact that was last checked at ``path``."""
+    try:
+        return set(json.loads(_get_stamp_file(path).read_text())) - {MANIFEST}
+    except (OSError, ValueError, TypeError):
+        return set()
+
+
 def has_typical_file(folder: Path, *kinds: str) -> bool:
     """Return True if ``folder`` holds a typical file of an artefact of one of ``kinds``."""
     return any((folder / name).exists() for kind in kinds for name in TYPICAL_FILES[kind])
@@ -213,7 +225,7 @@ def _write_stamp(path: Path, states: str) -> None:
     stamp = _get_stamp_file(path)
     with suppress(OSError):  # without the cache, the next check only takes longer
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        write_text_whole(stamp, states)
+        write_text_whole(stamp, states, durable=False)
 
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:

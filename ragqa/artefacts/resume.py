@@ -15,6 +15,8 @@ from ragqa.artefacts import atomic
 from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.manifest import mark_checked, peek_manifest
+from ragqa.artefacts.orphans import sweep_orphans
+from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError
 
 SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
@@ -35,10 +37,10 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
         BadInput: another process is building ``target``, or a file cannot be written.
     """
     work = target.with_name(f".{target.name}.building")
-    with atomic.report_write_errors(target):
+    with report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
-            atomic.restore_interrupted_swap(target)
+            sweep_orphans(target)
             if not _can_resume(work, target, signature):
                 shutil.rmtree(work, ignore_errors=True)
                 (work / BUILD_FOLDER).mkdir(parents=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ragqa import artefacts
+from ragqa.artefacts.sync import sync_file
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import DamagedArtefact
 from ragqa.retrieval.vectors.arrays import StackedVectors
@@ -126,6 +127,7 @@ def write_shard_file(file: Path, data: bytes) -> None:
     # The temporary name is unique, since two workers can make the same shard.
     temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     temporary.write_bytes(data)
+    sync_file(temporary)
     temporary.replace(file)
 
 

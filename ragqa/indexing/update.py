@@ -12,6 +12,7 @@ compacts the index.
 """
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.orphans import get_update_path, own_directory
 from ragqa.artefacts.paths import make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
@@ -48,6 +50,8 @@ COMPACT_AT = 0.2
 """Share of deleted or added rows at which an update compacts the index."""
 _EMBED_BATCH = 64
 """Number of passages that are embedded at a time."""
+_DELETED_IDS = "deleted.json"
+"""File in the work directory of an update: the ids that each version, by its fingerprint, has lost."""
 _SMALL = 1000
 """Number of rows below which a file of added passages is merged with the next, for fewer files."""
 
@@ -109,24 +113,29 @@ def update_index(
     if not target.parent.is_dir():
         artefacts.peek_manifest(target)  # raises the error of a missing index
     with artefacts.report_write_errors(target), hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
-        artefacts.restore_interrupted_swap(target)
+        work = get_update_path(target)
+        artefacts.sweep_orphans(target, keep=work)
         manifest = artefacts.read_manifest(target, "index")
         engine = manifest.config["engine"]
         if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
             raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")
-        folder = target.with_name(f".{target.name}.updating")
-        try:
-            _link_files(target, folder)
-            version = _NewVersion(folder, manifest, device, progress)
-            counts = version.change_documents([hub.make_absolute(path) for path in add], delete, skip_bad)
-            if compact or (compact is None and version.scattered_share >= COMPACT_AT):
-                version.compact()
-            if version.is_changed:
-                version.write_manifest(target)
-                artefacts.swap_into_place(folder, target)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        artefacts.mark_checked(target)
+        artefacts.check_replaceable(target, "index")  # before the work, and not only at its end
+        with own_directory(work):
+            try:
+                version = _NewVersion(_link_files(target, work), manifest, device, progress)
+                gone = _read_deleted(work, manifest)
+                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, gone, skip_bad)
+                if compact or (compact is None and version.scattered_share >= COMPACT_AT):
+                    version.compact()
+                if version.is_changed:
+                    changed = version.write_manifest(target)
+                    _record_deleted(work, {manifest.fingerprint: gone, changed: gone | _list_ids(delete)})
+                    artefacts.swap_into_place(version.folder, target)
+                artefacts.mark_checked(target)
+            except Exception:  # after an interrupt, the next update needs what the work directory says
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+            shutil.rmtree(work, ignore_errors=True)
     return UpdateReport(
         **counts,
         passages=version.store.live_count,
@@ -136,9 +145,32 @@ def update_index(
     )
 
 
-def _link_files(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of an index from hard links, without manifest and locks."""
-    shutil.rmtree(target, ignore_errors=True)
+def _read_deleted(work: Path, version: Manifest) -> set[str]:
+    """Return the ids that ``version`` lost in an update that was killed after its swap.
+
+    That update ended without a report, so its user runs it again, and these ids are no mistake.
+    """
+    try:
+        return set(json.loads((work / _DELETED_IDS).read_text())[version.fingerprint])
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def _record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
+    """Write the ids that each version, by its fingerprint, has lost."""
+    rows = {fingerprint: sorted(ids) for fingerprint, ids in deleted.items()}
+    artefacts.write_text_whole(work / _DELETED_IDS, json.dumps(rows))
+
+
+def _list_ids(names: Sequence[str]) -> set[str]:
+    """Return the ids that documents with these names, or files at these paths, have."""
+    return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
+
+
+def _link_files(source: Path, work: Path) -> Path:
+    """Return a copy of an index in ``work`` from hard links, without manifest and locks."""
+    target = work / "made"
+    shutil.rmtree(target, ignore_errors=True)  # a killed update may have left it
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
@@ -148,13 +180,14 @@ def _link_files(source: Path, target: Path) -> None:
         for name in files:
             if name != artefacts.MANIFEST and not name.endswith(".lock"):
                 artefacts.link_file(Path(folder, name), copy / name)
+    return target
 
 
 class _NewVersion:
     """New version of an index, which begins as hard links to the files of the old version."""
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
-        self._folder, self._old, self._device, self._progress = folder, manifest, device, progress
+        self.folder, self._old, self._device, self._progress = folder, manifest, device, progress
         self._config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
         """Configuration; its ``built`` is the number of rows at the last build or compaction."""
         self.store = PassageStore.open(folder / "passages")
@@ -167,10 +200,19 @@ class _NewVersion:
         scattered = len(self.store.deleted) + len(self.store) - self._config["built"]
         return scattered / max(1, len(self.store))
 
-    def change_documents(self, add: Sequence[Path], delete: Sequence[str], skip_bad: bool) -> dict[str, int]:
-        """Add, replace and delete documents; return the numbers of documents by outcome."""
+    def change_documents(
+        self, add: Sequence[Path], delete: Sequence[str], gone: set[str], skip_bad: bool
+    ) -> dict[str, int]:
+        """Add, replace and delete documents; return the numbers of documents by outcome.
+
+        Args:
+            add: files and folders to read.
+            delete: ids or paths of documents.
+            gone: ids among ``delete`` that can be missing.
+            skip_bad: skip malformed records.
+        """
         first_added = len(self.store)
-        to_delete = self._find_documents(delete)
+        to_delete = self._find_documents(delete, gone)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
         rows = self.store.find_rows({identifier for identifier, _ in changes.all_keys | to_delete})
         keys = self._read_keys(rows)
@@ -185,11 +227,11 @@ class _NewVersion:
     def _read_keys(self, rows: Rows) -> list[DocumentKey]:
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
-    def _find_documents(self, names: Sequence[str]) -> set[DocumentKey]:
-        """Return the documents with these ids or paths; raise BadInput if a name is unknown."""
-        ids_of_name = {name: {to_document_id(name), to_document_id(str(make_absolute(name)))} for name in names}
-        documents = set(self._read_keys(self.store.find_rows(set().union(*ids_of_name.values()))))
-        known = {identifier for identifier, _ in documents}
+    def _find_documents(self, names: Sequence[str], gone: set[str]) -> set[DocumentKey]:
+        """Return the documents with these ids or paths; raise BadInput if a name is neither known nor ``gone``."""
+        ids_of_name = {name: _list_ids([name]) for name in names}
+        documents = set(self._read_keys(self.store.find_rows(_list_ids(names))))
+        known = {identifier for identifier, _ in documents} | gone
         if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return documents
@@ -205,7 +247,7 @@ class _NewVersion:
             on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )
         file, first_row = self._choose_file()
-        with PassageWriter(self._folder / "passages", first_file=file) as writer:
+        with PassageWriter(self.folder / "passages", first_file=file) as writer:
             for passage in self.store.get(range(first_row, len(self.store))):
                 writer.add_passage(passage)
             for batch in iter_document_batches(documents):
@@ -239,21 +281,21 @@ class _NewVersion:
 
     def _change_rows(self, deleted: Rows, first_added: int) -> None:
         """Delete rows, and add the rows from ``first_added`` on to terms and vectors."""
-        _replace_array(self._folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
-        self.store = PassageStore.open(self._folder / "passages")
+        _replace_array(self.folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
+        self.store = PassageStore.open(self.folder / "passages")
         if not self.store.live_count:
             raise BadInput("no passage would be left: delete the index instead")
         added = [passage for batch in self.store.iter_batches(first_added) for passage in batch]
-        terms = self._folder / TERMS_FOLDER
+        terms = self.folder / TERMS_FOLDER
         if terms.is_dir():
             BM25.update(terms, engine=self._config["engine"], deleted=deleted, added=added)
-        if added and (self._folder / VECTORS_FOLDER).is_dir():
+        if added and (self.folder / VECTORS_FOLDER).is_dir():
             self._add_vectors(added)
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage]) -> None:
         """Embed the added passages and write their vectors, together with a small last file."""
-        folder, expected_encoder = self._folder / VECTORS_FOLDER, self._old.parents["encoder"]
+        folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(self._config["encoder"], device=self._device)
         if encoder.fingerprint != expected_encoder:
             raise Mismatch(
@@ -273,17 +315,17 @@ class _NewVersion:
     def compact(self) -> None:
         """Rewrite passages, terms and vectors without the deleted rows."""
         encoder = self._old.parents.get("encoder")
-        self._config |= compact_index(self._folder, self._config, encoder, device=self._device, progress=self._progress)
-        self.store = PassageStore.open(self._folder / "passages")
+        self._config |= compact_index(self.folder, self._config, encoder, device=self._device, progress=self._progress)
+        self.store = PassageStore.open(self.folder / "passages")
         self.is_changed = self.is_compacted = True
 
-    def write_manifest(self, old: Path) -> None:
-        """Write the manifest; files shared with the version in ``old`` keep their checksums."""
+    def write_manifest(self, old: Path) -> str:
+        """Write the manifest and return its fingerprint; files shared with ``old`` keep their checksums."""
         config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry
             for name, entry in self._old.files.items()
-            if (self._folder / name).is_file() and os.path.samefile(old / name, self._folder / name)
+            if (self.folder / name).is_file() and os.path.samefile(old / name, self.folder / name)
         }
         passages = {Path(name).name: entry["sha256"] for name, entry in shared.items() if name.startswith("passages/")}
         parents = {
@@ -291,7 +333,7 @@ class _NewVersion:
             **self._old.parents,
             "corpus": self.store.compute_fingerprint(passages),
         }
-        artefacts.write_manifest(self._folder, "index", config, parents, known=shared)
+        return artefacts.write_manifest(self.folder, "index", config, parents, known=shared).fingerprint
 
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:

@@ -28,7 +28,7 @@ IMPOSSIBLE = -1e4
 """Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
 """Width H of the head, and longest span W in tokens, in ORQA and REALM."""
-READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION, "README.md")
+READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION)
 """Files of a reader's directory."""
 
 

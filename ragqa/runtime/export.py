@@ -25,8 +25,6 @@ EMBEDDINGS_FILE = "embeddings.bin"
 CARD_FILE = "README.md"
 _KINDS = ("encoder", "reader")
 _SMALL_FILES = (artefacts.CALIBRATION, CARD_FILE)
-_FILES = (artefacts.MANIFEST, "model.onnx", EMBEDDINGS_FILE, "tokenizer.json", "questions", *_SMALL_FILES)
-"""Names that the directory of an export may hold."""
 
 
 def export(source: str | Path, out: Path, *, share: Path | None = None, card: Path | None = None) -> artefacts.Manifest:
@@ -57,7 +55,6 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
     except ImportError as error:
         raise MissingExtra("exporting a model", "torch") from error
     artefacts.check_replaceable(out, *_KINDS)
-    artefacts.check_no_other_files(out, _FILES)
     first, *second = encoders.find_towers(str(source))
     kind, module, path, config = _load_model(first)
     with artefacts.replace_directory(out) as folder:

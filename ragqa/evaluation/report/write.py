@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from ragqa import artefacts
+from ragqa.artefacts.ownership import iter_other_files
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.evaluation.corpus_coverage import Missing
 from ragqa.evaluation.figures import compute_figures
@@ -14,13 +16,14 @@ from ragqa.evaluation.report.store import FIGURES, MISSING, PAGE, ROWS, Report, 
 from ragqa.evaluation.tally import Tally
 
 
-def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -> None:
+def write_report(folder: Path, about: dict[str, Any], missing: Missing | None, *, others: Collection[str] = ()) -> None:
     """Write figures, page and manifest for the rows in ``folder``.
 
     Args:
         folder: directory of the report.
         about: description of the run.
         missing: questions that the corpus cannot answer; None if the corpus was not searched.
+        others: relative paths of the user's files in ``folder``.
     """
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     figures = compute_figures(tally, about, missing)
@@ -28,7 +31,7 @@ def write_report(folder: Path, about: dict[str, Any], missing: Missing | None) -
     text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
     (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # file names need not be valid UTF-8
     (folder / PAGE).write_text(render_page(Report(folder, figures)), encoding="utf-8")
-    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {})
+    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {}, others=others)
 
 
 def rebuild_report(path: str | Path) -> Report:
@@ -47,7 +50,8 @@ def rebuild_report(path: str | Path) -> Report:
         if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
             raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be rebuilt without it")
     old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
-    with artefacts.replace_directory(folder) as rebuilt:
+    others = list(iter_other_files(folder, manifest.files))
+    with artefacts.replace_directory(folder, carries_others=True) as rebuilt:
         shutil.copytree(folder, rebuilt, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
-        write_report(rebuilt, old.figures["about"], old.missing())
+        write_report(rebuilt, old.figures["about"], old.missing(), others=others)
     return Report.load(folder)

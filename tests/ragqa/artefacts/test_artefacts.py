@@ -148,8 +148,7 @@ def test_only_artefacts_of_the_same_kind_may_be_replaced(artefact: Path, tmp_pat
             artefacts.check_replaceable(tmp_path / taken, "index")
     with pytest.raises(BadInput, match="is not a ragqa reader"):
         artefacts.check_replaceable(artefact, "reader")
-    (artefact / "passages").mkdir()
-    (artefact / "manifest.json").write_text("{")
+    (artefact / "part" / "a.bin").write_bytes(b"")
     artefacts.check_replaceable(artefact, "index")  # damaged, but clearly a ragqa index, which can be rebuilt
 
 
@@ -229,10 +228,10 @@ def test_an_interrupted_swap_is_restored(artefact: Path) -> None:
     """Without an atomic swap, a process may die between the two renames or while it deletes the old one."""
     left = artefact.with_name(".thing.123.replaced")
     artefact.rename(left)
-    artefacts.restore_interrupted_swap(artefact)
+    artefacts.sweep_orphans(artefact)
     assert artefacts.read_manifest(artefact, "index").files.keys() == {"part/a.bin"}
     (left / "part").mkdir(parents=True)
     artefact.with_name(".thing2.9.replaced").mkdir()
-    artefacts.restore_interrupted_swap(artefact)
+    artefacts.sweep_orphans(artefact)
     assert sorted(p.name for p in artefact.parent.iterdir()) == [".thing2.9.replaced", "thing"]
     artefacts.read_manifest(artefact, "index")

@@ -228,6 +228,8 @@ def test_a_report_is_rebuilt_from_its_rows(tmp_path: Path) -> None:
     assert rebuild_report(report.path).figures == report.figures
     assert (report.path / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert (report.path / "notes.txt").read_text() == "mine"
+    with pytest.raises(BadInput, match=r"r also holds notes\.txt, which would be deleted"):
+        evaluate(make_pipeline(), QUESTIONS, out=tmp_path / "r")  # the rebuilt manifest does not take it for ragqa's
     (report.path / "rows.jsonl").write_text("")
     with pytest.raises(DamagedArtefact, match=r"rows\.jsonl is damaged"):
         rebuild_report(report.path)

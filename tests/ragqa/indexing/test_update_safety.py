@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +18,13 @@ import numpy as np
 import pytest
 
 from ragqa import artefacts
+from ragqa.artefacts.orphans import get_update_path
 from ragqa.corpus.store import PassageWriter
 from ragqa.errors import BadInput
 from ragqa.indexing import update
 from ragqa.indexing.update import update_index
 from ragqa.retrieval.live import open_retriever
+from tests.conftest import kill_at_every_step
 from tests.helpers.updates import (
     EACH,
     TEXTS,
@@ -119,6 +122,36 @@ def test_a_failure_at_any_step_leaves_the_old_index(
     update_repeatedly(index, 1000)
     assert list_documents(index) == [*TEXTS, "v1000"]
     assert list_neighbours(index) == ["docs.index"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_deletion_that_was_killed_at_any_step_can_be_repeated(
+    tmp_path: Path, encoder: WordEncoder, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the swap, when the document is gone but the killed command has not said so."""
+    if not exchange:
+        monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
+    index = make_index(tmp_path / "index", retriever="bm25")
+    backup = tmp_path / "backup"
+    shutil.copytree(index, backup)
+
+    def restore() -> None:
+        shutil.copytree(backup, index)
+
+    def check(moment: int, swapped: bool) -> bool:
+        names = list_documents(index) if index.is_dir() else None  # between two renames it is absent
+        assert names in (None, list(TEXTS), ["dog", "sea", "owl"]), moment
+        return names == ["dog", "sea", "owl"]
+
+    def delete() -> None:
+        has_ended = "cat" not in list_documents(index) and not get_update_path(index).exists() if index.is_dir() else 0
+        with pytest.raises(BadInput, match="no document has the id cat") if has_ended else nullcontext():
+            update_index(index, delete=["cat"])
+
+    with monkeypatch.context() as patch:
+        assert kill_at_every_step(patch, delete, check, restore, [tmp_path / "index"]) > 10
+    with pytest.raises(BadInput, match="no document has the id cat"):
+        update_index(index, delete=["cat"])  # the last command was not killed
 
 
 def test_remains_of_a_killed_update_are_removed(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:

@@ -1,0 +1,88 @@
+"""Temporary directories beside a target, and the removal of those that no living process owns.
+
+    .NAME.PID-HEX.writing     new directory that becomes NAME, or the old one on its way out
+    .NAME.PID.replaced        old directory, where the file system cannot swap two directories in one step
+    .NAME.updating            next version of an index
+
+The owner of such a directory holds the kernel's lock on it, which ends with the process. On a network file system
+without locks on directories, nothing is removed.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from ragqa.artefacts.ownership import delete_orphan
+
+_REPLACED = ".replaced"
+
+
+@contextmanager
+def create_temporary(target: Path) -> Iterator[Path]:
+    """Yield a new directory beside ``target``, locked until the end of the block."""
+    name = f".{target.name}.{os.getpid()}-{uuid4().hex[:8]}.writing"
+    with own_directory(target.with_name(name)) as folder:
+        yield folder
+
+
+@contextmanager
+def own_directory(folder: Path) -> Iterator[Path]:
+    """Create the directory ``folder``, unless it exists, and lock it until the end of the block."""
+    with ExitStack() as stack:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process swept the directory before it was locked
+                stack.enter_context(lock_directory(folder))
+                if folder.is_dir():
+                    break
+        yield folder
+
+
+@contextmanager
+def lock_directory(folder: Path) -> Iterator[bool]:
+    """Lock a directory until the end of the block; yield False if that is not possible."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        is_locked = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # another process holds the lock, or the file system has none for directories
+            is_locked = False
+        yield is_locked
+    finally:
+        os.close(descriptor)
+
+
+def get_replaced_path(target: Path) -> Path:
+    """Return the name under which this process puts the old ``target`` aside."""
+    return target.with_name(f".{target.name}.{os.getpid()}{_REPLACED}")
+
+
+def get_update_path(target: Path) -> Path:
+    """Return the directory in which the next version of an index is made."""
+    return target.with_name(f".{target.name}.updating")
+
+
+def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
+    """Remove what killed processes left beside ``target``, except ``keep``, and finish or undo an interrupted swap."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+(-[0-9a-f]{{8}})?\.(writing|replaced)|updating)")
+    with suppress(OSError):  # a parent that is missing or cannot be listed
+        for entry in list(os.scandir(target.parent)):
+            folder = Path(entry.path)
+            if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and folder != keep:
+                with suppress(FileNotFoundError):  # another process swept it
+                    _sweep(folder, target)
+
+
+def _sweep(folder: Path, target: Path) -> None:
+    with lock_directory(folder) as is_locked:
+        if not is_locked:
+            return
+        if folder.name.endswith(_REPLACED) and not target.exists():
+            folder.rename(target)
+        else:
+            delete_orphan(folder)

@@ -1,0 +1,34 @@
+"""Writing to the disk itself, so that a power failure after a rename does not leave empty files."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def sync_file(file: Path) -> None:
+    """Wait until the content of ``file`` is on the disk."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk; do nothing where the file system cannot do that."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some network file systems refuse directories, and have no other way
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all files in ``folder``, and then their names, are on the disk."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            file = Path(parent, name)
+            if file.is_file() and not file.is_symlink():
+                sync_file(file)
+        sync_directory(Path(parent))
