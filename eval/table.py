@@ -15,7 +15,7 @@ from typing import Any
 from eval.command import run_command
 from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import format_percent
-from ragqa.evaluation.statistics import wilson_interval
+from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.registry import read_kind
 
@@ -76,7 +76,7 @@ def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
 
 
 def _widest_interval(figures: dict[str, Any]) -> tuple[float, float]:
-    low, high = wilson_interval(figures["em"]["value"], figures["about"]["questions"])
+    low, high = compute_wilson_interval(figures["em"]["value"], figures["about"]["questions"])
     return min(low, figures["em"]["low"]), max(high, figures["em"]["high"])
 
 

@@ -1,6 +1,6 @@
-"""Access to Ray clusters: a local one is closed to the network, and any other one must ask for a token.
+"""Access to Ray clusters: close a local cluster to the network, and check that others ask for a token.
 
-Whoever reaches an open Ray cluster can run code in it, as the user who started it. Ray has tokens against that
+Everybody who reaches an open Ray cluster can run code in it as the user who started it. Tokens prevent this
 (``RAY_AUTH_MODE=token``), but a cluster that was started without them accepts everybody.
 """
 
@@ -13,17 +13,17 @@ from ragqa.errors import BadInput
 
 ADDRESS, MODE, TOKEN, TOKEN_PATH = "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 _MULTI_NODE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Variable that Ray reads at its import: with 0 all its processes listen on 127.0.0.1 only, on Linux, too."""
+"""Variable that Ray reads at its import; with 0 all Ray processes listen on 127.0.0.1 only, even on Linux."""
 _CLIENT_SCHEME = "ray://"
 _GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
-"""Methods without effect and without required arguments, of a cluster's head and of its server for ``ray://``."""
+"""Methods of a cluster's head and of its ``ray://`` server, without effect and required arguments."""
 _PROBE_SECONDS = 5.0
-"""Time limit of a probe: a cluster of the own network answers within milliseconds."""
+"""Time limit of a probe in seconds; a cluster in the same network answers within milliseconds."""
 
 
 class Reply(Enum):
-    """Reply of a cluster to a call."""
+    """Reply of a Ray cluster to a probe; ``NONE`` if there was no reply."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -37,10 +37,13 @@ def get_address() -> str | None:
 
 
 def close_local_cluster(insecure: bool) -> None:
-    """Let the cluster that this process will start listen on loopback only and ask for a token.
+    """Make a cluster that this process will start listen on loopback only and ask for a token.
 
-    The token is a new secret in this process and its children. Ray's own default is a file that all users of the
-    machine may read. Must be called before Ray is imported.
+    The token is a new secret, known only to this process and its children. Ray's default is a file that all users of
+    the machine can read. Call this function before Ray is imported.
+
+    Args:
+        insecure: accept that the user has turned tokens off.
 
     Raises:
         BadInput: the user has turned tokens off, and ``insecure`` is False.
@@ -54,16 +57,16 @@ def close_local_cluster(insecure: bool) -> None:
 
 
 def check_cluster(address: str, insecure: bool) -> None:
-    """Check that a cluster asks for a token and accepts ours, and let Ray send it.
+    """Check that a cluster asks for a token and accepts the user's token, and make Ray send it.
 
-    Must be called before Ray is imported, since Ray reads its mode then.
+    Call this function before Ray is imported, since Ray reads the variables at its import.
 
     Args:
         address: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for the cluster on this machine.
         insecure: also accept a cluster that asks for no token.
 
     Raises:
-        BadInput: there is no cluster, it is open to everybody, or it does not accept our token.
+        BadInput: there is no cluster, it is open to everybody, or it does not accept the user's token.
     """
     # With TLS, Ray asks for a client certificate, and an unencrypted probe gets no reply.
     if os.environ.get("RAY_USE_TLS") == "1" or (target := _resolve(address)) is None:
@@ -95,7 +98,12 @@ def _check_token(target: str) -> None:
 
 
 def probe_cluster(target: str, token: str | None = None) -> Reply:
-    """Call a method without effect of the cluster at ``target``, with ``token`` or without one."""
+    """Call a method without effect in a cluster and return the kind of reply.
+
+    Args:
+        target: ``HOST:PORT`` or ``ray://HOST:PORT``.
+        token: token to send; None sends no token.
+    """
     import grpc
 
     method = _CLIENT_METHOD if target.startswith(_CLIENT_SCHEME) else _GCS_METHOD
@@ -108,11 +116,11 @@ def probe_cluster(target: str, token: str | None = None) -> Reply:
                 return Reply.NONE
             if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                 return Reply.REFUSED
-    return Reply.ACCEPTED  # also if the method itself fails: the call was let in
+    return Reply.ACCEPTED  # even if the method itself fails, the cluster has accepted the call
 
 
 def _resolve(address: str) -> str | None:
-    """Return the address to probe; None if no cluster runs here, which Ray says itself."""
+    """Return the address to probe; None if no cluster runs on this machine, which Ray will report."""
     if address != "auto":
         return address
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
@@ -123,7 +131,7 @@ def _resolve(address: str) -> str | None:
 
 
 def _find_token() -> tuple[str, str]:
-    """Return the place of our token and the token, which is empty if there is none; the order is Ray's."""
+    """Return the place of the user's token and the token (empty if there is none), searched as Ray does."""
     if os.environ.get(TOKEN):
         return TOKEN, os.environ[TOKEN].strip()
     file = Path(os.environ.get(TOKEN_PATH) or _get_default_path())

@@ -23,7 +23,8 @@ def connect(purpose: str, insecure: bool = False) -> None:
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput: no cluster answers at ``RAY_ADDRESS``, it is open or refuses the token, or none starts here.
+        BadInput: the cluster at ``RAY_ADDRESS`` does not answer, is open to everybody or refuses the token, or no
+            cluster can be started on this machine.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     address = ray_access.get_address()

@@ -188,7 +188,7 @@ class IndexRefresher:
 
         Raises:
             RefreshFailed: the weights cannot be written; the previous index stays.
-            BadInput: there are already weights of a later step.
+            BadInput: there are other weights of this step, or weights of a later step.
         """
         with self._timer.pause():
             self._collect()

@@ -78,15 +78,15 @@ class VersionPlan:
             raise Mismatch(f"the passages of {self.corpus} have changed since training began: train on a copy of it")
         return PassageStore.open(self.corpus / "passages")
 
-    def snapshot(self, step: int) -> Path:
+    def get_snapshot_folder(self, step: int) -> Path:
         """Return the folder of the weights of ``step``."""
         return self.work / f"snapshot-{step:08d}"
 
-    def index(self, step: int) -> Path:
+    def get_index_folder(self, step: int) -> Path:
         """Return the folder of the index made from the weights of ``step``."""
         return self.work / f"index-{step:08d}"
 
-    def build_folder(self, step: int) -> Path:
+    def get_build_folder(self, step: int) -> Path:
         """Return the folder in which the index of ``step`` is built."""
         return self.work / f".index-{step:08d}.making"
 
@@ -178,11 +178,11 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
         BadInput: a file cannot be written.
         ArtefactError, DamagedArtefact, Mismatch: the snapshot or the corpus is damaged or has changed.
     """
-    target, folder = plan.index(step), plan.build_folder(step)
+    target, folder = plan.get_index_folder(step), plan.get_build_folder(step)
     with artefacts.report_write_errors(folder), hold_lock(folder.with_suffix(".lock"), wait=True):
         start = perf_counter()
         artefacts.read_manifest(plan.corpus, "index")  # cheap unless a file has changed
-        rows, encoder = len(plan.open_passages()), embedder.load(plan.snapshot(step))
+        rows, encoder = len(plan.open_passages()), embedder.load(plan.get_snapshot_folder(step))
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
         # A kill after the rename leaves a finished version, which is not built again.
         if not (target.exists() and artefacts.peek_manifest(target).parents == parents):
@@ -208,7 +208,7 @@ def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
     _check_not_zero(vectors)
     queries = None
     if settings.questions is not None:
-        queries = encode_sample_questions(settings.questions, _load_encoder(plan.snapshot(step), "cpu"))
+        queries = encode_sample_questions(settings.questions, _load_encoder(plan.get_snapshot_folder(step), "cpu"))
     tuned = mips.build(vectors, settings.kind, result, recall=settings.recall, queries=queries)
     return {"kind": settings.kind, "search": tuned and tuned.as_dict(), "width": vectors.shape[1]}
 

@@ -72,10 +72,10 @@ class Versions:
             self._delete_later(version, version if step is None else step)
         newest = self._find_newest_whole()
         newer = [step for step in self.list_steps("snapshot") if newest is None or step > newest]
-        started = [step for step in newer if self.plan.build_folder(step).exists()]
+        started = [step for step in newer if self.plan.get_build_folder(step).exists()]
         pending = sorted({*started[:1], *newer[-1:]})
         for finished in self.list_steps("index"):  # a kill after the rename leaves the build folder
-            shutil.rmtree(self.plan.build_folder(finished), ignore_errors=True)
+            shutil.rmtree(self.plan.get_build_folder(finished), ignore_errors=True)
         # Keep the checkpoint's version for a second kill before the next checkpoint.
         self.prune([*pending, *([] if version is None else [version])])
         return newest, pending
@@ -86,7 +86,7 @@ class Versions:
             present = ", ".join(map(str, versions)) or "none"
             problem = f"version {version} is not in {self.plan.work} (it has {present})"
             raise BadInput(f"{problem}: start in an empty directory")
-        self._check(artefacts.read_manifest(self.plan.index(version), artefacts.VECTORS_ARTEFACT), version)
+        self._check(artefacts.read_manifest(self.plan.get_index_folder(version), artefacts.VECTORS_ARTEFACT), version)
         for _, other, path in self._list_folders():
             if other > step:
                 shutil.rmtree(path)
@@ -94,13 +94,13 @@ class Versions:
     def _find_newest_whole(self) -> int | None:
         for step in reversed(self.list_steps("index")):
             try:
-                self._check(artefacts.read_manifest(self.plan.index(step), artefacts.VECTORS_ARTEFACT), step)
+                self._check(artefacts.read_manifest(self.plan.get_index_folder(step), artefacts.VECTORS_ARTEFACT), step)
                 return step
             except Mismatch:
                 raise
             except ArtefactError as error:
                 logger.warning("version %d cannot be used and is deleted: %s", step, error)
-                shutil.rmtree(self.plan.index(step))
+                shutil.rmtree(self.plan.get_index_folder(step))
         return None
 
     def write_snapshot(self, model: SavableModel, step: int) -> None:
@@ -108,9 +108,9 @@ class Versions:
 
         Raises:
             RefreshFailed: the snapshot cannot be written.
-            BadInput: there are other weights of this step, or a snapshot or index of a later one.
+            BadInput: there are other weights of this step, or a snapshot or index of a later step.
         """
-        target = self.plan.snapshot(step)
+        target = self.plan.get_snapshot_folder(step)
         if (newest := max((*self.list_steps("snapshot"), *self.list_steps("index")), default=step)) > step:
             raise BadInput(f"{self.plan.work} holds step {newest}, later than {step}: {RESUME_HINT}")
         temporary = target.with_name(f".{target.name}.writing")
@@ -134,9 +134,9 @@ class Versions:
             ArtefactError: the version is incomplete.
         """
         try:
-            return self._open(self.plan.index(step), step)
+            return self._open(self.plan.get_index_folder(step), step)
         except ArtefactError:
-            shutil.rmtree(self.plan.index(step), ignore_errors=True)
+            shutil.rmtree(self.plan.get_index_folder(step), ignore_errors=True)
             raise
 
     def _open(self, folder: Path, step: int) -> Mips:
@@ -165,14 +165,16 @@ class Versions:
 
     def _check(self, manifest: artefacts.Manifest, step: int) -> None:
         if manifest.kind != artefacts.VECTORS_ARTEFACT or manifest.parents["corpus"] != self.plan.fingerprint:
-            problem = f"{self.plan.index(step)} is not of the passages of {self.plan.corpus}"
+            problem = f"{self.plan.get_index_folder(step)} is not of the passages of {self.plan.corpus}"
             raise Mismatch(f"{problem}: use another directory")
         if (manifest.config["step"], manifest.config["rows"]) != (step, self._rows):
-            raise DamagedArtefact(f"{self.plan.index(step)} does not hold the {self._rows} passages at step {step}")
+            raise DamagedArtefact(
+                f"{self.plan.get_index_folder(step)} does not hold the {self._rows} passages at step {step}"
+            )
 
     def count_whole_shards(self, step: int) -> int:
         """Return the number of finished shards of the version being built."""
-        return len(list((self.plan.build_folder(step) / "shards").glob("*.json")))
+        return len(list((self.plan.get_build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
         """Delete all versions except the last two and the ``needed`` ones, finished or not."""

@@ -94,7 +94,7 @@ def main(config: RagSpeedConfig) -> None:
         ours.marginal = marginal
         figures[f"step_{marginal}"] = _compare_steps(ours, inputs, relevance, labels, config.steps)
     inputs = _make_inputs(config, config.decoding_tokens, config.decoding_tokens)
-    search = SearchSettings(config.beams, config.longest, shortest=2)
+    search = SearchSettings(config.beams, config.longest, min_answer=2)
     figures["decode_thorough"] = _compare_decoding(ours.eval(), inputs, relevance, search, config.steps)
     report(config.out, figures, corpus="none: random tokens", questions=f"{config.batch} of random tokens")
 
@@ -183,7 +183,7 @@ def _compare_decoding(
 ) -> dict[str, Any]:
     """Time decoding by both sides in turn; raise BadInput if answers differ in float32."""
     peer, pad = _make_peer(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval(), ours.seq2seq.conventions.pad
-    options = {"num_beams": search.beams, "max_length": search.longest + 1, "min_length": search.shortest + 1}
+    options = {"num_beams": search.beams, "max_length": search.max_answer + 1, "min_length": search.min_answer + 1}
     pairs: dict[str, Any] = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
     pairs |= {"doc_scores": relevance_BK, "n_docs": relevance_BK.shape[1]}
     sides = {

@@ -14,11 +14,11 @@ from pipelines.calibrate.conditions import ANSWERABLE, MISSED, UNANSWERABLE
 from pipelines.common.plot import check_plot
 from ragqa import artefacts
 from ragqa.evaluation.statistics import (
-    accuracy_at_coverage,
-    calibration_error,
-    refusal_rates,
-    reliability,
-    risk_coverage,
+    compute_accuracy_at_coverage,
+    compute_calibration_error,
+    compute_refusal_rates,
+    compute_reliability,
+    compute_risk_coverage,
 )
 
 MAX_DECLINED, COVERAGE = 0.05, 0.5
@@ -43,8 +43,8 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
         Figures by name; shares are from 0 to 1.
     """
     ordinary = kind_N != UNANSWERABLE
-    coverage, risk = risk_coverage(confidence_N[ordinary], right_N[ordinary])
-    em, half = float(right_N[ordinary].mean()), accuracy_at_coverage(coverage, risk, COVERAGE)
+    coverage, risk = compute_risk_coverage(confidence_N[ordinary], right_N[ordinary])
+    em, half = float(right_N[ordinary].mean()), compute_accuracy_at_coverage(coverage, risk, COVERAGE)
     kinds = (ANSWERABLE, MISSED, UNANSWERABLE)
     groups = {"as_asked": ordinary, **{kind: kind_N == kind for kind in kinds}}
     groups = {name: mask for name, mask in groups.items() if mask.any()}
@@ -52,10 +52,11 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
     return {
         "answers": {kind: int((kind_N == kind).sum()) for kind in kinds},
         "calibration_error": {
-            name: round(calibration_error(confidence_N[mask], right_N[mask]), 4) for name, mask in groups.items()
+            name: round(compute_calibration_error(confidence_N[mask], right_N[mask]), 4)
+            for name, mask in groups.items()
         },
         "mean_confidence": {name: round(float(confidence_N[mask].mean()), 4) for name, mask in groups.items()},
-        "reliability": [asdict(bin_) for bin_ in reliability(confidence_N[ordinary], right_N[ordinary])],
+        "reliability": [asdict(bin_) for bin_ in compute_reliability(confidence_N[ordinary], right_N[ordinary])],
         "em": round(em, 4),
         "em_at_half_coverage": half and round(half, 4),
         "times_em": half and em and round(half / em, 3),
@@ -75,8 +76,10 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)
-    thresholds, unanswerable = refusal_rates(confidence_N, confidence_N[is_unanswerable])
-    answerable, right = (refusal_rates(confidence_N, confidence_N[mask])[1] for mask in (is_answerable, is_right))
+    thresholds, unanswerable = compute_refusal_rates(confidence_N, confidence_N[is_unanswerable])
+    answerable, right = (
+        compute_refusal_rates(confidence_N, confidence_N[mask])[1] for mask in (is_answerable, is_right)
+    )
     thresholds[-1] = 1.0  # infinity, which JSON does not have
     points = np.unique(np.linspace(0, len(thresholds) - 1, _CURVE_POINTS).astype(int))
     return {

@@ -164,7 +164,7 @@ def write_answers(
     generator.eval()
     inputs = generator.make_inputs(texts, passages).to(relevance_BK.device)
     with autocast(relevance_BK.device):
-        candidates = generator.generate(inputs, relevance_BK, SearchSettings(longest=generator.max_answer))
+        candidates = generator.generate(inputs, relevance_BK, SearchSettings(max_answer=generator.max_answer))
     generator.train(training)
     return [generator.seq2seq.tokens.decode(best.ids) for best, *_ in candidates]
 

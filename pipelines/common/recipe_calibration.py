@@ -17,7 +17,7 @@ from pipelines.common.questions import (
     read_answerable,
     sample_questions,
 )
-from ragqa.evaluation.statistics import calibration_error
+from ragqa.evaluation.statistics import compute_calibration_error
 from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
@@ -49,7 +49,7 @@ class CrossFit:
     @property
     def error(self) -> float:
         """Expected calibration error of ``confidence``."""
-        return float(calibration_error(self.confidence, self.right))
+        return float(compute_calibration_error(self.confidence, self.right))
 
 
 def select_unseen_questions(

@@ -106,7 +106,7 @@ class GoldBatch:
         tokens = generator.seq2seq.tokens
         rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
         pairs = zip(self.texts, self.passages, strict=True)
-        openings = tokens.encode([generator.template.text_before(*pair) for pair in pairs])
+        openings = tokens.encode([generator.template.get_text_before(*pair) for pair in pairs])
         examples = []
         for row, mask, opening, answer in zip(rows.ids_NL, rows.mask_NL, openings, self.answers, strict=True):
             ids = row[mask.bool()].tolist()

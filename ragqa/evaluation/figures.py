@@ -32,11 +32,11 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
         about: description of the run, which becomes part of the figures.
         missing: questions that the corpus cannot answer; None if the corpus was not searched.
     """
-    answerable = tally.column("answerable") == 1
+    answerable = tally.get_column("answerable") == 1
     read = is_reading(about)
     # Predictions may come without passages, and a reader alone retrieves none.
     retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
-    f1 = tally.column("f1")[answerable]
+    f1 = tally.get_column("f1")[answerable]
     losses = {name: tally.losses[name] for name in LOSSES if missing is not None or name != "not in the corpus"}
     has_f1 = read and len(f1) and not np.isnan(f1).any()
     return {
@@ -47,7 +47,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
             "questions_digest": tally.digest,
             "created_by": f"ragqa {__version__}",
         },
-        "em": _make_interval(tally.column("em")[answerable]) if read else None,
+        "em": _make_interval(tally.get_column("em")[answerable]) if read else None,
         "f1": _make_interval(f1) if has_f1 else None,
         "answer_recall": _measure_recall(tally, answerable, about) if retrieved else {},
         "coverage_bound": _measure_corpus_coverage(tally, answerable, missing) if retrieved else None,
@@ -62,7 +62,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
 
 
 def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
-    return asdict(statistics.bootstrap_interval(values)) if len(values) else None
+    return asdict(statistics.compute_bootstrap_interval(values)) if len(values) else None
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
@@ -72,7 +72,7 @@ def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
 
 
 def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict[str, Any]) -> dict[str, Any]:
-    ranks = np.array([rank or np.inf for rank in tally.ranks("rank")])[answerable]
+    ranks = np.array([rank or np.inf for rank in tally.get_ranks("rank")])[answerable]
     return (
         {str(k): _make_interval((ranks <= k).astype(float)) for k in _list_depths(tally, about)} if len(ranks) else {}
     )
@@ -89,12 +89,12 @@ def _measure_corpus_coverage(
     if not answerable.any():
         return None
     in_corpus = None if missing is None else float(1 - len(missing.answers) / answerable.sum())
-    return {"corpus": in_corpus, "retrieved": float(tally.column("covered")[answerable].mean())}
+    return {"corpus": in_corpus, "retrieved": float(tally.get_column("covered")[answerable].mean())}
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
     """Score the ranks of the gold passages (or documents) that are in the corpus."""
-    known, ranks = tally.gold[f"{unit}_rank"], tally.ranks(f"{unit}_rank")
+    known, ranks = tally.gold[f"{unit}_rank"], tally.get_ranks(f"{unit}_rank")
     if not known:
         return None
     lacking = frozenset() if missing is None else missing.passages if unit == "passage" else missing.documents
@@ -113,20 +113,20 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
     """Measure the confidence; an answer to an unanswerable question counts as wrong."""
-    is_answered = tally.column("predicted") == 1
-    confidence, right = tally.column("confidence"), tally.column("em") * answerable
+    is_answered = tally.get_column("predicted") == 1
+    confidence, right = tally.get_column("confidence"), tally.get_column("em") * answerable
     if not is_answered.any() or tally.no_confidence:
         return None
-    coverage, risk = statistics.risk_coverage(confidence[is_answered], right[is_answered])
+    coverage, risk = statistics.compute_risk_coverage(confidence[is_answered], right[is_answered])
     coverage = coverage * is_answered.mean()
     points = np.unique(np.linspace(0, len(coverage) - 1, _POINTS).astype(int))
     answered = is_answered & (np.nan_to_num(confidence) >= threshold)
     return {
-        "calibration_error": statistics.calibration_error(confidence[is_answered], right[is_answered]),
-        "reliability": [asdict(b) for b in statistics.reliability(confidence[is_answered], right[is_answered])],
+        "calibration_error": statistics.compute_calibration_error(confidence[is_answered], right[is_answered]),
+        "reliability": [asdict(b) for b in statistics.compute_reliability(confidence[is_answered], right[is_answered])],
         "risk_coverage": [[float(coverage[n]), float(risk[n])] for n in points],
-        "area_under_risk": statistics.area_under_risk(coverage, risk),
-        "right_at_half_coverage": statistics.accuracy_at_coverage(coverage, risk, 0.5),
+        "area_under_risk": statistics.compute_area_under_risk(coverage, risk),
+        "right_at_half_coverage": statistics.compute_accuracy_at_coverage(coverage, risk, 0.5),
         "declining": {
             "below": threshold,
             "answered": _mean(answered),
@@ -144,9 +144,9 @@ def _mean(values: npt.NDArray[Any]) -> float | None:
 
 
 def _break_down(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, list[dict[str, Any]]]:
-    em, f1 = tally.column("em"), tally.column("f1")
+    em, f1 = tally.get_column("em"), tally.get_column("f1")
     table: dict[str, list[dict[str, Any]]] = {}
-    for name, kinds in tally.kinds().items():
+    for name, kinds in tally.get_kinds().items():
         rows = []
         for kind in set(kinds[answerable].tolist()):
             inside = answerable & (kinds == kind)
@@ -160,12 +160,12 @@ def _break_down(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, li
 
 
 def _measure_seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
-    parts = {"retrieve": tally.column("retrieve_seconds")}
+    parts = {"retrieve": tally.get_column("retrieve_seconds")}
     if read:
-        parts["read"] = tally.column("read_seconds")
+        parts["read"] = tally.get_column("read_seconds")
         parts["total"] = parts["retrieve"] + parts["read"]
     known_parts = {name: seconds for name, seconds in parts.items() if not np.isnan(seconds).any()}
-    return {name: statistics.percentiles(seconds) for name, seconds in known_parts.items()} or None
+    return {name: statistics.compute_percentiles(seconds) for name, seconds in known_parts.items()} or None
 
 
 def _list_warnings(tally: Tally, about: dict[str, Any]) -> list[str]:

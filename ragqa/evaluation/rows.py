@@ -23,7 +23,7 @@ _EXCERPT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Rule that scores predictions and passages, by the functions of ``ragqa.metrics``."""
+    """Scoring rule for predictions and passages, applied by the functions of ``ragqa.metrics``."""
 
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""

@@ -27,7 +27,7 @@ class Interval:
     high: float
 
 
-def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
+def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     """Return the mean of N scores with its 95 % interval, by resampling questions (Efron 1979).
 
     Args:
@@ -51,7 +51,7 @@ def bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def wilson_interval(share: float, questions: int) -> tuple[float, float]:
+def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]:
     """Return the 95 % interval of a share, valid for shares of 0 and 1 too (Wilson 1927).
 
     Args:
@@ -96,7 +96,7 @@ def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest
         p = _sign_test(int((changed > 0).sum()), len(changed))
     else:
         p = _randomisation_test(changed)
-    return PairedTest(bootstrap_interval(difference), p)
+    return PairedTest(compute_bootstrap_interval(difference), p)
 
 
 def _sign_test(wins: int, changed: int) -> float:
@@ -118,7 +118,7 @@ def _randomisation_test(changed: Values) -> float:
     return (extreme + 1) / (SAMPLES + 1)
 
 
-def risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
+def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
     """Return coverage and risk for every threshold (El-Yaniv & Wiener 2010).
 
     Coverage is the share of questions that are answered. Risk is the share of wrong answers among them. Questions of
@@ -139,29 +139,29 @@ def risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[
     return answered[last_of_equals] / max(1, len(order)), risk[last_of_equals]
 
 
-def area_under_risk(coverage: Values, risk: Values) -> float:
+def compute_area_under_risk(coverage: Values, risk: Values) -> float:
     """Return the mean risk over all coverages (AURC, Geifman & El-Yaniv 2017); lower is better.
 
     Args:
-        coverage: [T] coverages that ``risk_coverage`` returned.
-        risk: [T] risks that ``risk_coverage`` returned.
+        coverage: [T] coverages that ``compute_risk_coverage`` returned.
+        risk: [T] risks that ``compute_risk_coverage`` returned.
     """
     return float(np.sum(np.diff(coverage, prepend=0.0) * risk))
 
 
-def accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
+def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
     """Return the accuracy on the most confident share of the questions; None if fewer are answered.
 
     Args:
-        coverage: [T] coverages that ``risk_coverage`` returned.
-        risk: [T] risks that ``risk_coverage`` returned.
+        coverage: [T] coverages that ``compute_risk_coverage`` returned.
+        risk: [T] risks that ``compute_risk_coverage`` returned.
         share: share of the questions that are answered, in [0, 1].
     """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
 
 
-def refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
+def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
     """Return the share of answers that are declined at each threshold.
 
     Declining is right for unanswerable questions and wrong for the others. The two rates give the ROC curve of a
@@ -192,7 +192,7 @@ class ReliabilityBin:
     """Share of the answers that are right."""
 
 
-def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
+def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
     """Sort answers into bins of equal width in confidence, and return the bins that are not empty.
 
     Args:
@@ -212,7 +212,7 @@ def reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: in
     return table
 
 
-def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
+def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
     """Return the expected calibration error over bins of equal width (Guo et al. 2017).
 
     Args:
@@ -220,12 +220,12 @@ def calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bi
         right_N: [N] 1 for right answers, 0 for wrong ones.
         bins: number of bins.
     """
-    table = reliability(confidence_N, right_N, bins=bins)
+    table = compute_reliability(confidence_N, right_N, bins=bins)
     total = sum(b.questions for b in table)
     return sum(abs(b.confidence - b.right) * b.questions for b in table) / max(1, total)
 
 
-def percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
+def compute_percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
     """Return the mean, median, 95th and 99th percentile of N durations in seconds."""
     seconds = np.asarray(seconds_N, np.float64)
     p50, p95, p99 = np.percentile(seconds, [50, 95, 99])

@@ -61,7 +61,7 @@ class Tally:
         """Digest of the questions and their order, as 16 hex digits."""
         return self._digest.hexdigest()
 
-    def column(self, name: str) -> npt.NDArray[np.float64]:
+    def get_column(self, name: str) -> npt.NDArray[np.float64]:
         """Return a column of N numbers.
 
         Args:
@@ -71,7 +71,7 @@ class Tally:
         """
         return np.asarray(self._table[name], np.float64)
 
-    def ranks(self, name: str) -> list[int | None]:
+    def get_ranks(self, name: str) -> list[int | None]:
         """Return the ranks of N questions, from 1; None where no hit has a rank.
 
         Args:
@@ -79,7 +79,7 @@ class Tally:
         """
         return [rank or None for rank in self._table[name].tolist()]
 
-    def kinds(self) -> dict[str, npt.NDArray[np.str_]]:
+    def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
         """Return for each breakdown the kinds of the N questions."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 

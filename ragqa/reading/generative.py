@@ -105,7 +105,7 @@ class GenerativeReader:
 
     @property
     def passages(self) -> int:
-        """Number of passages for a question in training."""
+        """Number of passages per question in training."""
         return self._generator.passages
 
     @property
@@ -271,7 +271,7 @@ def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> 
     count = 1 + alternatives
     if kind != GeneratorKind.RAG_SEQUENCE:  # RAG-Sequence searches each passage, so it has more candidates than beams
         count = min(count, decoding.beams)
-    return SearchSettings(decoding.beams, decoding.max_answer, decoding.min_answer, returned=count)
+    return SearchSettings(decoding.beams, decoding.max_answer, decoding.min_answer, max_candidates=count)
 
 
 def _make_evidence(candidate: "Candidate") -> Evidence:

@@ -72,7 +72,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export to add files to; a block without an error replaces the export.
+    """Yield a copy of an export to add files to, and replace the export if the block succeeds.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.

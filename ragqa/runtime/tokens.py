@@ -72,7 +72,11 @@ class TextTokenizer:
 
     @cached_property
     def special_ids(self) -> tuple[int, int]:
-        """Ids of the tokens that begin a sequence and end a segment."""
+        """Ids of the tokens that begin a sequence and end a segment.
+
+        Raises:
+            ArtefactError: the tokenizer has no such tokens.
+        """
         for names in (("[CLS]", "[SEP]"), ("<s>", "</s>")):
             first, last = map(self._find_id, names)
             if first is not None and last is not None:
@@ -83,7 +87,11 @@ class TextTokenizer:
 
     @cached_property
     def mask_id(self) -> int:
-        """Id of the mask token."""
+        """Id of the mask token.
+
+        Raises:
+            ArtefactError: the tokenizer has no mask token.
+        """
         if (mask := self._find_id("[MASK]", "<mask>")) is None:
             raise ArtefactError("the tokenizer has neither [MASK] nor <mask>: pretraining needs one")
         return mask

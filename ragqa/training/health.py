@@ -161,17 +161,17 @@ class Health:
             ),
         ]
 
-    def check_recall(self, value: float, questions: int) -> list[str]:
+    def check_recall(self, recall: float, questions: int) -> list[str]:
         """Record the recall on held-out questions and return new alarms.
 
         Args:
-            value: recall, from 0 to 1.
+            recall: share of questions with an answer among the hits, from 0 to 1.
             questions: number of held-out questions.
         """
-        self._best = max(self._best, value)
-        spread = 2 * math.sqrt(sum(share * (1 - share) for share in (value, self._best)) / questions)
-        has_fallen = value < min(MIN_RECALL * self._best, self._best - spread)
-        return self._raise_alarm("recall", has_fallen, f"recall has fallen to {value:.3f} from {self._best:.3f}")
+        self._best = max(self._best, recall)
+        spread = 2 * math.sqrt(sum(share * (1 - share) for share in (recall, self._best)) / questions)
+        has_fallen = recall < min(MIN_RECALL * self._best, self._best - spread)
+        return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
         """Return an alarm if the passages do not lower the loss; call it before a loss is added."""
@@ -185,13 +185,13 @@ class Health:
             "will learn without them",
         )
 
-    def check_answers(self, value: float, *, reads_passages: bool = True) -> list[str]:
+    def check_answers(self, accuracy: float, *, reads_passages: bool = True) -> list[str]:
         """Return an alarm if the generator has memorised the training answers.
 
         The ``nll`` of the recorded steps must be per answer.
 
         Args:
-            value: share of held-out questions that were answered right, from 0 to 1.
+            accuracy: share of held-out questions that were answered right, from 0 to 1.
             reads_passages: True if the generator reads passages.
         """
         if not self._steps:
@@ -199,8 +199,8 @@ class Health:
         probability = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
         return self._raise_alarm(
             "heart",
-            probability > MEMORISED and value < MIN_GENERALISED * probability,
-            f"training answers have probability {probability:.2f}, of held-out ones {value:.1%} are right: the "
+            probability > MEMORISED and accuracy < MIN_GENERALISED * probability,
+            f"training answers have probability {probability:.2f}, of held-out ones {accuracy:.1%} are right: the "
             f"answers are memorised{', passages are hardly read' if reads_passages else ''}",
         )
 

@@ -12,7 +12,7 @@ from eval.table import HEAD, format_gain, make_table
 from pipelines.common.generator_training import write_generator
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
-from ragqa.evaluation.statistics import wilson_interval
+from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.models.generation.generators import load_generator
 from tests.helpers import generators
@@ -108,9 +108,9 @@ def test_zero_right_answers_still_have_an_interval() -> None:
     """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
     ours = of(4 / 694, 0.0014, 0.0115, 694)
     assert format_gain(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
-    assert wilson_interval(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
-    assert wilson_interval(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
-    assert wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+    assert compute_wilson_interval(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
+    assert compute_wilson_interval(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
+    assert compute_wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
 
 
 def test_a_reader_below_its_closed_book_has_a_negative_gain() -> None:

@@ -81,7 +81,7 @@ def test_a_checkpoint_of_rag_answers_as_a_pipeline(
     assert {source["document"] for source in row["sources"]} == {passages[n].document for n in best.indices.tolist()}
     generator = load_rag(tmp_path / "rag").generator.eval()
     inputs = generator.make_inputs([QUESTION], [[passages[n] for n in best.indices.tolist()]])
-    ((wanted,),) = generator.generate(inputs, best.values[None], SearchSettings(longest=5))
+    ((wanted,),) = generator.generate(inputs, best.values[None], SearchSettings(max_answer=5))
     assert row["answer"] == generator.seq2seq.tokens.decode(wanted.ids) != ""
     weights = {passages[n].document: weight for n, weight in zip(best.indices.tolist(), wanted.posterior, strict=True)}
     found = {source["document"]: source["weight"] for source in row["sources"]}

@@ -196,8 +196,8 @@ def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int
 
 
 def _search(pattern: Pattern, text: str) -> Any:
-    """Return the first match, or None if there is none in time: an excerpt can do without the mark."""
+    """Return the first match of a pattern in a text, or None without a match or if it takes too long."""
     try:
         return pattern.search(text)
-    except SlowPattern:
+    except SlowPattern:  # the page then shows the passage without a mark
         return None

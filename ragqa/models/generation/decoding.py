@@ -67,7 +67,7 @@ def decode_token(
     scored = []
     for run, prior_BK in _split_questions(model, states, relevance_BK, search):
         answers = _search(run, prior_BK, search)
-        ids = [[ids for ids, _ in row[: search.returned]] for row in answers]
+        ids = [[ids for ids, _ in row[: search.max_candidates]] for row in answers]
         scored += _score_candidates(run, prior_BK, ids, marginal="token")
     return scored
 
@@ -135,7 +135,7 @@ def decode_sequence(
         else:
             ids = [list(dict.fromkeys(ids for row in rows for ids, _ in row)) for rows in rows_per_question]
             scored += _score_candidates(run, prior_BK, ids, marginal="sequence")
-    return [sorted(row, key=lambda candidate: -candidate.log_prob)[: search.returned] for row in scored]
+    return [sorted(row, key=lambda candidate: -candidate.log_prob)[: search.max_candidates] for row in scored]
 
 
 def _compute_prior(relevance_BK: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _split_questions(
 ) -> Iterator[tuple[DecoderRun, Tensor]]:
     """Yield a decoder run and a prior for each group of questions that fits in memory."""
     passages = relevance_BK.shape[1]
-    logits = passages * max(search.beams, search.longest) * model.vocabulary
+    logits = passages * max(search.beams, search.max_answer) * model.vocabulary
     cached = 2 * model.decoder_config.num_hidden_layers * passages * states.hidden_NLD[0].numel()
     at_once = max(1, min(_MAX_LOGITS // logits, MAX_CACHED // cached))
     for number, prior_BK in enumerate(_compute_prior(relevance_BK).split(at_once)):

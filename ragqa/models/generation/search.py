@@ -25,22 +25,24 @@ class SearchSettings:
 
     beams: int = 1
     """Number of beams; 1 is greedy search."""
-    longest: int = 32
+    max_answer: int = 32
     """Maximum answer length in tokens, the end included.
 
     ``max_length`` of transformers' ``generate`` also counts the start token.
     """
-    shortest: int = 0
+    min_answer: int = 0
     """Minimum answer length in tokens before the end."""
     length_penalty: float = 1.0
     """Exponent of the length by which the log-probability of a finished beam is divided."""
-    returned: int = 1
+    max_candidates: int = 1
     """Maximum number of candidates per question; only RAG-Sequence has more than ``beams``."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
-        if min(self.beams, self.longest, self.returned) < 1 or not 0 <= self.shortest < self.longest:
-            raise BadInput(f"{self}: beams, longest and returned must be at least 1, and shortest less than longest")
+        if min(self.beams, self.max_answer, self.max_candidates) < 1 or not 0 <= self.min_answer < self.max_answer:
+            raise BadInput(
+                f"{self}: beams, max_answer and max_candidates must be at least 1, and min_answer less than max_answer"
+            )
 
 
 class PassageMixture:
@@ -93,7 +95,7 @@ class _Beams:
 
     @classmethod
     def begin(cls, searches: int, search: SearchSettings, fill: int, device: torch.device) -> Self:
-        ids = torch.full((searches, search.beams, search.longest), fill, device=device)
+        ids = torch.full((searches, search.beams, search.max_answer), fill, device=device)
         score = torch.full((searches, search.beams), _NEVER, device=device)
         first = score.clone()
         first[:, 0] = 0.0  # all beams are equal at the start, so only the first one counts
@@ -116,10 +118,10 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
     Returns:
         ``[..., V]``; a forced token has log-probability 0.
     """
-    for excluded in (rules.forbidden, rules.ends if step < search.shortest else ()):
+    for excluded in (rules.forbidden, rules.ends if step < search.min_answer else ()):
         if excluded:
             log_probs = log_probs.index_fill(-1, log_probs.new_tensor(excluded, dtype=torch.long), -torch.inf)
-    for forced, is_due in ((rules.forced_first, step == 0), (rules.forced_last, step == search.longest - 1)):
+    for forced, is_due in ((rules.forced_first, step == 0), (rules.forced_last, step == search.max_answer - 1)):
         if is_due and forced is not None:
             log_probs = torch.full_like(log_probs, -torch.inf)
             log_probs[..., forced] = 0.0
@@ -135,7 +137,7 @@ def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator
     token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)
     ends = torch.tensor(rules.ends, device=device)
     over_G = torch.zeros_like(token_G, dtype=torch.bool)
-    for step in range(search.longest):
+    for step in range(search.max_answer):
         gain_G, best_G = apply_rules(mixture.score_next(token_G[:, None]), step, rules, search)[:, 0].max(-1)
         token_G = best_G.masked_fill(over_G, rules.pad)
         yield token_G, gain_G.masked_fill(over_G, 0.0)
@@ -157,10 +159,10 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
     ids_GWT, score_GW = state.done_GWT.clone(), state.done_score_GW.clone()
     where = torch.arange(searches, device=device)
     token_GW = torch.full((searches, 1), rules.start, device=device)  # one beam is enough while all beams are equal
-    for step in range(search.longest):
+    for step in range(search.max_answer):
         log_probs_GWV = apply_rules(mixture.score_next(token_GW), step, rules, search).expand(-1, search.beams, -1)
         state, parents_GW, token_GW = _advance(state, log_probs_GWV, step, rules, search)
-        running, is_last = int(state.open_G.sum()), step == search.longest - 1
+        running, is_last = int(state.open_G.sum()), step == search.max_answer - 1
         if running <= len(where) // 2 or is_last:
             ids_GWT[where], score_GW[where] = state.done_GWT, state.done_score_GW
         if running == 0 or is_last:
@@ -186,7 +188,7 @@ def _advance(
     parent, token = place // vocabulary, place % vocabulary
     ids = _take(state.ids_GWT, parent)
     ids[:, :, step] = token
-    has_ended = torch.isin(token, token.new_tensor(rules.ends)) | (step == search.longest - 1)
+    has_ended = torch.isin(token, token.new_tensor(rules.ends)) | (step == search.max_answer - 1)
 
     continuing = score + has_ended * _NEVER
     running = continuing.topk(beams).indices

@@ -36,11 +36,11 @@ class Template:
         """Return the text of a pair; title and passage are empty without a passage."""
         return _fill(self.text, question, passage)
 
-    def text_before(self, question: str, passage: Passage) -> str:
+    def get_text_before(self, question: str, passage: Passage) -> str:
         """Return the part of ``fill`` before the passage."""
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
-    def text_after(self, question: str, passage: Passage | None) -> str:
+    def get_text_after(self, question: str, passage: Passage | None) -> str:
         """Return the part of ``fill`` after the passage."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
@@ -96,7 +96,7 @@ class PairEncoder:
         return self._count_tokens(self._cut_question(question), beginning) <= self.max_tokens
 
     def _cut(self, ids: list[int], question: str, passage: Passage | None) -> list[int]:
-        """Return the ids of a pair, without the end of a passage that is too long."""
+        """Return the ids of a pair; if the pair is too long, the end of its passage is cut."""
         if len(ids) <= self.max_tokens:
             return ids
         if (shorter := self._cut_question(question)) != question:
@@ -104,7 +104,7 @@ class PairEncoder:
             if len(ids) <= self.max_tokens:
                 return ids
         closing = len(self.tokens.encode([""])[0]) - self.tokens.prefix_length
-        tail = len(self.tokens.encode_bare(self.template.text_after(question, passage))) + closing
+        tail = len(self.tokens.encode_bare(self.template.get_text_after(question, passage))) + closing
         return [*ids[: self.max_tokens - tail], *ids[len(ids) - tail :]]
 
     def _cut_question(self, question: str) -> str:

@@ -42,7 +42,7 @@ from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
 from ragqa.errors import BadInput
-from ragqa.evaluation.statistics import calibration_error, refusal_rates
+from ragqa.evaluation.statistics import compute_calibration_error, compute_refusal_rates
 from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.span import SpanAnswer
@@ -56,10 +56,10 @@ def hit(number: int, title: str, text: str) -> Hit:
 
 
 def test_refusals_by_hand() -> None:
-    thresholds, below = refusal_rates([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
+    thresholds, below = compute_refusal_rates([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
     assert thresholds.tolist() == [0.1, 0.4, 0.9, np.inf]
     assert below.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert refusal_rates([0.5], [])[1].tolist() == [0, 0]
+    assert compute_refusal_rates([0.5], [])[1].tolist() == [0, 0]
 
 
 NQ = Path("nq.jsonl")
@@ -77,7 +77,7 @@ def test_figures_by_hand() -> None:
     assert found["times_em"] == 2.0 == found["times_em_at_most"]
     assert found["calibration_error"][UNANSWERABLE] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
     assert found["calibration_error"][MISSED] == 0.5 == found["mean_confidence"][MISSED]
-    assert found["calibration_error"]["as_asked"] == round(calibration_error(SAID[:6], RIGHT[:6]), 4)
+    assert found["calibration_error"]["as_asked"] == round(compute_calibration_error(SAID[:6], RIGHT[:6]), 4)
     # Below 0.2 no answerable question is, and two of the vain ones; below 0.7 no right answer is, and all of them are.
     shares = found["refusals"]["vain_declined_at_5_percent_of"]
     assert shares == {"answerable_refused": 0.5, "right_answers_refused": 1.0}

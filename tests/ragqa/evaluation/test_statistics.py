@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragqa.evaluation.statistics import (
-    accuracy_at_coverage,
-    area_under_risk,
-    bootstrap_interval,
-    calibration_error,
     compare_paired,
-    percentiles,
-    reliability,
-    risk_coverage,
+    compute_accuracy_at_coverage,
+    compute_area_under_risk,
+    compute_bootstrap_interval,
+    compute_calibration_error,
+    compute_percentiles,
+    compute_reliability,
+    compute_risk_coverage,
 )
 
 right_or_wrong = st.lists(st.booleans(), min_size=1, max_size=60)
@@ -23,7 +23,7 @@ right_or_wrong = st.lists(st.booleans(), min_size=1, max_size=60)
 
 def test_the_interval_of_a_share_is_near_the_normal_approximation() -> None:
     values = np.array([1] * 640 + [0] * 360)
-    found = bootstrap_interval(values)
+    found = compute_bootstrap_interval(values)
     half = 1.96 * math.sqrt(0.64 * 0.36 / 1000)
     assert found.value == 0.64
     assert found.low == pytest.approx(0.64 - half, abs=0.002)
@@ -32,25 +32,25 @@ def test_the_interval_of_a_share_is_near_the_normal_approximation() -> None:
 
 def test_the_interval_of_many_valued_scores_is_near_the_normal_approximation() -> None:
     values = np.random.default_rng(1).random(2000)
-    found = bootstrap_interval(values)
+    found = compute_bootstrap_interval(values)
     half = 1.96 * values.std() / math.sqrt(2000)
     assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
 
 
 def test_an_interval_of_equal_values_is_a_point() -> None:
-    assert vars(bootstrap_interval([1, 1, 1])) == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert vars(compute_bootstrap_interval([1, 1, 1])) == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
 def test_no_values_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no values"):
-        bootstrap_interval([])
+        compute_bootstrap_interval([])
 
 
 @given(right_or_wrong)
 def test_an_interval_contains_its_value_and_is_reproducible(values: list[bool]) -> None:
-    found = bootstrap_interval(values)
+    found = compute_bootstrap_interval(values)
     assert 0 <= found.low <= found.value + 1e-9 and found.value <= found.high + 1e-9 <= 1 + 2e-9
-    assert found == bootstrap_interval(values)
+    assert found == compute_bootstrap_interval(values)
 
 
 @pytest.mark.parametrize(
@@ -97,56 +97,56 @@ def test_exchanging_the_systems_negates_the_difference_and_keeps_p(scores: list[
 
 
 def test_risk_and_coverage_match_a_count_by_hand() -> None:
-    coverage, risk = risk_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1])
+    coverage, risk = compute_risk_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1])
     assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
     assert risk.tolist() == pytest.approx([0, 0, 1 / 3, 1 / 4])
-    assert area_under_risk(coverage, risk) == pytest.approx((0 + 0 + 1 / 3 + 1 / 4) / 4)
+    assert compute_area_under_risk(coverage, risk) == pytest.approx((0 + 0 + 1 / 3 + 1 / 4) / 4)
 
 
 def test_questions_of_equal_confidence_are_answered_together() -> None:
     """No threshold separates them, whatever their order."""
     for right in ([1, 0, 0], [0, 0, 1]):
-        coverage, risk = risk_coverage([0.5, 0.5, 0.5], right)
+        coverage, risk = compute_risk_coverage([0.5, 0.5, 0.5], right)
         assert coverage.tolist() == [1.0] and risk.tolist() == pytest.approx([2 / 3])
 
 
 def test_accuracy_at_a_coverage_uses_the_first_threshold_that_reaches_it() -> None:
-    coverage, risk = risk_coverage([0.9, 0.8, 0.8, 0.1], [1, 0, 1, 0])
-    assert accuracy_at_coverage(coverage, risk, 0.25) == 1.0
-    assert accuracy_at_coverage(coverage, risk, 0.5) == pytest.approx(2 / 3)
-    assert accuracy_at_coverage(coverage, risk, 1.0) == 0.5
+    coverage, risk = compute_risk_coverage([0.9, 0.8, 0.8, 0.1], [1, 0, 1, 0])
+    assert compute_accuracy_at_coverage(coverage, risk, 0.25) == 1.0
+    assert compute_accuracy_at_coverage(coverage, risk, 0.5) == pytest.approx(2 / 3)
+    assert compute_accuracy_at_coverage(coverage, risk, 1.0) == 0.5
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))
 def test_the_risk_at_full_coverage_is_the_error_rate(scores: list[tuple[float, bool]]) -> None:
     confidence, right = zip(*scores, strict=True)
-    coverage, risk = risk_coverage(confidence, right)
+    coverage, risk = compute_risk_coverage(confidence, right)
     assert coverage[-1] == 1.0
     assert risk[-1] == pytest.approx(1 - np.mean(right))
-    assert 0 <= area_under_risk(coverage, risk) <= 1
+    assert 0 <= compute_area_under_risk(coverage, risk) <= 1
 
 
 def test_the_calibration_error_matches_a_count_by_hand() -> None:
     """Bins 0.1-0.2 (one, wrong) and 0.8-0.9 (three, two right): (|0.15 - 0| + 3 |0.85 - 2/3|) / 4."""
     confidence, right = [0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0]
-    assert calibration_error(confidence, right) == pytest.approx((0.15 + 3 * (0.85 - 2 / 3)) / 4)
-    assert [(b.low, b.questions, b.right) for b in reliability(confidence, right)] == [
+    assert compute_calibration_error(confidence, right) == pytest.approx((0.15 + 3 * (0.85 - 2 / 3)) / 4)
+    assert [(b.low, b.questions, b.right) for b in compute_reliability(confidence, right)] == [
         (0.1, 1, 0.0),
         (0.8, 3, pytest.approx(2 / 3)),
     ]
 
 
 def test_full_confidence_belongs_to_the_last_bin() -> None:
-    assert [(b.low, b.high, b.questions) for b in reliability([1.0, 0.95], [1, 1])] == [(0.9, 1.0, 2)]
+    assert [(b.low, b.high, b.questions) for b in compute_reliability([1.0, 0.95], [1, 1])] == [(0.9, 1.0, 2)]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50))
 def test_the_calibration_error_is_at_least_the_gap_of_the_means(scores: list[tuple[float, bool]]) -> None:
     confidence, right = zip(*scores, strict=True)
     gap = abs(np.mean(confidence) - np.mean(right))
-    assert gap - 1e-9 <= calibration_error(confidence, right) <= 1 + 1e-9
+    assert gap - 1e-9 <= compute_calibration_error(confidence, right) <= 1 + 1e-9
 
 
 def test_percentiles_of_a_hundred_times() -> None:
-    found = percentiles(np.arange(101) / 100)
+    found = compute_percentiles(np.arange(101) / 100)
     assert found == pytest.approx({"mean": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99})

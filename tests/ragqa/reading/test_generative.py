@@ -107,7 +107,7 @@ def test_text_that_was_cut_off_supports_no_answer() -> None:
 def test_rag_sequence_returns_alternatives_from_all_passages() -> None:
     answers = [("1956", -0.5, (0.2, 0.7, 0.1)), ("Murasaki", -2.0, (0.1, 0.1, 0.8))]
     readers = {kind: make_reader(*answers, kind=kind) for kind in ("rag-sequence", "rag-token")}
-    assert {kind: each._search.returned for kind, each in readers.items()} == {"rag-sequence": 5, "rag-token": 1}
+    assert {kind: each._search.max_candidates for kind, each in readers.items()} == {"rag-sequence": 5, "rag-token": 1}
     assert [other.text for other in readers["rag-sequence"].read(["who"], [HITS])[0].alternatives] == ["Murasaki"]
     answers_by_question = readers["rag-sequence"].find_answers(["who", "when"], [HITS, []])
     assert [[each.text for each in row] for row in answers_by_question] == [["1956"], []]

@@ -137,7 +137,7 @@ def test_decoding_options_of_the_command_line_are_applied(
     generator: Any = load_generator(bart, kind).eval()
     inputs = generator.make_inputs([QUESTION], [[hit.passage for hit in hits_by_question[0]]])
     relevance = torch.tensor([[hit.score for hit in hits_by_question[0]]])
-    search = SearchSettings(beams=3, longest=6, shortest=2, returned=5 if kind == "rag-sequence" else 3)
+    search = SearchSettings(beams=3, max_answer=6, min_answer=2, max_candidates=5 if kind == "rag-sequence" else 3)
     (wanted,) = generator.generate(inputs, relevance, search, **({"fast": True} if fast else {}))
     row = json.loads(out)
     texts = list(dict.fromkeys(generator.seq2seq.tokens.decode(each.ids) for each in wanted))

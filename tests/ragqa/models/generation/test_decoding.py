@@ -61,10 +61,10 @@ def generate_with_transformers(
     said = model.generator.generation_config
     options: dict[str, Any] = {
         "num_beams": search.beams,
-        "max_length": search.longest + 1,
-        "min_length": search.shortest + 1,
+        "max_length": search.max_answer + 1,
+        "min_length": search.min_answer + 1,
         "length_penalty": search.length_penalty,
-        "num_return_sequences": search.returned,
+        "num_return_sequences": search.max_candidates,
         "early_stopping": False,
         "decoder_start_token_id": said.decoder_start_token_id,
     }
@@ -89,10 +89,10 @@ def ids(found: list[list[Candidate]]) -> list[tuple[int, ...]]:
 
 
 SEARCHES = {
-    "greedy": SearchSettings(longest=7, shortest=2),
-    "beams": SearchSettings(beams=3, longest=7, shortest=2, returned=2),
-    "long beams": SearchSettings(beams=4, longest=8, shortest=3, length_penalty=2.0, returned=3),
-    "short beams": SearchSettings(beams=3, longest=8, shortest=2, length_penalty=-0.5, returned=2),
+    "greedy": SearchSettings(max_answer=7, min_answer=2),
+    "beams": SearchSettings(beams=3, max_answer=7, min_answer=2, max_candidates=2),
+    "long beams": SearchSettings(beams=4, max_answer=8, min_answer=3, length_penalty=2.0, max_candidates=3),
+    "short beams": SearchSettings(beams=3, max_answer=8, min_answer=2, length_penalty=-0.5, max_candidates=2),
 }
 
 
@@ -128,7 +128,7 @@ def test_a_plain_seq2seq_agrees_with_generate(name: str) -> None:
     ours = Seq2Seq(PLAIN[name](), wordless())
     ours.model.load_state_dict(model.state_dict())
     inputs = make_pairs(ours.conventions.pad, ragged=True)
-    search = SearchSettings(beams=3, longest=12, returned=3)
+    search = SearchSettings(beams=3, max_answer=12, max_candidates=3)
     options = {"num_beams": 3, "num_return_sequences": 3, "max_length": 13, "early_stopping": False}
     rows = model.generate(inputs.ids_NL, attention_mask=inputs.mask_NL, **options)[:, 1:].tolist()
     with torch.no_grad():
@@ -172,9 +172,9 @@ def test_thorough_decoding_finds_the_most_probable_answer(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score.sum(-1) + prior).logsumexp(0)) for answer, score in scores.items()}
     assert sum(map(torch.exp, map(torch.tensor, every.values()))) == pytest.approx(1.0, abs=1e-4)
-    found = RagGenerator(model, marginal="sequence").generate(inputs, prior[None], SearchSettings(60, 3, returned=400))[
-        0
-    ]
+    found = RagGenerator(model, marginal="sequence").generate(
+        inputs, prior[None], SearchSettings(60, 3, max_candidates=400)
+    )[0]
     assert found[0].ids == max(every, key=lambda answer: every[answer])
     assert [each.log_prob for each in found] == sorted((each.log_prob for each in found), reverse=True)
     assert len({each.ids for each in found}) == len(found) > 60
@@ -186,7 +186,7 @@ def test_thorough_decoding_finds_the_most_probable_answer(tiny: Any) -> None:
 def test_the_mixture_finds_the_most_probable_answer(tiny: Any) -> None:
     model, inputs, prior, scores = tiny
     every = {answer: float((score + prior[:, None]).logsumexp(0).sum()) for answer, score in scores.items()}
-    search = SearchSettings(60, 3, length_penalty=0.0, returned=60)
+    search = SearchSettings(60, 3, length_penalty=0.0, max_candidates=60)
     found = RagGenerator(model, marginal="token").generate(inputs, prior[None], search)[0]
     best = sorted(every, key=lambda answer: -every[answer])
     assert [each.ids for each in found[:20]] == best[:20]
@@ -204,12 +204,12 @@ def test_fast_decoding_counts_only_candidates_of_a_passages_own_beam(tiny: Any) 
             [
                 each.ids
                 for each in RagGenerator(model).generate(
-                    _rows(inputs, [z]), torch.zeros(1, 1), SearchSettings(beams, 3, returned=beams)
+                    _rows(inputs, [z]), torch.zeros(1, 1), SearchSettings(beams, 3, max_candidates=beams)
                 )[0]
             ]
             for z in range(K)
         ]
-        found = generator.generate(inputs, prior[None], SearchSettings(beams, 3, returned=99), fast=True)[0]
+        found = generator.generate(inputs, prior[None], SearchSettings(beams, 3, max_candidates=99), fast=True)[0]
         assert {each.ids for each in found} == {answer for row in alone for answer in row}
         for each in found:
             own = torch.tensor([each.ids in row for row in alone])
@@ -231,7 +231,7 @@ def test_answers_do_not_depend_on_the_batch(marginal: str, beams: int, monkeypat
     inputs, scores, search = (
         make_pairs(1, ragged=True),
         make_relevance(),
-        SearchSettings(beams, 9, returned=min(beams, 2)),
+        SearchSettings(beams, 9, max_candidates=min(beams, 2)),
     )
     scores[1, 2:] = -torch.inf
     together = ours.generate(inputs, scores, search)
@@ -250,7 +250,7 @@ def test_answers_do_not_depend_on_the_batch(marginal: str, beams: int, monkeypat
 def test_memory_limits_are_respected(marginal: str, beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of the three questions fit, and the encoder reads 20 tokens at once."""
     ours = RagGenerator(Seq2Seq(tiny_bart(), wordless()), marginal=marginal)
-    inputs, search = make_pairs(1, ragged=True), SearchSettings(beams, 6, returned=beams)
+    inputs, search = make_pairs(1, ragged=True), SearchSettings(beams, 6, max_candidates=beams)
     whole = ours.generate(inputs, make_relevance(), search)
     monkeypatch.setattr(decoding, "_MAX_LOGITS", 2 * K * 6 * 60)
     monkeypatch.setattr(seq2seq, "_MAX_ENCODED", 20)
@@ -274,7 +274,7 @@ def test_memory_limits_are_respected(marginal: str, beams: int, monkeypatch: pyt
 @pytest.mark.parametrize("name", GENERATORS)
 def test_streaming_agrees_with_greedy_decoding(name: str) -> None:
     ours = RagGenerator(Seq2Seq(GENERATORS[name](), wordless()))
-    inputs, search = make_pairs(ours.seq2seq.conventions.pad, ragged=True), SearchSettings(longest=6)
+    inputs, search = make_pairs(ours.seq2seq.conventions.pad, ragged=True), SearchSettings(max_answer=6)
     stream, said = ours.stream(inputs, make_relevance(), search), []
     with pytest.raises(StopIteration) as end:
         while True:
@@ -298,8 +298,8 @@ def test_posteriors_sum_to_one(scores: list[float], marginal: Any, fast: bool, b
     one = _rows(make_pairs(1, ragged=True), [0])
     count = len(scores)
     same = Inputs(one.ids_NL.expand(count, -1), one.mask_NL.expand(count, -1))
-    found = ours.generate(same, torch.tensor([scores]), SearchSettings(beams, 5, returned=beams), fast=fast)[0]
-    alone = ours.generate(one, torch.zeros(1, 1), SearchSettings(beams, 5, returned=beams), fast=fast)[0]
+    found = ours.generate(same, torch.tensor([scores]), SearchSettings(beams, 5, max_candidates=beams), fast=fast)[0]
+    alone = ours.generate(one, torch.zeros(1, 1), SearchSettings(beams, 5, max_candidates=beams), fast=fast)[0]
     for each, single in zip(found, alone, strict=True):
         assert each.ids == single.ids and each.log_prob == pytest.approx(single.log_prob, abs=1e-3)
         assert sum(each.posterior) == pytest.approx(1.0, abs=1e-5)
@@ -314,5 +314,5 @@ def test_questions_without_passages_are_reported_in_one_line() -> None:
     ours.train()
     with pytest.raises(Mismatch, match="in training mode"):
         ours.generate(make_pairs(1, ragged=True, count=4), torch.zeros(2, 2), SearchSettings())
-    with pytest.raises(BadInput, match="beams, longest and returned must be at least 1"):
+    with pytest.raises(BadInput, match="beams, max_answer and max_candidates must be at least 1"):
         SearchSettings(beams=0)

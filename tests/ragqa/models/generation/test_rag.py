@@ -138,7 +138,7 @@ def test_fusion_attributes_answers_by_attention(monkeypatch: pytest.MonkeyPatch)
     fused = FusionInDecoder(model)
     inputs, relevance, _ = batch(1)
     relevance[1, 1:] = -torch.inf
-    search = SearchSettings(beams=2, longest=5, returned=2)
+    search = SearchSettings(beams=2, max_answer=5, max_candidates=2)
     found = fused.generate(inputs, relevance, search)
     order = torch.tensor([question * K + place for question in range(B) for place in (2, 0, 3, 1)])
     turned = fused.generate(Inputs(inputs.ids_NL[order], inputs.mask_NL[order]), relevance[:, [2, 0, 3, 1]], search)
@@ -162,11 +162,11 @@ def test_fusion_attributes_answers_by_attention(monkeypatch: pytest.MonkeyPatch)
         assert [each.ids for each in row] == [each.ids for each in other]
         for one, two in zip(row, other, strict=True):
             assert one.posterior == pytest.approx(two.posterior, abs=1e-6)
-    stream = fused.stream(inputs, relevance, SearchSettings(longest=5))
+    stream = fused.stream(inputs, relevance, SearchSettings(max_answer=5))
     with pytest.raises(StopIteration) as end:
         while True:
             next(stream)
-    assert end.value.value == fused.generate(inputs, relevance, SearchSettings(longest=5))
+    assert end.value.value == fused.generate(inputs, relevance, SearchSettings(max_answer=5))
 
 
 @pytest.mark.parametrize("kind", ["rag-token", "rag-sequence", "fid", "closed-book"])
@@ -184,7 +184,7 @@ def test_a_saved_generator_is_loaded_with_its_settings(kind: str, tmp_path: Path
     found = [[passage("Genji", "a novel"), passage("Heian", "a court")], [passage("Genji", "a novel")]]
     inputs = generator.make_inputs(["who?", "when?"], found)
     relevance = torch.zeros(2, 1) if kind == "closed-book" else torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
-    answers = [each.generate(inputs, relevance, SearchSettings(longest=4)) for each in (generator, again)]
+    answers = [each.generate(inputs, relevance, SearchSettings(max_answer=4)) for each in (generator, again)]
     assert answers[0] == answers[1]
     with pytest.raises(BadInput, match=f"is a generator of kind {kind}, not other"):
         load_generator(tmp_path / "saved", "other")
