@@ -1,1 +1,1 @@
-"""Suites, tables and benchmarks."""
+"""Suites of published data sets, tables of systems, and benchmarks."""

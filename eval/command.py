@@ -1,4 +1,4 @@
-"""Run the commands in eval: options, expected errors, and the command line as text."""
+"""Run the commands of eval with their options, and format the command line."""
 
 import os
 import shlex
@@ -15,20 +15,20 @@ Config = TypeVar("Config")
 def run_command(
     main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, positional: bool = False
 ) -> None:
-    """Run a command; an expected error ends the process with one line.
+    """Run a command with the options of the command line; print an expected error as one line.
 
     Args:
-        main: the command.
+        main: function of the settings that runs the command.
         ConfigClass: dataclass whose fields are the options.
         description: text above the options in the help.
-        positional: take fields without a default as positional arguments.
+        positional: whether fields without a default are positional arguments.
     """
     with report_errors(get_main_module()):
         main(parse_config(ConfigClass, description, positional=positional))
 
 
 def format_command_line() -> str:
-    """Return the running command as it is typed in the checkout, with relative paths."""
+    """Return the command line of this process, with relative paths."""
     return f"python -m {get_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 

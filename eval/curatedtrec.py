@@ -1,11 +1,11 @@
-"""CuratedTREC: factoid questions of TREC, with regular expressions as answers.
+"""CuratedTREC: factoid questions with regular expressions (patterns) as answers.
 
-Baudiš and Šedivý 2015, the larger of its two versions: questions of TREC 1999 to 2003 and of a chat room, each with
-one pattern that a right answer matches.
+Baudiš and Šedivý 2015, the larger of two versions. The questions come from TREC 1999 to 2003 and from a chat room. Each
+question has a pattern that right answers match.
 
-Splits: ``train`` (1,689 questions); ``test`` (694) and ``test-a`` (342 of them). Metric: share of predictions
-that the pattern matches from their first character, whatever follows, in any case (``re.match``, as ORQA and DrQA
-score); the prediction is not normalised. Scoring the patterns as strings is the field's classic mistake.
+Splits: ``train`` (1,689 questions), ``test`` (694), and ``test-a`` (342 of the test questions). Metric: share of
+answers in which the pattern matches at the first character, in any case (``re.match``, as in ORQA and DrQA). Answers
+are not normalised. A common mistake is to compare the patterns with answers as plain texts.
 
     python -m eval.curatedtrec --pipeline DIR --data DIR
 """
@@ -28,20 +28,20 @@ CURATEDTREC = Suite(
         "test": Split("test.jsonl", 694),
     },
     default_split="test-a",
-    # The two copies found on the hub do not serve: Tevatron/wikipedia-curated needs a loading script, which datasets 4
-    # does not run; RUC-NLPIR/FlashRAG_datasets has train and test of one size, not the papers' 1,353 / 133 / 694.
+    # The hub has two copies, but neither can be used. Tevatron/wikipedia-curated needs a loading script, which
+    # datasets 4 does not run. RUC-NLPIR/FlashRAG_datasets has splits of other sizes than the papers.
     hub=None,
     regex=True,
-    answer_type="a regular expression for a name, date, number or cause, one for a question",
+    answer_type="one regular expression for each question; it matches a name, date, number or cause",
     published=list_published("curatedtrec"),
     caution=(
-        "test-a is a part of the papers' 694 test questions, so one question is 0.3 points; train is larger than their "
-        "1,353 and 133 for dev. The data set's authors count a match anywhere in the answer, ORQA and DrQA only from "
-        "its first character, as here; DPR's released code matches patterns for retrieval only, so how its answers "
-        "were scored cannot be checked. Patterns are loose on one side (1915|May also takes May 1801 and Mayor) and "
-        "narrow on the other. One question stands twice in test-a, six in train, some with two patterns. "
-        "all-MiniLM-L6-v2 does not name these questions among its training data, but it does name NQ, TriviaQA, GooAQ "
-        "and PAQ, questions of the same kind."
+        "test-a is a part of the papers' 694 test questions, and one question is 0.3 points. train is larger than the "
+        "papers' splits (1,353 for training, 133 for dev). The authors of the data set accept a match anywhere in the "
+        "answer. ORQA, DrQA and this suite accept only a match at its first character. DPR's released code matches "
+        "patterns only for retrieval, so nobody can check how its answers were scored. Some patterns accept too much "
+        "(1915|May also matches May 1801 and Mayor), some too little. One question occurs twice in test-a, six in "
+        "train, some with two patterns. The training data of all-MiniLM-L6-v2 does not list these questions, but it "
+        "lists NQ, TriviaQA, GooAQ and PAQ, which have similar questions."
     ),
 )
 

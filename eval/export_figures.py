@@ -1,6 +1,8 @@
-"""Export the figures of a report, without texts: a JSON file, and a table of the questions.
+"""Export the figures of a report without texts.
 
-python -m eval.export_figures REPORT docs/measurements/NAME.json
+    python -m eval.export_figures REPORT docs/measurements/NAME.json
+
+The command writes a JSON file, and next to it a table with one row for each question (.tsv).
 """
 
 import json
@@ -15,29 +17,33 @@ from ragqa.evaluation.report.summary import describe_corpus, describe_questions
 from ragqa.evaluation.tally import find_loss
 
 _IN_SUITE = ("published", "source", "caution", "answer_type")
-"""Facts that the suite's file states already."""
+"""Keys of ``about`` that are not exported, because the file of the suite has their values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """A report and the file of its figures."""
+    """Settings of the export."""
 
     report: Path
     """Directory of a report."""
     out: Path
-    """JSON file to write."""
+    """JSON file to write; the table gets the same name with .tsv."""
 
 
 def check_place(out: Path) -> None:
-    """Raise BadInput unless ``out`` is a JSON file."""
+    """Raise BadInput unless the name of a file ends in .json."""
     if out.suffix != ".json":
-        raise BadInput(f"{out}: the figures go into a .json file, and the questions beside it into a .tsv")
+        raise BadInput(f"{out}: the name of the file must end in .json; a .tsv file is written next to it")
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write the figures to ``out``, and a row for each question to a ``.tsv`` of the same name.
+    """Write the figures of a report into a JSON file, and its rows into a ``.tsv`` file.
 
-    Date, machine and command are those of the run, not of the export.
+    The date, the machine and the command are those of the evaluation, not of the export.
+
+    Args:
+        report: report to export.
+        out: JSON file; the ``.tsv`` file has the same name.
     """
     check_place(out)
     about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
@@ -66,7 +72,7 @@ def _format(value: float | None) -> str:
 
 
 def main(config: ExportConfig) -> None:
-    """Export the figures of a report from the command line."""
+    """Export the figures of the report that the settings name."""
     export_figures(Report.load(config.report), config.out)
 
 

@@ -1,12 +1,11 @@
-"""Natural Questions, open: questions to Google, answered with a few words of Wikipedia.
+"""Natural Questions (open): questions to Google, answered with a few words of Wikipedia.
 
-Kwiatkowski et al. 2019, in the open form of Lee et al. 2019: the questions whose short answer has at most five
-tokens, without the page that they were answered from. The open form's own dev set is everybody's test set; the dev
-set is cut from train.
+Kwiatkowski et al. 2019, in the open form of Lee et al. 2019: questions whose short answer has at most five tokens,
+without the page of the answer. Papers test on the dev set of the open form, and cut their dev set from train.
 
-Splits: ``train`` (4,997 questions) and ``dev`` (8,757, the papers' dev set), both from the original train split;
-``test`` (3,610, NQ-open's dev file) and ``test-a`` (1,800 of them). Metric: exact match with the best of the gold
-answers, after Unicode NFD and SQuAD's normalisation.
+Splits: ``train`` (4,997 questions) and ``dev`` (8,757, the dev set of the papers), both from the original train split;
+``test`` (3,610, the dev file of NQ-open), and ``test-a`` (1,800 of the test questions). Metric: exact match with the
+best gold answer, after Unicode NFD and SQuAD's normalisation.
 
     python -m eval.nq --pipeline DIR --data DIR
 """
@@ -19,8 +18,8 @@ NQ = Suite(
     title="Natural Questions (open)",
     about=(
         "Questions that people typed into Google, with short answers that annotators marked on a Wikipedia page "
-        "(Kwiatkowski et al. 2019), kept where the answer has at most five tokens (NQ-open, Lee et al. 2019). "
-        "Source: github.com/google-research-datasets/natural-questions, nq_open. Licence: CC BY-SA 3.0."
+        "(Kwiatkowski et al. 2019). Only answers of at most five tokens are used (NQ-open, Lee et al. 2019). Source: "
+        "github.com/google-research-datasets/natural-questions, nq_open. Licence: CC BY-SA 3.0."
     ),
     splits={
         "train": Split("train.jsonl", 4_997),
@@ -39,11 +38,12 @@ NQ = Suite(
     answer_type="short spans of at most five tokens",
     published=list_published("nq"),
     caution=(
-        "test-a is a part of the papers' 3,610 test questions (and not EfficientQA's dev set, also 1,800), train a "
-        "part of their 79,168. all-MiniLM-L6-v2 was trained on pairs from NQ's train split, which dev was cut from: "
-        "what starts from it is not zero-shot here. Test questions often have several answers (43 % of test-a), dev "
-        "questions seldom (10 %), so dev is harder by the score: ORQA has 31.3 on dev, 33.3 on test. ORQA and REALM "
-        "score with Unicode NFD, DPR and FiD without: the two differ on accents."
+        "test-a is a part of the papers' 3,610 test questions. It is not EfficientQA's dev set, which also has 1,800 "
+        "questions. train is a part of the papers' 79,168. all-MiniLM-L6-v2 was trained on pairs from NQ's train "
+        "split, from which dev was cut. So systems that start from this encoder are not zero-shot here. Test questions "
+        "often have several answers (43 % of test-a), dev questions rarely (10 %). So scores on dev are lower: ORQA "
+        "has 31.3 on dev and 33.3 on test. ORQA and REALM score with Unicode NFD, DPR and FiD without. The two rules "
+        "differ only for accented letters."
     ),
 )
 

@@ -1,10 +1,10 @@
-"""Compare two recorded tables question by question: the gain of one system over another.
+"""Compare the recorded tables of two systems, question by question.
 
     git show COMMIT:docs/measurements/reader/nq_wiki_bm25.tsv > before.tsv
     python -m eval.paired before.tsv docs/measurements/reader/nq_wiki_bm25.tsv
 
-Two intervals that overlap say little about two systems that answer the same questions. For whole reports use
-``ragqa eval compare``, which also shows the questions.
+Two systems can differ significantly on the same questions although their intervals overlap. So this command computes
+the interval of the difference. For whole reports, use ``ragqa eval compare``, which also shows the questions.
 """
 
 import csv
@@ -21,12 +21,12 @@ from ragqa.evaluation.statistics import compare_paired
 
 @dataclass(frozen=True, kw_only=True)
 class PairedConfig:
-    """Two tables and the form of the result."""
+    """Settings of the comparison."""
 
     before: Path
-    """Table of the system that is replaced."""
+    """Table (.tsv) of the old system."""
     after: Path
-    """Table of the system that replaces it."""
+    """Table (.tsv) of the new system."""
     json: bool = False
     """Print the figures as one JSON object."""
 
@@ -35,29 +35,33 @@ def read_scores(table: Path) -> dict[str, float]:
     """Return the exact match of each question, by its id, from an exported table.
 
     Raises:
-        BadInput: the file is no table of ``eval.export_figures``, or no question was answered.
+        BadInput: ``eval.export_figures`` did not write the file, or no question was answered.
     """
     with report_write_errors(table), table.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
         scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{table} is no table of eval.export_figures: {error!r}") from error
+        raise BadInput(f"{table} is not a table of eval.export_figures: {error!r}") from error
     if not scores:
         raise BadInput(f"{table}: no question was answered")
     return scores
 
 
 def compare_tables(before: Path, after: Path) -> dict[str, Any]:
-    """Return the exact match of both, the difference with its interval, and p.
+    """Return the exact match of two systems, the difference with its interval, and p.
+
+    Args:
+        before: table of the old system.
+        after: table of the new system.
 
     Raises:
-        BadInput: a file is no table of ``eval.export_figures``.
-        Mismatch: the tables hold different questions.
+        BadInput: ``eval.export_figures`` did not write a file.
+        Mismatch: the tables have different questions.
     """
     new, old = read_scores(after), read_scores(before)
     if new.keys() != old.keys():
-        raise Mismatch(f"{before} and {after} are of other questions: only the same ones compare")
+        raise Mismatch(f"{before} and {after} have different questions: compare tables of the same questions")
     test = compare_paired(list(new.values()), [old[question] for question in new])
     means = {name: sum(scores.values()) / len(scores) for name, scores in {"before": old, "after": new}.items()}
     return {"questions": len(new), **means, "difference": asdict(test.difference), "p": test.p}
@@ -75,7 +79,7 @@ def format_comparison(figures: dict[str, Any]) -> str:
 
 
 def main(config: PairedConfig) -> None:
-    """Compare two recorded tables from the command line."""
+    """Compare the two tables that the settings name, and print the result."""
     figures = compare_tables(config.before, config.after)
     print(json.dumps(figures) if config.json else format_comparison(figures))
 

@@ -1,4 +1,4 @@
-"""Exact match that papers report on the suites' test sets, each over its own corpus."""
+"""Exact match that papers report on the test sets of the suites, with their corpora."""
 
 from dataclasses import dataclass
 
@@ -28,9 +28,9 @@ TEST_SETS = {
     "curatedtrec": "test, 694 questions",
     "squad": "SQuAD 1.1 dev as test, 10,570 questions",
 }
-"""Test set of each suite; the columns of the table below, in this order."""
+"""Test set of each suite; the order is that of the columns of the next table."""
 _OTHER_TEST_SETS = {
-    ("curatedtrec", LEWIS): "test, 635 questions by the paper's Table 7 (which says 635 of train as well)",
+    ("curatedtrec", LEWIS): "test, 635 questions by the paper's Table 7 (which also says 635 for train)",
 }
 
 _TABLE: tuple[tuple[str, str, str, tuple[float | None, ...]], ...] = (
@@ -65,18 +65,22 @@ _TABLE: tuple[tuple[str, str, str, tuple[float | None, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Published:
-    """Exact match of another system, on its own corpus and split."""
+    """Exact match that a paper reports for a system, on its own corpus and split."""
 
     system: str
     em: float
-    """In percent, as papers print it."""
+    """Exact match in percent."""
     source: str
     corpus: str
     split: str
 
 
 def list_published(suite: str) -> tuple[Published, ...]:
-    """Return the published figures of a suite, given by its key."""
+    """Return the published scores of a suite.
+
+    Args:
+        suite: key of the suite.
+    """
     column = list(TEST_SETS).index(suite)
     return tuple(
         Published(system, em, source, corpus, _OTHER_TEST_SETS.get((suite, source), TEST_SETS[suite]))

@@ -1,11 +1,11 @@
-"""SQuAD 1.1, open: questions about a paragraph of Wikipedia, asked without the paragraph.
+"""SQuAD 1.1 (open): questions about a paragraph of Wikipedia, asked without the paragraph.
 
-Rajpurkar et al. 2016, asked open since Chen et al. 2017. SQuAD's dev set is everybody's test set, as its own test set
-is hidden.
+Rajpurkar et al. 2016. Chen et al. 2017 first asked the questions without their paragraphs. Papers test on the dev set,
+because SQuAD's test set is hidden.
 
-Splits: ``train`` (87,599 questions of 442 articles); ``dev`` (10,570 questions of 48 articles) and ``dev-a`` (3,482 of
-them, 16 whole articles). Metrics: exact match and F1 with the best of the gold answers, after SQuAD's own
-normalisation, without a Unicode step.
+Splits: ``train`` (87,599 questions of 442 articles), ``dev`` (10,570 questions of 48 articles), and ``dev-a`` (3,482 of
+the dev questions, from 16 whole articles). Metrics: exact match and F1 with the best gold answer, after SQuAD's
+normalisation, without Unicode NFD.
 
     python -m eval.squad --pipeline DIR --data DIR
 """
@@ -17,8 +17,8 @@ SQUAD = Suite(
     key="squad",
     title="SQuAD 1.1 (open)",
     about=(
-        "Questions that paid workers wrote while they saw a paragraph of Wikipedia, each answered with a span of it "
-        "(Rajpurkar et al. 2016), asked here without the paragraph (Chen et al. 2017). Source: "
+        "Paid workers wrote these questions about a paragraph of Wikipedia. The answers are spans of this paragraph "
+        "(Rajpurkar et al. 2016). Here, the questions are asked without it (Chen et al. 2017). Source: "
         "github.com/rajpurkar/SQuAD-explorer. Licence: CC BY-SA 4.0."
     ),
     splits={
@@ -36,15 +36,16 @@ SQUAD = Suite(
         splits={"train": ("train", 87_599), "dev": ("validation", 10_570)},
     ),
     unicode=None,
-    answer_type="spans of the paragraph that the question was written for, mostly three a question in dev",
+    answer_type="spans of the question's paragraph; in dev, most questions have three answers",
     published=list_published("squad"),
     caution=(
-        "dev-a is a part of the 10,570 questions that the papers test on: 16 articles, so questions come in clumps and "
-        "an article more or less moves the score. The questions were written with the paragraph in sight: without it "
-        "some have no single answer, and they share its words, which favours BM25. A corpus of SQuAD's own paragraphs "
-        "is far easier than Wikipedia: name it. all-MiniLM-L6-v2 was trained on pairs from SQuAD's train split: what "
-        "starts from it is not zero-shot here. train was rebuilt: its ids are not SQuAD's, and answer_start is the "
-        "first place where the answer stands. Seven questions stand twice in dev-a, 216 more than once in train."
+        "dev-a is a part of the papers' 10,570 test questions. Its questions come from only 16 articles, so one "
+        "article more or less changes the score. The authors of the questions saw the paragraph. So without the "
+        "paragraph some questions have no single answer, and the questions share words with it, which favours BM25. A "
+        "corpus of SQuAD's paragraphs is far easier than Wikipedia, so name the corpus. all-MiniLM-L6-v2 was trained "
+        "on pairs from SQuAD's train split. So systems that start from this encoder are not zero-shot here. train is a "
+        "rebuilt file: its ids are not SQuAD's, and answer_start is the first occurrence of the answer. Seven "
+        "questions occur twice in dev-a, 216 more than once in train."
     ),
 )
 

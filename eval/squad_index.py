@@ -1,9 +1,9 @@
-"""Index the paragraphs of SQuAD's train and dev-a files, one passage each.
+"""Index the paragraphs of SQuAD train and dev-a; each paragraph is one passage.
 
     python -m eval.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
 
-The suite over this index scores how often the gold passage is found; with ``--gold`` it scores the reader alone.
+Over this index, the suite also measures how often the gold passage is found. ``--gold`` scores the reader alone.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from eval.command import run_command
 
 @dataclass(frozen=True, kw_only=True)
 class SquadIndexConfig:
-    """Places of the files and of the index."""
+    """Settings of the index."""
 
     squad: Path
     """Folder with train-v1.1.json.xz and dev-a-v1.1.json.xz."""
     out: Path
-    """Index directory to make."""
+    """Index directory to write."""
 
 
 def main(config: SquadIndexConfig) -> None:
-    """Index SQuAD's paragraphs from the command line."""
+    """Index the paragraphs of SQuAD."""
     from pipelines.calibrate.conditions import build_paragraph_index
     from ragqa.question_files import read_squad
 

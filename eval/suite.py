@@ -1,6 +1,6 @@
-"""Suites: data sets with their scoring rules, and the command that scores a pipeline.
+"""Suites (data sets with their scoring rules), and the command that scores a pipeline.
 
-One data set, one file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
+Each data set has its own file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
 """
 
 import sys
@@ -24,11 +24,11 @@ from ragqa.progress import Bars
 from ragqa.reading.base import Decoding, Reader
 from ragqa.types import Question
 
-_READER_ALONE = "Each question is read beside its own gold passage; nothing is retrieved."
+_READER_ALONE = "The reader reads the gold passage of each question; nothing is retrieved."
 
 
 class Split(NamedTuple):
-    """A part of a data set: its file in --data, and the number of questions in the file."""
+    """Split of a data set: its file in --data, and the number of questions in this file."""
 
     file: str
     questions: int
@@ -36,28 +36,28 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
-    """A data set on the Hugging Face hub."""
+    """Data set on the Hugging Face hub."""
 
     name: str
     revision: str
     question: str
     """Column of the question."""
     answers: str
-    """Column of the answers; ``a.b`` is the list b in the column a."""
+    """Column of the answers; ``a.b`` means the list b in the column a."""
     passage: str | None = None
     """Column of the gold passage, if there is one."""
     splits: dict[str, tuple[str, int]]
-    """The hub's name and the number of questions of each split, by our name."""
+    """Name on the hub and number of questions of each split, by the name of the split here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A data set and how it is scored."""
+    """Data set with its scoring rule."""
 
     key: str
     title: str
     about: str
-    """Content, origin and licence."""
+    """Content, source and licence of the data set."""
     splits: dict[str, Split]
     default_split: str
     hub: Hub | None
@@ -66,96 +66,101 @@ class Suite:
     unicode: Literal["NFD"] | None = "NFD"
     answer_type: str
     published: tuple[Published, ...] = ()
-    """Scores from papers; see ``eval.published``."""
+    """Scores that papers report."""
     caution: str = ""
-    """Warning to readers of the scores."""
+    """Warning for readers of the scores."""
 
     def make_settings(self, questions: QuestionSet, **changes: Any) -> EvaluationSettings:
-        """Return the settings by which a split is scored, with ``changes`` to their fields."""
+        """Return the evaluation settings of a split.
+
+        Args:
+            questions: questions of the split.
+            changes: values for fields of the settings.
+        """
         settings = EvaluationSettings(name=self.title, split=questions.split, regex=self.regex, unicode=self.unicode)
         return replace(settings, **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteConfig:
-    """Options of a suite's command."""
+    """Options of the command of a suite."""
 
     pipeline: Path
     """Index or pipeline directory."""
     data: Path | None = None
-    """Folder of the data set's files; without it, the hub (needs a network)."""
+    """Folder with the files of the data set; default: load them from the Hugging Face hub."""
     split: str | None = None
-    """Split to score; default: the test set, in files its part test-a or dev-a."""
+    """Split to score; default: with --data test-a or dev-a, from the hub the whole test set."""
     out: Path | None = None
-    """Directory of the report; default: under runs/eval."""
+    """Directory of the report; default: a directory under runs/eval."""
     corpus: str | None = None
-    """Name of the corpus in the report; default: the names of its files."""
+    """Name of the corpus in the report; default: the names of the indexed files."""
     retriever: str | None = None
-    """Retriever kind, as of ragqa index; default: the index's."""
+    """Kind of retriever (dense, bm25 or hybrid); default: the kind of the index."""
     fusion: str | None = None
-    """Fusion of scores by the hybrid retriever."""
+    """Fusion of the scores in hybrid search: weighted or rrf."""
     reader: Path | None = None
-    """Another reader: a directory, one of the pipeline's by name, or KIND:MODEL."""
+    """Another reader: a directory, the name of a reader in the pipeline, or KIND:MODEL."""
     beams: int | None = None
-    """Beams of the search (generative readers); default: 1, greedy."""
+    """Width of the beam search (generative readers); default: 1."""
     fast: bool = False
-    """Decode fast instead of thoroughly (rag-sequence)."""
+    """Use fast decoding instead of thorough decoding (rag-sequence)."""
     max_answer: int | None = None
     """Maximum answer length in tokens (generative readers)."""
     min_answer: int | None = None
     """Minimum answer length in tokens (generative readers)."""
     trained: str | None = None
-    """How the reader was trained, in words by which eval.table finds its closed book."""
+    """Description of the reader's training; eval.table compares it with the closed book of the same description."""
     device: str = "cpu"
-    """Device of index search and torch models."""
+    """Device of the index search and of torch models."""
     k: int | None = None
-    """Passages to read; default: as many as the reader was trained with, or 10."""
+    """Number of passages to read; default: the number of the reader's training, or 10."""
     depth: int = DEPTH
-    """Number of hits to search for answers."""
+    """Number of passages to retrieve for the retrieval scores."""
     batch: int = 1
-    """Questions to ask together; with 1 times are latencies."""
+    """Number of questions in a batch; with 1, the times are those of single questions."""
     limit: int | None = None
-    """Ask only this many questions, drawn at random but always the same ones."""
+    """Size of a random sample of questions, always the same sample; default: all questions."""
     restart: bool = False
-    """Discard the rows of an interrupted run."""
+    """Delete the rows of an interrupted run."""
     gold: bool = False
-    """Score the reader alone, on each question's gold passage."""
+    """Score the reader alone, on the gold passage of each question."""
     no_read: bool = False
     """Score retrieval alone."""
     no_coverage: bool = False
-    """Do not search the corpus for answers."""
+    """Do not measure the corpus coverage, which reads the whole corpus."""
     record: Path | None = None
-    """JSON file for the figures; a table with a line per question goes next to it."""
+    """JSON file to write the figures to; a table of the questions (.tsv) is written next to it."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for options that exclude each other, before anything is asked."""
+        """Raise BadInput for options that exclude each other."""
         if self.record:
             check_place(self.record)
         if self.gold and (self.no_read or self.k or self.retriever or self.fusion):
-            raise BadInput("--gold reads each question's own passage: leave --k, --retriever, --fusion, --no-read out")
+            raise BadInput("--gold retrieves nothing: leave out --k, --retriever, --fusion and --no-read")
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """Options of generative readers that were given, by their names in ``Decoding``."""
+        """Options of generative readers, by their names in ``Decoding``; None if not given."""
         options = {"beams": self.beams, "fast": self.fast or None}
         return {**options, "max_answer": self.max_answer, "min_answer": self.min_answer}
 
 
 def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
-    """Open the questions of a split.
+    """Load the questions of a split from files or from the hub.
 
     Args:
         suite: the data set.
-        split: one of its splits.
-        data: folder of its files; None to load it from the hub.
+        split: name of the split.
+        data: folder with the files of the data set; None loads it from the hub.
 
     Raises:
-        BadInput: there is no such split or file, or it holds another number of questions.
-        MissingExtra: the hub is needed, but not the package ``datasets`` installed.
+        BadInput: the split or its file does not exist, or the number of questions is wrong.
+        MissingExtra: the package ``datasets``, which loads from the hub, is not installed.
     """
     known = list(suite.splits) if data else list(suite.hub.splits) if suite.hub else []
     if not known:
-        raise BadInput(f"{suite.title} is not on the hub: give the folder of its files as --data")
+        raise BadInput(f"{suite.title} is not on the hub: name the folder of its files with --data")
     if split not in known:
         where = "in files" if data else "on the hub"
         raise BadInput(f"{suite.title} has no split '{split}' {where}: choose one of {', '.join(known)}")
@@ -169,7 +174,7 @@ def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
             raise BadInput(f"{file} does not exist: --data must be the folder of {suite.title}")
         question_set, where = QuestionSet.from_file(file), str(file)
     if len(question_set) != expected:
-        raise BadInput(f"{where} holds {len(question_set)} questions, not the {expected} of the split")
+        raise BadInput(f"{where} has {len(question_set)} questions, but the split has {expected}")
     return replace(question_set, name=suite.title, split=split)
 
 
@@ -180,9 +185,9 @@ def _load_from_hub(hub: Hub, split: str) -> Sequence[Question]:
         raise MissingExtra(f"loading {hub.name} from the hub", "torch") from error
     try:
         rows = load_dataset(hub.name, revision=hub.revision, split=hub.splits[split][0])
-    except Exception as error:  # of any kind, a dozen packages deep
+    except Exception as error:  # datasets raises errors of many packages
         reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{hub.name} cannot be loaded ({reason}): give the folder of its files as --data") from error
+        raise BadInput(f"{hub.name} cannot be loaded ({reason}): name the folder of its files with --data") from error
     column, _, inner = hub.answers.partition(".")
     return [
         Question(
@@ -196,7 +201,12 @@ def _load_from_hub(hub: Hub, split: str) -> Sequence[Question]:
 
 
 def score_suite(suite: Suite, config: SuiteConfig) -> Report:
-    """Score a pipeline on a split of ``suite``, by default the test set."""
+    """Score a pipeline on a split of a suite; return the report.
+
+    Args:
+        suite: the data set.
+        config: options of the command.
+    """
     uses_hub = suite.hub is not None and config.data is None
     split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
     questions = read_split(suite, split, config.data).sample(config.limit)
@@ -218,7 +228,7 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
         "answer_type": suite.answer_type,
         "caution": suite.caution,
         **({"trained": config.trained} if config.trained else {}),
-        # The published systems had to find the passage: a reader alone is not compared with them.
+        # Published systems had to find the passage, so a reader that gets it is not compared with them.
         "published": [] if config.gold else [asdict(row) for row in suite.published],
     }
     settings = suite.make_settings(
@@ -237,13 +247,14 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
 
 
 def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -> str:
-    """Name a report by what is scored, so that no two different runs share a place.
+    """Return the name of a report, which is different for runs with different options.
 
     Args:
         suite: the data set.
-        split: the split that is scored.
+        split: name of the split.
         config: options of the run.
-        reader: the reader, which is named by kind and fingerprint: many recipes write a folder ``model``.
+        reader: reader of the pipeline. Its kind and fingerprint become part of the name, because the folders of many
+            readers have the same name.
     """
     values = {"retriever": config.retriever, "fusion": config.fusion, **config.decoding, "k": config.k}
     values |= {"depth": None if config.depth == DEPTH else config.depth}
@@ -256,12 +267,17 @@ def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -
 
 
 def main(suite: Suite) -> None:
-    """Score a pipeline on a suite from the command line and print the figures."""
+    """Run the command of a suite."""
     run_command(partial(print_scores, suite), SuiteConfig, sys.modules["__main__"].__doc__)
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline, print its figures and the published ones, and record them."""
+    """Score a pipeline on a suite; print its figures and the published scores, and record them.
+
+    Args:
+        suite: the data set.
+        config: options of the command.
+    """
     report = score_suite(suite, config)
     if config.record:
         export_figures(report, config.record)
@@ -272,6 +288,6 @@ def print_scores(suite: Suite, config: SuiteConfig) -> None:
 
 
 def format_published(suite: Suite) -> str:
-    """List the exact match of published systems, each with its own corpus and split."""
+    """Return a list of the published scores of a suite, each with its corpus and split."""
     rows = [f"  {row.em:5.1f}  {row.system}; {row.corpus}; {row.split} ({row.source})" for row in suite.published]
-    return "\n".join(["published, each on the corpus and split that it names, not on this one:", *rows])
+    return "\n".join(["published scores, each on its own corpus and split (not comparable):", *rows])

@@ -1,9 +1,9 @@
-"""Print recorded figures of several runs as one Markdown table.
+"""Print the recorded figures of several evaluations as one Markdown table.
 
     python -m eval.table docs/measurements/nq_*.json
 
-A reader that was scored with ``--trained WORDS`` is compared with the closed book of the same words and questions: what
-its interval is above that one's, it has from passages and not from its training.
+``--trained WORDS`` of a suite describes the training of a reader. The table compares a reader with the closed book (the
+generator without passages) that has the same words and questions. The difference shows how much the passages help.
 """
 
 import json
@@ -22,10 +22,10 @@ from ragqa.reading.registry import read_kind
 
 @dataclass(frozen=True, kw_only=True)
 class RecordsConfig:
-    """Recorded runs, a row each."""
+    """Settings of the table."""
 
     files: tuple[Path, ...]
-    """Files that --record or eval.export_figures wrote."""
+    """Files that --record or eval.export_figures wrote; each file is one row."""
 
 
 HEAD = (
@@ -35,7 +35,12 @@ HEAD = (
 
 
 def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None) -> list[str]:
-    """Return the cells of a run, compared with the run of its closed book if there is one."""
+    """Return the cells of one row.
+
+    Args:
+        figures: recorded figures of an evaluation.
+        closed_book: figures of the closed book to compare with, if there is one.
+    """
     recall, system = figures["answer_recall"], figures["about"]["system"]
     bound, uses_passages = figures["coverage_bound"], find_reader_kind(figures) != GeneratorKind.CLOSED_BOOK
     return [
@@ -54,7 +59,7 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
 
 
 def find_reader_kind(figures: dict[str, Any]) -> str | None:
-    """Return the kind of the reader; None if nothing was read."""
+    """Return the kind of the reader; None if only retrieval was scored."""
     reader = figures["about"]["system"].get("reader")
     return read_kind(reader) if reader else None
 
@@ -65,10 +70,14 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Return the difference in points, and say if the intervals of the two runs touch.
+    """Return the difference of exact match in points, and whether the intervals touch.
 
-    Of each run the wider of two intervals counts, because the bootstrap's is too narrow where next to nothing is right:
-    a resample without a right answer has no width. The other is Wilson's.
+    The interval of a run is the wider of two: the bootstrap interval and Wilson's. The bootstrap interval alone is too
+    narrow for scores near 0, because a resample without a right answer has the score 0.
+
+    Args:
+        figures: recorded figures of a reader.
+        closed_book: recorded figures of its closed book.
     """
     gain = 100 * (figures["em"]["value"] - closed_book["em"]["value"])
     (low, high), (closed_low, closed_high) = _widest_interval(figures), _widest_interval(closed_book)
@@ -81,10 +90,14 @@ def _widest_interval(figures: dict[str, Any]) -> tuple[float, float]:
 
 
 def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the closed book that was trained like a reader and asked the same questions.
+    """Return the closed book with the same training and the same questions as a reader.
+
+    Args:
+        figures: recorded figures of the reader.
+        runs: recorded figures of all rows.
 
     Raises:
-        BadInput: there are two.
+        BadInput: there are two such closed books.
     """
     trained = figures["about"].get("trained")
     if trained is None or find_reader_kind(figures) in (None, GeneratorKind.CLOSED_BOOK):
@@ -96,36 +109,40 @@ def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dic
         and (run["about"].get("trained"), run["questions"]) == (trained, figures["questions"])
     ]
     if len(matches) > 1:
-        raise BadInput(f"two closed books are of '{trained}' on {figures['questions']}: leave one out")
+        raise BadInput(f"two closed books have the training '{trained}' on {figures['questions']}: leave one out")
     return matches[0] if matches else None
 
 
 def format_interval(figure: Mapping[str, float] | None) -> str:
-    """Return a share with its interval in percent, or a dash."""
+    """Return a share and its interval in percent; a dash for None."""
     if figure is None:
         return "–"
     return f"{format_percent(figure['value'])} ({format_percent(figure['low'])} to {format_percent(figure['high'])})"
 
 
 def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table with one line for each row."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
 
 
 def make_table(files: list[Path]) -> str:
-    """Return a table with a row for each file; raise BadInput if one is no record."""
+    """Return a Markdown table with one row for each record.
+
+    Raises:
+        BadInput: there are no files, or a file is not a record.
+    """
     if not files:
-        raise BadInput("no files: name those that --record or eval.export_figures wrote")
+        raise BadInput("no files: name files that --record or eval.export_figures wrote")
     try:
         runs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
         rows = [make_row(run, find_closed_book(run, runs)) for run in runs]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"not all of these are what --record or eval.export_figures wrote: {error!r}") from error
+        raise BadInput(f"a file was not written by --record or eval.export_figures: {error!r}") from error
     return format_markdown(HEAD, rows)
 
 
 def main(config: RecordsConfig) -> None:
-    """Print the table of recorded figures."""
+    """Print the table of the files that the settings name."""
     print(make_table(list(config.files)))
 
 

@@ -3,10 +3,10 @@ r"""Measure speed and memory of ``index.embed``, compared with sentence-transfor
     python -m eval.bench.embed --index wiki.index --passages 20000 165000 --models DIR \
         --peer-python VENV/bin/python --work runs/embed --out docs/measurements/embed.json
 
-``--models`` holds ``encoder/``, the weights for sentence-transformers, which embeds the texts of the smallest run on
-the same cores. The job starts a Ray of its own for each number of passages. Memory is sampled while it runs:
-``private`` is what a process has written, ``rss`` holds pages of mapped files as well, and shared ones in each
-process.
+sentence-transformers embeds the texts of the smallest run on the same cores. Its weights are in the folder ``encoder/``
+of ``--models``. For each number of passages, the job starts its own Ray, and its memory is sampled. ``private`` is the
+memory that a process has written. ``rss`` also counts the pages of mapped files, once for each process that shares
+them.
 """
 
 import json
@@ -27,36 +27,36 @@ from ragqa import artefacts
 from ragqa.corpus.store import PassageStore, PassageWriter
 
 SAMPLING = 0.2
-"""Seconds between two samples of the memory."""
+"""Number of seconds between two samples of the memory."""
 REPORTED = ("passages", "seconds", "passages_per_s", "workers", "precision", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedBenchConfig:
-    """Runs of the job and of its peer."""
+    """Settings of the measured runs of the job and of sentence-transformers."""
 
     index: Path
-    """Index whose passages are embedded."""
+    """Index directory whose passages are embedded."""
     passages: tuple[int, ...]
-    """Numbers of passages, a run each."""
+    """Numbers of passages; each number is one run."""
     work: Path
-    """Directory of indexes and vectors."""
+    """Directory for indexes and vectors."""
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
     models: Path | None = None
-    """Folder with encoder/ for the peer."""
+    """Folder with the folder encoder/ of sentence-transformers."""
     peer_python: str | None = None
-    """Python with sentence-transformers; without it the job is measured alone."""
+    """Python program with sentence-transformers; without it, only the job is measured."""
     encoder: str = "default"
-    """Encoder of the job: the peer's model, in any form."""
+    """Encoder of the job, made from the same model."""
     precision: str | None = None
-    """Precision of the job."""
+    """Precision of the job: float32, bfloat16 or float16."""
     shard_rows: int = 8192
-    """Passages of a shard."""
+    """Number of passages in a shard."""
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed`` from the command line, and sentence-transformers if it is given."""
+    """Measure ``index.embed`` and, if it is given, sentence-transformers; write the figures."""
     options = ["--encoder", config.encoder, "--shard-rows", str(config.shard_rows)]
     options += ["--precision", config.precision] if config.precision else []
     counts, runs = sorted(config.passages), []
@@ -75,12 +75,12 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index of the first passages of another, repeated where it has fewer.
+    """Write an index with the first passages of another index; return its directory.
 
     Args:
-        index: the other index.
+        index: directory of the other index. If it has too few passages, they are repeated.
         rows: number of passages.
-        out: directory to write, which is returned.
+        out: directory to write.
     """
     shutil.rmtree(out, ignore_errors=True)
     store = PassageStore.open(index / "passages")
@@ -94,7 +94,7 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
 
 
 def _run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
-    """Return the report of the job and the peaks of its memory in MB."""
+    """Run the job; return its report and the peaks of its memory in MB."""
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
@@ -110,12 +110,12 @@ def _run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
 
 
 def _sample_memory(driver: int) -> dict[str, int]:
-    """Return MB of the driver and of the Ray actors below it."""
+    """Return the memory in MB of the driver and of its Ray actors."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], stdout=subprocess.PIPE, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     below, actors = {driver}, []
     for pid, parent, arguments in sorted((int(row[0]), int(row[1]), row[2]) for row in rows):
-        if parent in below:  # parents have smaller numbers
+        if parent in below:  # a parent has a smaller number than its children, so it comes first
             below.add(pid)
             actors += [pid] if arguments.startswith("ray::MapWorker") else []
     private, rss = _private_and_rss(driver)
@@ -132,7 +132,7 @@ def _sample_memory(driver: int) -> dict[str, int]:
 def _private_and_rss(pid: int) -> tuple[int, int]:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return 0, 0
     kb = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     return kb["Private_Dirty"] // 1024, kb["Rss"] // 1024

@@ -1,11 +1,11 @@
-r"""Measure every kind of vector index: recall@20, speed, size, and cost of building.
+r"""Measure all kinds of vector indexes: recall@20, speed, size, and cost of the build.
 
     python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
 
-Uses the first rows of what ``index.embed`` wrote. Effort is tuned on the sample, everything else is measured on 1,000
-of the questions. Each index is built and searched in a process of its own, and compared with
-``faiss.IndexFlatIP`` in float32. Finished kinds are kept in --work.
+The vectors are the first ones that ``index.embed`` wrote. The build tunes the search effort on the questions of
+``--sample``; all figures are measured on 1,000 questions of ``--questions``. Each index is built and searched in its
+own process, and compared with ``faiss.IndexFlatIP`` in float32. A repeated command measures only the missing kinds.
 """
 
 import json
@@ -34,32 +34,32 @@ from ragqa.runtime.encoder import load_encoder
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
 HIGHER_RECALL = 0.98
-"""Recall that is tuned for as well, to show what it costs."""
+"""Second target of the tuning, which shows the cost of more recall."""
 PEER = "IndexFlatIP"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KindsConfig:
-    """Vectors, questions and sizes of the measurement."""
+    """Settings of the measurement: vectors, questions and sizes."""
 
     vectors: Path
-    """Directory that index.embed wrote."""
+    """Directory of vectors that index.embed wrote."""
     sizes: tuple[int, ...]
     """Numbers of vectors."""
     questions: Path
-    """Questions on which is measured."""
+    """File of the questions for the figures."""
     sample: Path
-    """Questions on which effort is tuned."""
+    """File of the questions for tuning the search effort."""
     work: Path
-    """Directory of the indexes."""
+    """Directory for the indexes."""
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
     corpus: str = ""
     """Name of the corpus in the report."""
 
 
 def main(config: KindsConfig) -> None:
-    """Measure every kind of vector index at every size from the command line."""
+    """Measure every kind of vector index at every size; write the figures."""
     prepare(config)
     rows = []
     for size in config.sizes:
@@ -71,7 +71,7 @@ def main(config: KindsConfig) -> None:
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write the vectors of the questions and of each size, and the hits of exact search."""
+    """Write the vectors of the questions and of each size, and the results of exact search."""
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -90,7 +90,7 @@ def prepare(config: KindsConfig) -> None:
 
 
 def _measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
-    """Return the figures of a kind at a size, from this run or an earlier one."""
+    """Return the figures of a kind at a size; measure them unless an earlier run did."""
     folder, row = config.work / str(size), dict[str, Any]()
     for name, task in (("build", build), ("search", search)):
         file = folder / f"{kind}.{name}.json"
@@ -101,7 +101,15 @@ def _measure_kind(config: KindsConfig, size: int, kind: str) -> dict[str, Any]:
 
 
 def build(folder: Path, kind: str) -> dict[str, Any]:
-    """Build an index and tune it for two recalls; return seconds and peak memory of building."""
+    """Build an index and tune it for two targets of recall.
+
+    Args:
+        folder: directory of one size.
+        kind: kind of index.
+
+    Returns:
+        Seconds and peak memory (MB) of the build.
+    """
     if kind in (IndexKind.FLAT, PEER):
         return {}
     vectors, sample = open_file(folder / IndexKind.FLAT / VECTORS_FILE), np.load(folder.parent / "sample.npy")
@@ -116,7 +124,12 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, kind: str) -> dict[str, Any]:
-    """Return recall and queries per second of an index with each effort that it was tuned to."""
+    """Return the recall and the queries per second of an index, for each tuned search effort.
+
+    Args:
+        folder: directory of one size.
+        kind: kind of index.
+    """
     queries = np.load(folder.parent / "questions.npy")
     if kind == PEER:
         return {"searches": [search_peer(folder, queries)]}
@@ -133,7 +146,12 @@ def search(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """Return the speed of FAISS's own exact search in float32, with everything in memory."""
+    """Return the speed of FAISS's exact search in float32, with all vectors in memory.
+
+    Args:
+        folder: directory of one size.
+        queries: vectors of the questions.
+    """
     import faiss
 
     vectors = np.load(folder / IndexKind.FLAT / VECTORS_FILE).astype(np.float32)
@@ -143,7 +161,12 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
-    """Return queries per second, one by one and in a batch; the better of two runs."""
+    """Return the queries per second, one at a time and in a batch; the better of two runs.
+
+    Args:
+        find: function from vectors and k to the results of a search.
+        queries: vectors of the questions.
+    """
     single, batch = 0.0, 0.0
     for _ in range(2):
         began, done = time.perf_counter(), 0

@@ -2,8 +2,9 @@
 
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
-``--models`` holds the torch weights: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader). Both sides
-answer the same demo questions over the same passages, in turn.
+``--models`` has the torch weights in two folders: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader).
+ragqa and its peer answer the same demo questions over the same passages. They run alternately, so that other work on
+the machine slows both.
 """
 
 import json
@@ -33,20 +34,20 @@ PEER_STACK = "sentence-transformers and transformers' question-answering pipelin
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyConfig:
-    """Models and places."""
+    """Settings of the measurement: models, programs and files."""
 
     models: Path
-    """Folder with encoder/ and reader/, torch weights of what ragqa ships."""
+    """Folder with encoder/ and reader/, the torch weights of the shipped models."""
     peer_python: str
-    """Python with sentence-transformers and transformers < 5."""
+    """Python program with sentence-transformers and transformers < 5."""
     work: Path
-    """Directory of the peer's files."""
+    """Directory for the files of the peer."""
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
 
 
 def main(config: LatencyConfig) -> None:
-    """Measure ragqa and its peer in turn from the command line and write the figures."""
+    """Measure ragqa and its peer alternately; write the figures."""
     store = open_retriever(demo_index()).passages
     passages = [passage for batch in store.iter_batches() for passage in batch]
     prepare_peer(config, [passage.text for passage in passages])
@@ -58,7 +59,7 @@ def main(config: LatencyConfig) -> None:
     fresh = config.work / "cache"
     shutil.rmtree(fresh, ignore_errors=True)
     first = run_ours(XDG_CACHE_HOME=str(fresh))
-    run_theirs(questions[0])  # the first run reads from the disk
+    run_theirs(questions[0])  # not measured, because the first run reads the models from the disk
     pairs = [(run_ours(), run_theirs(questions[0])) for _ in range(RUNS)]
     ours, theirs = (summarize_runs([pair[side] for pair in pairs]) for side in (0, 1))
     figures = {
@@ -83,7 +84,12 @@ def main(config: LatencyConfig) -> None:
 
 
 def prepare_peer(config: LatencyConfig, texts: list[str]) -> None:
-    """Write passages, vectors and models in the form that the peer loads."""
+    """Write passages, vectors and models in the form that the peer loads.
+
+    Args:
+        config: settings of the measurement.
+        texts: texts of the passages.
+    """
     work, encoder = config.work, config.models / "encoder"
     work.mkdir(parents=True, exist_ok=True)
     (work / "passages.json").write_text(json.dumps(texts))
@@ -93,7 +99,7 @@ def prepare_peer(config: LatencyConfig, texts: list[str]) -> None:
 
 
 def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
-    """Write the spans' part of a SpanReader as a BertForQuestionAnswering.
+    """Write the span head of a SpanReader as a BertForQuestionAnswering.
 
     Args:
         reader: directory of the SpanReader.
@@ -116,20 +122,20 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
 
 
 def ask_all(questions: list[str]) -> list[float]:
-    """Return the seconds of each question in this process, after one that warms up."""
+    """Return the seconds of each question in this process, after a warm-up question."""
     ask = partial(Pipeline.load(demo_index()).ask, min_confidence=0)
     return [time_call(ask, question)[0] for question in (questions[0], *questions)][1:]
 
 
 def measure_embedding(texts: list[str]) -> float:
-    """Return the texts a second that ragqa's encoder embeds."""
+    """Return the number of texts per second that ragqa's encoder embeds."""
     encoder = load_encoder()
     encoder.encode(texts[:32])
     return len(texts) / time_call(encoder.encode, texts)[0]
 
 
 def summarize_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Return median and worst seconds, and the largest memory, of runs of a command."""
+    """Return the median and the worst time (s) of some runs, and the largest memory (MB)."""
     seconds = [run["seconds"] for run in runs]
     return {
         "shell_to_answer_s": round(float(np.median(seconds)), 3),

@@ -1,11 +1,11 @@
-"""Answer questions with sentence-transformers and transformers, as a user would write it.
+"""Answer questions with sentence-transformers and transformers, for comparison with ragqa.
 
-    python eval/bench/peer.py DIR "question" …              # DIR made by eval.bench.latency
+    python eval/bench/peer.py DIR "question" …              # eval.bench.latency makes DIR
     python eval/bench/peer.py DIR --passages TEXTS.json
 
-Runs in an environment of its own (sentence-transformers, transformers < 5 for its question-answering pipeline) and
-imports nothing of ragqa. Encodes each question, finds 10 passages by inner product, reads them with the pipeline, and
-prints the best answer.
+The script does not import ragqa. It runs in a separate environment with sentence-transformers and transformers < 5,
+which has a question-answering pipeline. For each question, it finds 10 passages by inner product and reads them with
+this pipeline. It prints the best answer to the last question.
 """
 
 import argparse
@@ -18,11 +18,11 @@ from sentence_transformers import SentenceTransformer
 
 
 def main() -> None:
-    """Answer questions, or time the embedding of passages, from the command line."""
+    """Answer the questions of the command line, or measure the speed of embedding."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("question", nargs="*")
-    parser.add_argument("--passages", type=Path, help="time embedding these instead: JSON list of texts")
+    parser.add_argument("--passages", type=Path, help="JSON list of texts: measure only their embedding")
     args = parser.parse_args()
     encoder = SentenceTransformer(str(args.folder / "encoder"), device="cpu")
     if args.passages:
@@ -36,8 +36,8 @@ def main() -> None:
 
 
 def _answer_questions(encoder: SentenceTransformer, folder: Path, questions: list[str]) -> dict:
-    """Return the answer to the last question, and the seconds that each question took."""
-    from transformers import pipeline  # embedding does without
+    """Return the answer to the last question, and the seconds of each question."""
+    from transformers import pipeline  # imported here, because embedding does not need it
 
     reader = pipeline("question-answering", str(folder / "reader"), device="cpu")
     passages, vectors = json.loads((folder / "passages.json").read_text()), np.load(folder / "vectors.npy")

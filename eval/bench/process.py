@@ -1,4 +1,4 @@
-"""Measure time and memory of commands and functions in processes of their own."""
+"""Measure the time and memory of commands and functions in separate processes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 from ragqa.errors import BadInput
 
-# A process inherits the peak memory of the one that forked it, so a small interpreter starts the command.
+# A process inherits the peak memory of its parent, so a small Python process starts the command.
 _STARTER = """
 import json, os, subprocess, sys, time
 began = time.perf_counter()
@@ -26,7 +26,7 @@ open(sys.argv[1], "w").write(json.dumps(row | {"status": os.waitstatus_to_exitco
 
 
 def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
-    """Run a command to its end.
+    """Run a command, and measure its time and memory.
 
     Args:
         command: program and arguments.
@@ -36,7 +36,7 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
         ``seconds`` of wall time, peak ``rss_mb``, exit ``status`` and standard output ``out``.
 
     Raises:
-        BadInput: the command failed, or printed nothing. Status 1 is a declined question.
+        BadInput: the command failed or printed nothing. Status 1 is no failure, because it means a declined question.
     """
     with tempfile.NamedTemporaryFile() as figures, tempfile.NamedTemporaryFile() as errors:
         run = subprocess.run(
@@ -54,10 +54,10 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
 
 
 def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run ``peer.py``; return the figures that it prints, and those of ``run_timed``.
+    """Run ``peer.py``; return the figures that it prints and the figures of ``run_timed``.
 
     Args:
-        python: program that runs it, of another environment.
+        python: Python program of the peer's environment.
         folder: directory of the models.
         arguments: further arguments of the script.
     """
@@ -66,20 +66,34 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def time_call(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Call a function; return the seconds it took and its result."""
+    """Call a function; return its seconds and its result.
+
+    Args:
+        function: function to call.
+        arguments: arguments of the function.
+    """
     began = time.perf_counter()
     result = function(*arguments)
     return time.perf_counter() - began, result
 
 
 def measure_memory() -> dict[str, int]:
-    """Return MB of this process: resident now and at most, and its own without mapped files."""
+    """Return the memory of this process in MB.
+
+    Returns:
+        ``rss_mb`` (resident now), ``peak_rss_mb`` (its peak) and ``own_mb`` (resident now, without mapped files).
+    """
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
     return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}
 
 
 def run_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a module's function, called in a fresh Python process."""
+    """Call a function in a new Python process; return its result.
+
+    Args:
+        function: function of a module, so that the new process can import it.
+        arguments: arguments of the function.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

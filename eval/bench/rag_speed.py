@@ -1,13 +1,15 @@
-"""Measure RAG's training step and decoding, compared with transformers' RAG classes.
+"""Measure a training step and decoding of RAG, compared with transformers' RAG classes.
 
     python -m eval.bench.rag_speed --out docs/measurements/rag_speed.json
     python -m eval.bench.rag_speed --shape base --precision bfloat16 --device cuda --out rag_speed.json
 
-Both sides have the same random weights, in the same precision, and the same random tokens: speed depends on lengths
-alone. A step is forward, loss, backward and an update by AdamW without dropout; its rate and decay are 0, so all steps
-must have equal losses. Transformers gets inputs padded to the longest of the batch; a further row pads to RAG's 300
-tokens, as its retriever does. Thorough decoding reads pairs of one length, because transformers lets beams look at
-padding; the answers must be equal (in bfloat16 the report counts those that differ).
+Both sides have the same random weights, the same precision and the same random tokens, because the speed depends only
+on lengths. A step is forward, loss, backward and an update by AdamW, without dropout. The learning rate and the weight
+decay are 0, so all steps must have equal losses. transformers gets inputs padded to the longest pair of the batch. A
+further row pads to 300 tokens, as the retriever of transformers does.
+
+For decoding, all pairs have the same length, because the beams of transformers also read padding. The answers must be
+equal. In bfloat16, where rounding can change answers, the report counts the different ones.
 """
 
 import copy
@@ -34,36 +36,36 @@ if TYPE_CHECKING:
     from ragqa.models.inputs import Inputs
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}
-"""Layers of each half, width, vocabulary; base and large are BART's."""
+"""Layers of encoder and decoder, width, and size of the vocabulary; base and large are those of BART."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RagSpeedConfig:
-    """Sizes of the model, of a step and of decoding."""
+    """Settings of the measurement: sizes of the model, of a step and of decoding."""
 
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
     shape: Literal["tiny", "small", "base", "large"] = "small"
     """Size of the model."""
     device: str = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"
     batch: int = 8
-    """Questions of a step."""
+    """Number of questions of a step."""
     passages: int = 5
-    """Passages of a question."""
+    """Number of passages of a question."""
     tokens: int = 180
-    """Tokens of the longest pair of question and passage in training; the shortest has half as many."""
+    """Largest length of a pair of question and passage in training, in tokens; the smallest is half of it."""
     decoding_tokens: int = 120
-    """Tokens of every pair that is decoded from."""
+    """Length of a pair of question and passage in decoding, in tokens."""
     beams: int = 4
     longest: int = 16
-    """Tokens of a decoded answer, at most."""
+    """Largest length of a decoded answer, in tokens."""
     steps: int = 5
-    """Timed steps, after one that warms up."""
+    """Number of measured steps, after a warm-up step."""
 
 
 def main(config: RagSpeedConfig) -> None:
-    """Measure training steps and decoding of RAG from the command line."""
+    """Measure training steps and decoding of RAG; write the figures."""
     import torch
 
     from ragqa.models.generation.generator_kinds import MAX_INPUT
@@ -100,19 +102,19 @@ def main(config: RagSpeedConfig) -> None:
 
 
 def _make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs":
-    """Return random tokens of a batch, with lengths drawn evenly between two."""
+    """Return a batch of random tokens, with random lengths between two limits."""
     import torch
 
     from ragqa.models.inputs import pad_rows
 
     vocabulary = SHAPES[config.shape][2]
     lengths = torch.randint(shortest, longest + 1, (config.batch * config.passages,)).tolist()
-    rows = [torch.randint(4, vocabulary, (length,)).tolist() for length in lengths]  # after the special tokens
+    rows = [torch.randint(4, vocabulary, (length,)).tolist() for length in lengths]  # ids below 4 are special tokens
     return pad_rows(rows, pad=1).to(config.device)
 
 
 def _make_random_bart(shape: str) -> "Seq2Seq":
-    """Return a BART of random weights."""
+    """Return a BART with random weights."""
     from transformers import BartConfig, BartForConditionalGeneration
 
     from ragqa.models.generation.seq2seq import Seq2Seq
@@ -123,12 +125,13 @@ def _make_random_bart(shape: str) -> "Seq2Seq":
     config = BartConfig(
         vocab_size=vocabulary, d_model=width, encoder_ffn_dim=4 * width, decoder_ffn_dim=4 * width, **sizes
     )
-    no_tokenizer: Any = SimpleNamespace(size=vocabulary, pad=None, end=None, start=None)  # nothing is text
+    # A stand-in for the tokenizer, because no text is tokenized.
+    no_tokenizer: Any = SimpleNamespace(size=vocabulary, pad=None, end=None, start=None)
     return Seq2Seq(BartForConditionalGeneration(config), no_tokenizer)
 
 
 def _make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:
-    """Return transformers' RAG with a copy of the weights and its own default attention."""
+    """Return the RAG of transformers with a copy of the weights and its default attention."""
     from transformers import DPRConfig, DPRQuestionEncoder, RagSequenceForGeneration, RagTokenForGeneration
 
     classes = {"token": RagTokenForGeneration, "sequence": RagSequenceForGeneration}
@@ -141,7 +144,7 @@ def _make_peer(ours: "Seq2Seq", marginal: str, passages: int) -> Any:
 def _compare_steps(
     ours: "RagGenerator", inputs: "Inputs", relevance_BK: "Tensor", labels_BT: "Tensor", steps: int
 ) -> dict[str, Any]:
-    """Time training steps of both sides in turn; raise BadInput if the losses differ."""
+    """Measure training steps of both sides; raise BadInput if the losses differ."""
     import torch
 
     from ragqa.models.inputs import Inputs
@@ -174,14 +177,14 @@ def _compare_steps(
     figures, losses = _time_in_turn(sides, labels_BT.device, steps)
     tolerance = 1e-4 if ours.seq2seq.model.dtype == torch.float32 else 2e-2
     if any(abs(loss / losses["ours"] - 1) > tolerance for loss in losses.values()):
-        raise BadInput(f"the losses are not equal: {losses}")
+        raise BadInput(f"the losses of the two sides differ: {losses}")
     return figures
 
 
 def _compare_decoding(
     ours: "RagGenerator", inputs: "Inputs", relevance_BK: "Tensor", search: Any, steps: int
 ) -> dict[str, Any]:
-    """Time decoding by both sides in turn; raise BadInput if answers differ in float32."""
+    """Measure decoding by both sides; raise BadInput if the answers differ in float32."""
     peer, pad = _make_peer(ours.seq2seq, "sequence", relevance_BK.shape[1]).eval(), ours.seq2seq.conventions.pad
     options = {"num_beams": search.beams, "max_length": search.max_answer + 1, "min_length": search.min_answer + 1}
     pairs: dict[str, Any] = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL}
@@ -195,8 +198,9 @@ def _compare_decoding(
         list(theirs[: len(own)]) != list(own) or any(token != pad for token in theirs[len(own) :])
         for own, theirs in zip(answers["ours"], answers["transformers"], strict=True)
     )
-    if differ and relevance_BK.dtype == ours.seq2seq.model.dtype:  # float32: rounding changes no answer
-        raise BadInput(f"transformers answers {differ} of {len(answers['ours'])} questions otherwise")
+    # The types are equal only for float32, in which rounding changes no answer.
+    if differ and relevance_BK.dtype == ours.seq2seq.model.dtype:
+        raise BadInput(f"transformers gives other answers to {differ} of {len(answers['ours'])} questions")
     lengths = [len(own) for own in answers["ours"]]
     described = {"tokens_mean": round(mean(lengths), 1), "tokens_longest": max(lengths), "otherwise": differ}
     return {**figures, "answers": described}
@@ -205,9 +209,9 @@ def _compare_decoding(
 def _time_in_turn(
     sides: Mapping[str, Callable[[], Any]], device: Any, steps: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return median seconds, peak memory and relative speed of each side, and its last result.
+    """Return the figures of each side (median seconds, peak memory, speed), and its last result.
 
-    The sides run in turn, so that other work on the machine slows all of them.
+    The sides run alternately, so that other work on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}
@@ -236,7 +240,7 @@ def _synchronize(device: Any) -> None:
 
 
 def _measure_peak(work: Callable[[], Any], device: Any) -> int:
-    """Return the MB that ``work`` takes in addition to what is held before."""
+    """Return the peak memory of ``work`` in MB, in addition to the memory before."""
     import torch
 
     gc.collect()
@@ -246,15 +250,15 @@ def _measure_peak(work: Callable[[], Any], device: Any) -> int:
         before = torch.cuda.memory_allocated() // 2**20
         work()
         return torch.cuda.max_memory_allocated() // 2**20 - before
-    ctypes.CDLL(None).malloc_trim(0)  # return freed memory, or it would hide what is taken
-    Path("/proc/self/clear_refs").write_text("5")  # restart the peak
+    ctypes.CDLL(None).malloc_trim(0)  # return freed memory to the system, because work could use it without a new peak
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = measure_memory()["rss_mb"]
     work()
     return measure_memory()["peak_rss_mb"] - before
 
 
 def _describe_lengths(mask_NL: "Tensor") -> dict[str, Any]:
-    """Return number and lengths of texts in tokens."""
+    """Return the number of texts, and their lengths in tokens."""
     lengths: list[int] = mask_NL.sum(-1).tolist()
     return {"texts": len(lengths), "tokens_mean": round(mean(lengths), 1), "tokens_longest": max(lengths)}
 

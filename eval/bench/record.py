@@ -1,4 +1,4 @@
-"""Record figures together with the command and the machine that they were measured by."""
+"""Record measured figures with their command and their machine."""
 
 import datetime
 import json
@@ -17,13 +17,13 @@ _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch"
 
 
 def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write figures with the command and the machine as a JSON file that is whole or not there.
+    """Write figures into a JSON file, with the date, the command and the machine.
 
     Args:
-        out: the file.
-        figures: names and figures, as JSON.
-        corpus: name and size of the corpus, for readers.
-        questions: number and origin of the questions, for readers.
+        out: file to write. After an error it is unchanged.
+        figures: figures as JSON values, by their names.
+        corpus: description of the corpus.
+        questions: description of the questions.
     """
     row = {
         "date": datetime.date.today().isoformat(),
@@ -39,13 +39,17 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
 
 
 def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write a record and print its figures; see ``write_record``."""
+    """Write a record and print its figures; the arguments are those of ``write_record``."""
     write_record(out, figures, corpus=corpus, questions=questions)
     print(json.dumps(figures, indent=1, ensure_ascii=False))
 
 
 def summarize_latency(seconds: Sequence[float]) -> dict[str, float]:
-    """Return the median and the 95th percentile in milliseconds."""
+    """Return the median and the 95th percentile of some times, in milliseconds.
+
+    Args:
+        seconds: times in seconds.
+    """
     return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, 95)}
 
 

@@ -1,9 +1,9 @@
-"""Measure the cost of refreshing the index while REALM's pretraining runs.
+"""Measure the cost of index refreshes during REALM's pretraining.
 
     python -m eval.bench.refresh --index wiki.index --work runs/refresh --out docs/measurements/refresh.json
 
-A small model of random weights is pretrained by ``pipelines.realm.pretrain``. Meanwhile a Ray actor makes the index
-anew from its weights at fixed intervals. Measured are the swaps after the first index.
+``pipelines.realm.pretrain`` pretrains a small model with random weights. At fixed intervals, a Ray actor makes a new
+index from the current weights while training continues. The figures leave out the first index.
 """
 
 import shutil
@@ -25,26 +25,26 @@ TOKENIZER = get_weights_dir() / "encoder" / "tokenizer.json"
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshBenchConfig:
-    """Passages and rhythm of the run."""
+    """Settings of the measured run."""
 
     index: Path
-    """Index whose passages are learned from and retrieved."""
+    """Index directory whose passages are masked and retrieved."""
     work: Path
-    """Directory to make."""
+    """Directory for the run; an old one is deleted."""
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
     passages: int = 5000
-    """Passages that are indexed."""
+    """Number of passages in the index."""
     steps: int = 2000
-    """Training steps."""
+    """Number of training steps."""
     every: int = 300
-    """Steps between refreshes."""
+    """Number of steps between two refreshes."""
     batch: int = 32
-    """Texts of a step."""
+    """Number of texts of a step."""
 
 
 def main(config: RefreshBenchConfig) -> None:
-    """Measure the refreshes of a training run from the command line."""
+    """Measure the refreshes of a training run; write the figures."""
     from pipelines.common.config import MaskingConfig, RefreshConfig, TrainingIndexConfig
     from pipelines.realm import pretrain_loop
     from pipelines.realm.config import PretrainConfig
@@ -83,7 +83,7 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 def write_encoder(folder: Path) -> int:
-    """Write a masked language model of random weights; return the number of its parameters."""
+    """Write a masked language model with random weights; return its number of parameters."""
     import torch
     from transformers import BertConfig
 
@@ -99,7 +99,11 @@ def write_encoder(folder: Path) -> int:
 
 
 def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the cost of the swaps after the first index, from the log of a run."""
+    """Return the cost of the new indexes after the first one.
+
+    Args:
+        rows: rows of the log of the run.
+    """
     first, *swaps = [row for row in rows if "swap_stood" in row]
     steps = [row for row in rows if "nll" in row]
     pauses = [row["swap_stood"] for row in swaps]

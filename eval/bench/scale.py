@@ -1,4 +1,4 @@
-r"""Measure search over an index of the size of DPR's Wikipedia, made of real passages.
+r"""Measure search in an index as large as DPR's Wikipedia.
 
     python -m eval.bench.scale --job passages --index wiki.index --out psgs.tsv
     ragqa index psgs.tsv --retriever bm25 --out bm25.index
@@ -7,8 +7,9 @@ r"""Measure search over an index of the size of DPR's Wikipedia, made of real pa
     python -m eval.bench.scale --job measure --index big.index --vectors big.vectors --questions nq/dev.jsonl \
         --out docs/measurements/scale.json
 
-Passages are repeated under new ids and titles. The first vectors are real; each of the others is a mixture of two of
-them with noise. So BM25's times are real and its hits are not, and recall is reported for the real vectors as well.
+The passages are real ones, repeated under new ids and titles. The first vectors are real. Each other vector is a
+mixture of two real vectors with noise. So the times of BM25 are meaningful, but its results are not. Recall is reported
+for all vectors and for the real ones.
 """
 
 import csv
@@ -41,44 +42,44 @@ from ragqa.retrieval.vectors.index_kinds import Effort
 from ragqa.retrieval.vectors.store import open_file
 
 ROWS = 21_015_324
-"""Passages of DPR's psgs_w100.tsv."""
+"""Number of passages in DPR's psgs_w100.tsv."""
 SHARD = 65_536
 NOISE = 0.4
-"""Length of the noise relative to the mixture's."""
+"""Length of the noise, relative to the length of the mixture."""
 K = 20
 HARDER = 1.5
-"""Factor on the lists that tuning chose, to show what more recall costs."""
+"""Factor on the tuned number of lists, to show the cost of more recall."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """One of three jobs, and its files."""
+    """Settings of one of three jobs."""
 
     job: Literal["passages", "vectors", "measure"]
-    """Write passages, write vectors, or measure an index of both."""
+    """Job: write passages, write vectors, or measure an index of both."""
     index: Path
-    """Index with the real passages (passages) or vectors (vectors), or the index to measure."""
+    """Index directory: source of the passages or vectors, or the index to measure."""
     out: Path
-    """TSV file, vectors directory, or JSON file of the figures."""
+    """Output of the job: a TSV file, a directory of vectors, or a JSON file of figures."""
     corpus: Path = Path("bm25.index")
-    """Index of the written passages (vectors)."""
+    """Index directory of the written passages (for the job vectors)."""
     vectors: Path = Path("big.vectors")
-    """Written vectors (measure)."""
+    """Directory of the written vectors (for the job measure)."""
     questions: Path = Path("nq/dev.jsonl")
-    """File of questions (measure)."""
+    """File of questions (for the job measure)."""
     rows: int = ROWS
-    """Passages to write, or vectors."""
-    asked: int = 200
-    """Questions to measure with."""
+    """Number of passages or vectors to write."""
+    sample: int = 200
+    """Number of questions to measure with."""
 
 
 def main(config: ScaleConfig) -> None:
-    """Write passages, write vectors, or measure an index of both, from the command line."""
+    """Run one of the three jobs."""
     {"passages": write_passages, "vectors": write_vectors, "measure": measure}[config.job](config)
 
 
 def write_passages(config: ScaleConfig) -> None:
-    """Write the passages of an index, repeated, as a TSV of DPR's form."""
+    """Write the passages of an index, repeated, into a TSV file of DPR's form."""
     store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -92,7 +93,7 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write the real vectors of an index, then mixtures of two, as ``index.embed`` would."""
+    """Write the real vectors of an index, and then mixtures, in the form of ``index.embed``."""
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
     real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
@@ -129,8 +130,8 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 
 
 def measure(config: ScaleConfig) -> None:
-    """Measure time and memory of dense search, BM25 and both, and recall against exact search."""
-    texts = [question.text for question in read_questions(config.questions)][: config.asked]
+    """Measure the time, memory and recall of dense search, BM25 and hybrid search."""
+    texts = [question.text for question in read_questions(config.questions)][: config.sample]
     figures: dict[str, Any] = {"before": measure_memory()}
     retriever = open_retriever(config.index, RetrieverKind.HYBRID)
     ranker, search = retriever.ranker, artefacts.peek_manifest(config.index).config["search"]
@@ -161,7 +162,7 @@ def measure(config: ScaleConfig) -> None:
 
 
 def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
-    """Return the share of the 20 best rows that were retrieved: of all, and of the real ones."""
+    """Return the recall of the 20 best rows: of all rows, and of the rows of real vectors."""
     pairs = [
         (row in set(rows.tolist()), row < real) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]
@@ -176,7 +177,7 @@ def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: 
 def _time_questions(
     rank: Callable[[list[str], int], list[Ranking]], texts: list[str]
 ) -> tuple[dict[str, float], list[Ranking]]:
-    """Ask one question at a time; return the latency in milliseconds, and the rankings."""
+    """Search one question at a time; return the times in milliseconds, and the rankings."""
     times, rankings = zip(*(time_call(rank, [text], K) for text in texts), strict=True)
     first, *rest = times
     latency = {"first_ms": round(1000 * first, 1), **summarize_latency(rest), "worst_ms": round(1000 * max(rest), 1)}

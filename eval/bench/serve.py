@@ -1,9 +1,9 @@
-"""Measure the latency of an index served in shards and of one opened directly.
+"""Measure the latency of a served index, compared with an index opened directly.
 
     python -m eval.bench.serve --corpus wiki.jsonl --questions nq/dev.jsonl --work runs/serve --out serve.json
 
-The shards share the cores of this machine: what shows is the cost of the layer, not the gain of more machines. Both
-ways are measured in every round, one after the other; the median round counts.
+All shards run on this machine. So the figures show the cost of serving, not the gain of more machines. Each round
+measures both ways, one after the other. The figures are the medians of the rounds.
 """
 
 import json
@@ -31,34 +31,34 @@ K, BATCH = 10, 64
 
 @dataclass(frozen=True, kw_only=True)
 class ServeBenchConfig:
-    """Corpus, questions and ways of serving."""
+    """Settings of the measurement: corpus, questions and shards."""
 
     corpus: Path
-    """Documents, whatever ``ragqa index`` reads."""
+    """File or folder of documents, in a form that ``ragqa index`` reads."""
     questions: Path
     """File of questions."""
     work: Path
-    """Directory of the indexes."""
+    """Directory for the indexes."""
     out: Path
-    """JSON file of the figures."""
+    """JSON file to write the figures to."""
     documents: int = 300
-    """Documents that are indexed."""
-    asked: int = 256
-    """Questions of a round."""
+    """Number of documents to index."""
+    sample: int = 256
+    """Number of questions of a round."""
     shards: tuple[int, ...] = (1, 2, 4)
-    """Numbers of shards."""
+    """Numbers of shards to measure."""
     retrievers: tuple[str, ...] = tuple(RetrieverKind)
-    """Retriever kinds."""
+    """Kinds of retrievers to measure."""
     rounds: int = 3
-    """Rounds that count, after one that warms up."""
+    """Number of measured rounds, after a warm-up round."""
     port: int = 8077
 
 
 def main(config: ServeBenchConfig) -> None:
-    """Measure every retriever with every number of shards from the command line."""
+    """Measure each retriever with each number of shards; write the figures."""
     from index.serve.deploy import ServeConfig, serve_collection
 
-    questions = [question.text for question in islice(read_questions(config.questions), config.asked)]
+    questions = [question.text for question in islice(read_questions(config.questions), config.sample)]
     figures: dict[str, Any] = {}
     for count in config.shards:
         whole, parts = make_indexes(config, count)
@@ -77,7 +77,12 @@ def main(config: ServeBenchConfig) -> None:
 
 
 def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path]]:
-    """Index the first documents together, and each part of them that becomes a shard."""
+    """Make an index of all documents, and one index for each shard; return their directories.
+
+    Args:
+        config: settings of the measurement.
+        shards: number of shards.
+    """
     config.work.mkdir(parents=True, exist_ok=True)
     documents, files = list(islice(read_documents([config.corpus]), config.documents)), []
     for number, part in enumerate(np.array_split(np.arange(len(documents)), shards)):
@@ -90,14 +95,19 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
 
 
 def make_index(files: list[Path], out: Path) -> Path:
-    """Index files unless the index exists."""
+    """Index some files, unless the index exists; return its directory.
+
+    Args:
+        files: files of documents.
+        out: index directory.
+    """
     if not (out / "manifest.json").is_file():
         build_index(files, out, IndexConfig(), progress=Bars())
     return out
 
 
 def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median round of each way to search."""
+    """Return the median figures of each way to search."""
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, retriever in ways.items():
@@ -110,7 +120,12 @@ def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int)
 
 
 def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, float]:
-    """Return milliseconds for a question alone, and questions per second in batches."""
+    """Return the milliseconds of a single question, and the questions per second in batches.
+
+    Args:
+        retriever: retriever to measure.
+        questions: questions to search for.
+    """
     seconds = [time_search(retriever, [question]) for question in questions]
     batches = sum(time_search(retriever, questions[n : n + BATCH]) for n in range(0, len(questions), BATCH))
     p50, p95 = (1000 * float(np.percentile(seconds, p)) for p in (50, 95))
@@ -118,7 +133,15 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:
-    """Return the seconds of one search; raise RuntimeError if a shard did not answer."""
+    """Return the seconds of one search.
+
+    Args:
+        retriever: retriever to measure.
+        questions: questions to search for in one call.
+
+    Raises:
+        RuntimeError: a shard did not answer, so the time is not valid.
+    """
     seconds, hits = time_call(retriever.search, questions, K)
     if any(map(get_missing_shards, hits)):
         raise RuntimeError("a shard did not answer: its passages are missing from the hits")

@@ -1,1 +1,1 @@
-"""Tables of systems: arms declared as data, trained and measured by one runner."""
+"""Tables that compare systems: the systems are declared as data, and one runner trains them."""

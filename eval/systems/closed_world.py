@@ -1,18 +1,19 @@
-"""Train retrievers in a closed world, with and without parts of REALM and joint training.
+"""Train systems in a closed world, a made-up corpus in which only retrieval can help.
 
     python -m eval.systems.closed_world --table masked-words --work runs/words --seeds 0 1 2
     python -m eval.systems.closed_world --table questions --work runs/questions --seeds 0 1 2
     python -m eval.systems.closed_world --table questions --work runs/try --smoke
 
-``masked-words`` pretrains REALM and asks masked statements of held-out facts. Its arms: the index is refreshed every 50
-steps, or never; two more are known to collapse and must raise alarms: the retriever learns as fast as the reader from
-the first step, and no warm start.
+The table ``masked-words`` pretrains REALM and tests it with masked statements of held-out facts. Two arms should work:
+the index is refreshed every 50 steps, or never. Two arms should collapse and raise alarms: the retriever learns at the
+reader's rate from the first step, or it also starts without inverse cloze.
 
-``questions`` trains generators whose answers have two words. With all questions: RAG-Token, RAG-Sequence, joint
-training, and the closed book. Then with 50, 200, 1,000 and all of them, at equal steps: RAG alone, joint from the first
-step, REALM and then RAG, REALM and then joint, and joint by default.
+The table ``questions`` trains generators, whose answers have two words. Four arms train with all questions: RAG-Token,
+RAG-Sequence, joint training, and the closed book. Five arms train with 50, 200, 1,000 and all questions, and with the
+same number of steps: RAG alone, joint from the first step, REALM and then RAG, REALM and then joint, and joint with the
+default schedule.
 
-One arm takes minutes on one core. Seeds are independent: run two processes with the same --out on two cores.
+One arm takes minutes on one core. Seeds are independent, so two processes can share the same --out.
 """
 
 from collections.abc import Mapping
@@ -33,11 +34,11 @@ from pipelines.common.closed_world import (
 )
 
 WORDS_A_STEP = 32
-"""Masked statements of a step of REALM."""
+"""Number of masked statements in a step of REALM."""
 ALL = 0
-"""Number of training questions that stands for all of them."""
+"""Number of training questions that means all questions."""
 
-# Settings are packed by hand: one line per field would hide the arms.
+# The formatter is off, because one line for each setting would make the arms hard to compare.
 # fmt: off
 INVERSE_CLOZE = Stage("inverse_cloze", "cloze", {
     "corpus": "{work}/world/known.index", "encoder": "{work}/start", "steps": 1000, "batch": 128,
@@ -54,17 +55,22 @@ REALM: Mapping[str, Any] = {
 
 
 def realm_stage(out: str, **changes: Any) -> Stage:
-    """Return a stage of REALM's pretraining."""
+    """Return a stage of REALM's pretraining.
+
+    Args:
+        out: directory of the run.
+        changes: settings that differ from ``REALM``.
+    """
     return Stage("realm", out, {**REALM, **changes})
 
 
 COLLAPSES: Mapping[str, Any] = {"frozen": 0, "retriever_lr": 1e-3}
-"""The retriever learns from the first step, as fast as the reader."""
+"""Settings with which the retriever learns from the first step, at the reader's rate."""
 MASKED_WORDS = {arm.title: arm for arm in (
     Arm("refreshed", (INVERSE_CLOZE, realm_stage("refreshed"))),
     Arm("never refreshed", (INVERSE_CLOZE, realm_stage("never-refreshed", refresh_every=None))),
     Arm("fast retriever", (INVERSE_CLOZE, realm_stage("fast-retriever", **COLLAPSES))),
-    Arm("no warm start", (  # 600 steps are enough to see it collapse
+    Arm("no warm start", (  # 600 steps are enough to see the collapse
         COLD_TOWERS, realm_stage("no-warm-start", retriever="{work}/cold/model", steps=600, **COLLAPSES),
     )),
 )}
@@ -81,13 +87,13 @@ RAG: Mapping[str, Any] = {
     **ANSWERS, **LENGTHS, "corpus": "{work}/world/corpus.index", "retriever": "{work}/cloze/model",
     "generator": "{work}/generator/model", "learn_passages": True, "steps": 1750, "batch": 32, "k": 7,
     "smoothing": 0.0,
-    "frozen": 875,  # the generator does not use passages yet
+    "frozen": 875,  # because the generator must first learn to use passages
     "weight_decay": 0.01, "clip": 1.0, "max_block": 32, "retriever_lr": 2e-4, "refresh_every": 50,
 }
 JOINT: Mapping[str, Any] = {
     **ANSWERS, "corpus": "{work}/world/corpus.index", "encoder": "{work}/start",
     "retriever": "{work}/cloze/model",
-    "generator": None,  # made of the masked language model
+    "generator": None,  # the masked language model becomes the generator
     "texts": "{work}/world/texts.index", "decoder_layers": 1, "span": 0.0, "retriever_lr": 2e-4,
     "refresh_every": 50, "realm": {"batch": 16, "max_text": 32, "max_block": 32},
     "rag": {"batch": 16, "k": 7, "smoothing": 0.0, **LENGTHS},
@@ -95,12 +101,12 @@ JOINT: Mapping[str, Any] = {
 CLOSED_BOOK: Mapping[str, Any] = {
     **ANSWERS, **LENGTHS, "generator": "{work}/generator/model", "steps": 1750, "batch": 32,
 }
-FEW = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint", "joint")
-"""Arms that are trained with each number of questions."""
+ARMS_BY_COUNT = ("RAG alone", "joint from the first step", "REALM, then RAG", "REALM, then joint", "joint")
+"""Names of the arms that train with each number of questions."""
 
 
 def make_question_arms(count: int) -> dict[str, Arm]:
-    """Return the arms that train on ``count`` questions."""
+    """Return the arms of the table of questions, for one number of training questions."""
 
     def arm(name: str, recipe: str, first: tuple[Stage, ...], settings: Mapping[str, Any], **changes: Any) -> Arm:
         out = f"{name.replace(' ', '-').replace(',', '')}/{count or 'all'}"
@@ -129,28 +135,28 @@ def make_question_arms(count: int) -> dict[str, Arm]:
 # fmt: on
 @dataclass(frozen=True, kw_only=True)
 class ClosedWorldConfig:
-    """Table, sizes of the world, and places."""
+    """Settings of a table of the closed world."""
 
     table: Literal["masked-words", "questions"]
     """Table to make."""
     work: Path
-    """Directory of worlds and runs, one a seed."""
+    """Directory for worlds and runs, with one folder for each seed."""
     out: Path | None = None
     """JSON file of the rows; default: rows.json in --work."""
     arms: tuple[str, ...] = ()
-    """Arms to train; default: all of the table."""
+    """Names of the arms to train; default: all arms of the table."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds of worlds and runs."""
-    few: tuple[int, ...] = (50, 200, 1000, ALL)
-    """Numbers of training questions in the table of questions; 0 for all."""
+    """Seeds; each seed has its own world and its own runs."""
+    counts: tuple[int, ...] = (50, 200, 1000, ALL)
+    """Numbers of training questions, in the table of questions; 0 means all."""
     entities: int = 2000
-    """Entities of a world."""
+    """Number of entities of a world."""
     held_out: int = 450
-    """Facts that are never trained on."""
+    """Number of held-out facts."""
     dev: int = 100
-    """Held-out facts that choose the weights, in the table of questions."""
+    """Number of held-out facts that select the weights, in the table of questions."""
     smoke: bool = False
-    """Run a few steps of everything in a small world, to see that it works."""
+    """Run only a few steps of everything in a small world, to check that it works."""
 
 
 SMOKE: Mapping[str, Any] = {"steps": 4, "warmup": 1, "frozen": 1, "refresh_every": 2, "eval_every": 2, "save_every": 2}
@@ -158,32 +164,32 @@ SMALL: Mapping[str, Any] = {"entities": 50, "held_out": 8, "dev": 4}
 
 
 def main(config: ClosedWorldConfig) -> list[dict[str, Any]]:
-    """Train and measure the arms of a table and return their rows."""
+    """Train and measure the arms of a table; return their rows."""
     import torch
 
-    torch.set_num_threads(1)  # with tensors this small a second thread makes a step slower
+    torch.set_num_threads(1)  # because with tensors of this size a second thread makes a step slower
     config = replace(config, **SMALL) if config.smoke else config
-    is_asked = config.table == "questions"
-    arms = make_question_arms(ALL) if is_asked else MASKED_WORDS
+    is_question_table = config.table == "questions"
+    arms = make_question_arms(ALL) if is_question_table else MASKED_WORDS
     names = select_arms(arms, config.arms or [*arms])
-    counts = {name: config.few if is_asked and name in FEW else (ALL,) for name in names}
+    counts = {name: config.counts if is_question_table and name in ARMS_BY_COUNT else (ALL,) for name in names}
     return [measure_arm(config, seed, name, count) for seed in config.seeds for name in names for count in counts[name]]
 
 
 def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> dict[str, Any]:
-    """Return the row of an arm; it is trained unless the output file has it.
+    """Return the row of an arm; train and measure the arm unless the output file has the row.
 
     Args:
-        config: table, sizes of the world, and places.
+        config: settings of the table.
         seed: seed of the world and of the runs.
         name: name of the arm.
         count: number of training questions, in the table of questions.
     """
-    is_asked = config.table == "questions"
-    arm = make_question_arms(count)[name] if is_asked else MASKED_WORDS[name]
-    world = make_world(config.entities, config.held_out, seed, words=2 if is_asked else 1)
+    is_question_table = config.table == "questions"
+    arm = make_question_arms(count)[name] if is_question_table else MASKED_WORDS[name]
+    world = make_world(config.entities, config.held_out, seed, words=2 if is_question_table else 1)
     questions = f"{2 * config.held_out} masked statements of held-out facts"
-    if is_asked:
+    if is_question_table:
         questions = f"{config.held_out - config.dev} held-out facts, answers of two tokens"
     runner = TableRunner(
         paths={"work": config.work / f"seed-{seed}"},
@@ -195,21 +201,21 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
         changes={"seed": seed, **(SMOKE if config.smoke else {})},
         tagger=ObjectTagger(world.objects),
     )
-    _write_inputs(world, runner.work, seed, config.dev if is_asked else 0, count)
+    _write_inputs(world, runner.work, seed, config.dev if is_question_table else 0, count)
 
     def measure() -> dict[str, Any]:
         runner.train(arm.stages)
-        figures = score_answers(runner, arm) if is_asked else score_statements(runner, arm, world)
+        figures = score_answers(runner, arm) if is_question_table else score_statements(runner, arm, world)
         last = arm.stages[-1:]
         return {**figures, "seconds": runner.sum_seconds(arm.stages), "alarms": runner.list_alarms(last)}
 
-    key = {"arm": name, "seed": seed, **({"count": count} if is_asked else {})}
-    options = [config.entities, config.held_out, config.dev if is_asked else None]
+    key = {"arm": name, "seed": seed, **({"count": count} if is_question_table else {})}
+    options = [config.entities, config.held_out, config.dev if is_question_table else None]
     return runner.keep_row(key, arm.stages, options, measure)
 
 
 def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> None:
-    """Write the world, random weights to start from, and files of questions, unless they exist."""
+    """Write the world, an encoder with random weights, and the files of questions."""
     folders = write_world(world, work / "world", seed=seed)
     init_encoder(folders, work / "start", seed)
     write_questions(world.held_out[:dev], work / "dev.jsonl")
@@ -219,7 +225,16 @@ def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> 
 
 
 def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
-    """Return exact match and recall of a trained generator on the test questions."""
+    """Return the scores of a trained generator on the test questions.
+
+    Args:
+        runner: runner of the table.
+        arm: trained arm.
+
+    Returns:
+        Number of training questions, exact match and recall; ``dev`` has the exact match during training, and ``seen``
+        the number of questions read until then, both by step.
+    """
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder
     from pipelines.common.questions import read_answerable
@@ -253,15 +268,15 @@ def _find_nothing(texts: list[str]) -> list[list[Any]]:
 
 
 def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, Any]:
-    """Score REALM on masked statements of held-out facts.
+    """Return the scores of REALM on masked statements of held-out facts.
 
     Args:
         runner: runner of the table.
-        arm: the trained arm.
-        world: the world with the facts.
+        arm: trained arm.
+        world: world with the facts.
 
     Returns:
-        Figures over an index of the final weights; ``own_index`` has those over the last index of the run, and
+        The scores with an index of the final weights. ``own_index`` has the scores with the last index of the run, and
         ``dev`` the recall during training.
     """
     from index.refresh import RefreshSettings, make_version_opener
@@ -294,11 +309,11 @@ def score_statements(runner: TableRunner, arm: Arm, world: World) -> dict[str, A
 
 
 def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: Any, config: Any) -> dict[str, float]:
-    """Let REALM guess the masked objects of held-out facts.
+    """Return how often REALM predicts the masked objects of held-out facts.
 
     Returns:
-        ``accuracy`` with retrieval, ``alone`` by the null passage only, and ``recall@1``, ``recall@7``: the share of
-        statements whose own passage is the first, or among the first seven.
+        ``accuracy`` with retrieval, ``alone`` with only the null passage, and ``recall@1`` and ``recall@7``: the share
+        of statements whose passage is the first result, or among the first seven.
     """
     import torch
 
@@ -325,7 +340,7 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
 
 
 def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
-    """Return a statement with its object masked."""
+    """Return a statement with a masked object."""
     from pipelines.common.masked_text import NULL, MaskedText
 
     ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids
@@ -336,7 +351,7 @@ def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
 
 
 def print_table(config: ClosedWorldConfig) -> None:
-    """Make a table of the closed world from the command line and print it."""
+    """Make a table of the closed world, and print it."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}

@@ -1,14 +1,16 @@
-"""Make the corpus and the questions for the tables of systems on real text.
+"""Make the corpus and the questions for the tables on real text.
 
     python -m eval.systems.corpus --data DATA --out CORPUS
     python -m eval.systems.corpus --data DATA --out CORPUS --squad-train --blocks 55000 --dev 1500
 
-The corpus holds the gold passages of NQ test-a, the paragraphs of SQuAD dev-a and the gold paragraphs of NQ training
-questions (QED); ``--squad-train``, for the table of generators, adds those of SQuAD train. The rest are whole articles
-of the wiki folder, drawn at random. ``questions/`` gets recall.jsonl and dev.jsonl, from NQ dev, and train.jsonl, which
-asks nothing that they or a test set ask.
+The corpus has the gold passages of NQ test-a, the paragraphs of SQuAD dev-a, and the gold passages of NQ training
+questions (QED). ``--squad-train`` adds the paragraphs of SQuAD train, for the table of generators. Random articles of
+``wiki/`` in the data folder fill the rest.
 
-The published tables used another selection of articles (commit 2f8b057): rows over two corpora do not compare.
+The folder ``questions/`` has three files: recall.jsonl and dev.jsonl from NQ dev, and train.jsonl. No training question
+is also in the other two files or in a test set.
+
+The published tables used another selection of articles (commit 2f8b057), so do not compare them with new rows.
 """
 
 import json
@@ -40,7 +42,7 @@ from ragqa.types import Question
 NQ_GOLD, QED = "nq/test-a-gold-passages.jsonl.xz", "nq/train-with-passages.jsonl.xz"
 SQUAD_TRAIN, SQUAD_TEST = "squad/train-v1.1.json.xz", "squad/dev-a-v1.1.json.xz"
 TESTS = ("nq/test-a.jsonl", "webq/test-a.jsonl", "curatedtrec/test-a.jsonl", SQUAD_TEST)
-"""Files of questions that must not be trained on; missing ones are left out."""
+"""Test files, whose questions are left out of training; a missing file is ignored."""
 INDEX, REPORT = "corpus.index", "report.json"
 _SPACED = (
     (re.compile(r"`` ?"), '"'),
@@ -55,36 +57,36 @@ _SPACED = (
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """Selection of passages and questions."""
+    """Settings of the corpus and of the questions."""
 
     data: Path
-    """Folder of the data sets: nq, squad, wiki, and for generators webq and curatedtrec."""
+    """Folder of the data sets nq, squad and wiki, and for generators also webq and curatedtrec."""
     out: Path
-    """Directory to make."""
+    """Directory to write."""
     blocks: int = 40_000
-    """Size of the corpus, in blocks of 100 words."""
+    """Size of the corpus, in passages of 100 words."""
     squad_train: bool = False
     """Add the paragraphs and questions of SQuAD train."""
     recall: int = 2_000
-    """Questions of NQ dev on which retrieval is measured."""
+    """Number of questions of NQ dev that measure retrieval."""
     dev: int = 500
-    """Others of NQ dev that choose the weights, and as many of SQuAD train's held-out articles."""
+    """Number of other questions of NQ dev, which select weights; with SQuAD train, also of its held-out articles."""
     seed: int = 0
     """Seed of all random choices."""
 
 
 def main(config: CorpusConfig) -> dict[str, Any]:
-    """Make the corpus unless it exists, and return its report.
+    """Make the corpus and the questions unless they exist; return their report.
 
     Raises:
-        BadInput: a file is missing or damaged, the gold passages alone are too many, or ``out`` holds a corpus of
-            other settings.
+        BadInput: a file is missing or damaged, the gold passages do not fit, or ``out`` holds a corpus with other
+            settings.
     """
     settings = {name: value for name, value in asdict(config).items() if name not in ("data", "out")}
     if (config.out / REPORT).is_file():
         report: dict[str, Any] = json.loads((config.out / REPORT).read_text())
         if report["settings"] != settings:
-            raise BadInput(f"{config.out} holds a corpus of other settings ({report['settings']}): change --out")
+            raise BadInput(f"{config.out} holds a corpus with other settings ({report['settings']}): change --out")
         return report
     (config.out / "questions").mkdir(parents=True, exist_ok=True)
     counts = write_questions(config)
@@ -99,7 +101,7 @@ def main(config: CorpusConfig) -> dict[str, Any]:
 
 
 def read_gold_passages(config: CorpusConfig) -> Iterator[tuple[str, str]]:
-    """Yield title and text of the passages that the corpus must hold."""
+    """Yield the title and the text of each gold passage."""
     with lzma.open(config.data / NQ_GOLD, "rt", encoding="utf-8") as lines:
         for passage in (passage for line in lines for passage in json.loads(line)["ctxs"]):
             if passage["isgold"]:
@@ -111,14 +113,18 @@ def read_gold_passages(config: CorpusConfig) -> Iterator[tuple[str, str]]:
 
 
 def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield title and text of articles in random order, up to the first that does not fit.
+    """Yield the title and the text of random articles, until the corpus is full.
 
-    Articles that have gold passages are left out, or the corpus would hold their text twice.
+    An article of a gold passage is left out, because the corpus would have its text twice.
+
+    Args:
+        config: settings of the corpus.
+        gold: title and text of each gold passage.
     """
     split, titles = make_word_splitter(), {normalize_answer(title) for title, _ in gold}
     room = config.blocks - sum(sum(1 for _ in split(text, 0)) for text in {text for _, text in gold})
     if room < 0:
-        raise BadInput(f"--blocks {config.blocks}: the gold passages alone are {config.blocks - room} blocks")
+        raise BadInput(f"--blocks {config.blocks}: the gold passages alone need {config.blocks - room}")
     articles = {
         document.id: (document.title, document.text[document.body :].strip())
         for document in read_documents([config.data / "wiki"])
@@ -132,12 +138,12 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
 
 
 def write_questions(config: CorpusConfig) -> dict[str, int]:
-    """Write the three files of questions and return how many each holds."""
+    """Write the three files of questions; return the number of questions of each file."""
     rng, tests = np.random.default_rng(config.seed), [config.data / name for name in TESTS]
     known = make_question_keys(file for file in tests if file.is_file())
     candidates = drop_known(list(read_questions(config.data / "nq/dev.jsonl")), known)
     if len(candidates) < config.recall + config.dev:
-        raise BadInput(f"--recall {config.recall} --dev {config.dev}: NQ dev has {len(candidates)} questions to choose")
+        raise BadInput(f"--recall {config.recall} --dev {config.dev}: NQ dev has only {len(candidates)} questions")
     shuffled = [candidates[number] for number in rng.permutation(len(candidates))]
     recall, dev = shuffled[: config.recall], shuffled[config.recall :][: config.dev]
     training = [*read_questions(config.data / QED), *read_questions(config.data / "nq/train.jsonl")]
@@ -155,7 +161,7 @@ def write_questions(config: CorpusConfig) -> dict[str, int]:
 
 
 def format_question(question: Question) -> str:
-    """Return a question as a line of a file."""
+    """Return a question as a line of a question file."""
     row: dict[str, Any] = {"question": question.text, "answers": question.answers}
     if question.passages:
         row |= {"passages": list(map(detokenize, question.passages)), "titles": question.titles}
@@ -163,9 +169,9 @@ def format_question(question: Question) -> str:
 
 
 def detokenize(text: str) -> str:
-    """Return a text of QED as prose, without the spaces around punctuation.
+    """Return a text of QED without the spaces around its punctuation.
 
-    Otherwise these spaces would mark gold passages, and training would learn to look for spaces.
+    With these spaces, training would learn to recognise gold passages by them.
     """
     for pattern, replacement in _SPACED:
         text = pattern.sub(replacement, text)

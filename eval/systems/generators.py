@@ -4,10 +4,13 @@
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/generators
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/try --smoke
 
-All generators start from one: the encoder of ragqa's span reader and a decoder that has learned to answer next to gold
-passages. Then each has as many steps on the same questions; those that retrieve share one retriever. The closed book
-has as many steps more as the start took, because nothing of the start taught it to answer without passages. So what a
-generator has from its passages is its lead over the closed book. The sizes fit some four hours of one core.
+All generators start from the same generator: the encoder of ragqa's span reader, and a decoder that has trained with
+gold passages. Then each trains for the same number of steps on the same questions. All retrieve with the same
+retriever.
+
+The closed book has no passages, so the first training does not help it. It trains for as many additional steps as the
+first training has. So the difference from the closed book shows how much the passages help a generator. The table takes
+about four hours on one core.
 """
 
 from collections.abc import Mapping
@@ -25,25 +28,25 @@ from ragqa.retrieval.registry import RetrieverKind
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8
-"""Passages that are read for a question of a test set, and questions asked together. RAG reads 15 or 50, FiD 100."""
+"""Number of passages to read for a test question (RAG: 15 or 50, FiD: 100), and number of questions in a batch."""
 CALIBRATE = 200
-"""Held-out questions on which confidence is fitted."""
+"""Number of held-out questions on which confidence is calibrated."""
 
-# Settings are packed by hand: one line per field would hide the arms.
+# The formatter is off, because one line for each setting would make the arms hard to compare.
 # fmt: off
 RETRIEVER = Stage("towers", "retriever", {
-    "encoder": "{encoder}", "scale": 20.0,  # a cosine would leave p(z|x) even; MiniLM was trained with 20
+    "encoder": "{encoder}", "scale": 20.0,  # cosines would make p(z|x) nearly uniform; MiniLM was trained with scale 20
 })
 ANSWERS: Mapping[str, Any] = {
     "questions": "{corpus}/questions/train.jsonl", "dev": "{corpus}/questions/dev.jsonl", "sample": 200,
     "batch": 16, "max_answer": 20,
-    "max_input": 192,  # 100 words, a title and a question rarely have more tokens
+    "max_input": 192,  # enough for 100 words, a title and a question in nearly all cases
     "weight_decay": 0.01, "clip": 1.0, "dropout": 0.0,
 }
 START = Stage("warm_generator", "start", {
     **ANSWERS, "reader": "{reader}", "decoder_layers": 1, "fitted": 800, "steps": 2400, "warmup": 240,
     "lr": 1e-3, "eval_every": 800, "save_every": 200,
-    "seed": 1,  # other questions come first than in the arms
+    "seed": 1,  # another order of the questions than in the arms
 })
 TRAINED: Mapping[str, Any] = {
     **ANSWERS, "generator": "{work}/start/generator", "steps": 300, "warmup": 30,
@@ -52,8 +55,8 @@ TRAINED: Mapping[str, Any] = {
 }
 RAG: Mapping[str, Any] = {
     **TRAINED, "corpus": "{corpus}/corpus.index", "retriever": "{work}/retriever/model",
-    "k": 3,  # RAG: 5 or 10; each costs as much as another question
-    "smoothing": 0.0,  # FiD and the closed book have none
+    "k": 3,  # RAG: 5 or 10; one more passage takes as long as one more question
+    "smoothing": 0.0,  # as in FiD and the closed book
     "retriever_lr": 2e-5, "frozen": 0,
 }
 FID: Mapping[str, Any] = {
@@ -71,7 +74,7 @@ SMOKE: Mapping[str, Any] = {
 
 
 def _make_arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
-    """Return an arm that trains a generator."""
+    """Return an arm that trains a generator from the common start."""
     return Arm(title, (RETRIEVER,), (START, Stage(recipe, f"{name}/train", {**settings, **changes})))
 
 
@@ -86,12 +89,12 @@ ARMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorsConfig(TableConfig):
-    """Arms and places of the table of generators; ``encoder`` is that of all-MiniLM-L6-v2."""
+    """Settings of the table of generators; ``encoder`` is all-MiniLM-L6-v2."""
 
     arms: tuple[str, ...] = tuple(ARMS)
     """Arms to train and measure."""
     reader: Path | None = None
-    """Span reader of which generators are made (pipelines.span_reader.train); default: ragqa's own."""
+    """Directory of the span reader from which generators are made; default: the shipped reader."""
 
 
 def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
@@ -99,8 +102,8 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
     names = select_arms(ARMS, config.arms)
     reader = config.reader or config.work / "reader"
     about = {
-        "corpus": "{blocks} blocks of 100 words for all test sets (eval.systems.corpus)",
-        "questions": "the suites': see the rows",
+        "corpus": "{blocks} passages of 100 words for all test sets (eval.systems.corpus)",
+        "questions": "those of the suites: see the rows",
     }
     runner = config.make_runner(about, {}, SMOKE, reader=reader)
     make_index(runner, config)
@@ -116,7 +119,12 @@ def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
 
 
 def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
-    """Make the retriever, its index and the reader to start from, unless they exist."""
+    """Make the retriever, its index and the span reader, unless they exist.
+
+    Args:
+        runner: runner of the table.
+        config: settings of the table.
+    """
     from ragqa.artefacts.paths import get_weights_dir
     from ragqa.runtime.export import export
     from ragqa.runtime.restore import restore_weights
@@ -133,7 +141,12 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
-    """Train an arm and return its pipeline."""
+    """Train an arm; return the directory of its pipeline or index.
+
+    Args:
+        runner: runner of the table.
+        name: name of the arm.
+    """
     from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
@@ -155,7 +168,7 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
 
 
 def _measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
-    """Return an arm's scores on a test set, and what its training took."""
+    """Return the scores of an arm on a test set, and the seconds of its training."""
     from ragqa.pipeline import Pipeline
 
     trained = train_pipeline(runner, name)

@@ -1,4 +1,4 @@
-"""Shared parts of the tables on real text: places, scores, and differences from a baseline."""
+"""Parts that the tables on real text share: settings, scores, differences from a baseline."""
 
 import json
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig:
-    """Places of a table on real text."""
+    """Settings of a table on real text."""
 
     data: Path
-    """Folder of the data sets: nq, squad, and for generators webq and curatedtrec."""
+    """Folder of the data sets nq and squad, and for generators also webq and curatedtrec."""
     corpus: Path
-    """Directory made by eval.systems.corpus."""
+    """Directory that eval.systems.corpus wrote."""
     encoder: Path
-    """Weights of the encoder that training starts from."""
+    """Directory of the encoder from which training starts."""
     work: Path
-    """Directory of all runs."""
+    """Directory for all runs."""
     out: Path | None = None
     """JSON file of the rows; default: rows.json in --work."""
     limit: int | None = None
-    """Questions of each test set, drawn at random; default: all."""
+    """Size of the random sample of each test set; default: all questions."""
     device: str = "cpu"
     smoke: bool = False
-    """Run a few steps of everything, to see that it works."""
+    """Run only a few steps of everything, to check that it works."""
 
     def make_runner(
         self, about: Mapping[str, str], changes: Mapping[str, Any], smoke: Mapping[str, Any], **paths: Path | None
@@ -42,16 +42,16 @@ class TableConfig:
         """Return the runner of the table.
 
         Args:
-            about: ``corpus`` and ``questions`` in words, with ``{blocks}`` for the size of the corpus.
-            changes: values for fields of every stage that has them.
-            smoke: more of them, for a smoke run.
-            paths: paths that stages name in braces, besides work, corpus and encoder.
+            about: descriptions ``corpus`` and ``questions``; ``{blocks}`` in them is the size of the corpus.
+            changes: values of settings, for all stages that have these settings.
+            smoke: further values of settings for a smoke run.
+            paths: paths that stages name in braces, in addition to work, corpus and encoder.
 
         Raises:
-            BadInput: ``corpus`` holds no corpus.
+            BadInput: ``eval.systems.corpus`` did not write ``corpus``.
         """
         if not (self.corpus / REPORT).is_file():
-            raise BadInput(f"{self.corpus} is no corpus: make one with python -m eval.systems.corpus")
+            raise BadInput(f"{self.corpus} holds no corpus: make it with python -m eval.systems.corpus")
         blocks = json.loads((self.corpus / REPORT).read_text())["blocks"]
         paths = {"work": self.work, "corpus": self.corpus, "encoder": self.encoder, **paths}
         return TableRunner(
@@ -62,13 +62,13 @@ class TableConfig:
         )
 
     def build_index(self, folder: Path, encoder: str, *, gpus: bool, exported: str | None = None) -> Path:
-        """Embed the corpus and return its flat index, with vectors and index in ``folder``.
+        """Embed the corpus and build a flat index; return the directory of the index.
 
         Args:
-            folder: directory of both.
+            folder: directory for the folders ``vectors`` and ``index``.
             encoder: encoder of the passages.
-            gpus: embed on GPUs.
-            exported: form of the encoder that embeds questions; default: the encoder itself.
+            gpus: whether to embed on GPUs.
+            exported: export of the encoder, for questions; by default ``encoder`` encodes them.
         """
         from index.build import BuildConfig, build
         from index.embed import EmbedConfig, embed
@@ -80,14 +80,14 @@ class TableConfig:
         return index
 
     def score_suite(self, key: str, pipeline: "Pipeline", out: Path, corpus: str, batch: int = 1) -> dict[str, Any]:
-        """Score a pipeline on a test set by the suite's rules and return its figures.
+        """Score a pipeline on the test set of a suite; return its figures.
 
         Args:
             key: key of the suite.
-            pipeline: the loaded pipeline.
+            pipeline: pipeline to score.
             out: directory of the report.
-            corpus: the corpus in words.
-            batch: number of questions asked together.
+            corpus: description of the corpus.
+            batch: number of questions in a batch.
         """
         from eval import curatedtrec, nq, squad, webq
         from eval.suite import read_split
@@ -103,12 +103,12 @@ class TableConfig:
 
 
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
-    """Add to each row its exact match and recall less the baseline's, with intervals and p.
+    """Add to each row the differences from a baseline in exact match and recall, with p.
 
     Args:
-        rows: figures by arm and measure.
-        work: directory of all runs, with a report for each of these.
-        baseline: the arm that the others are compared with.
+        rows: figures by the names of the system and of the measure.
+        work: directory of all runs, with a report for each figure.
+        baseline: name of the system to compare with.
     """
     for name, row in rows.items():
         if name != baseline:
@@ -119,7 +119,7 @@ def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: st
 
 
 def _compare_reports(ours: Path, baseline: Path) -> dict[str, Any] | None:
-    """Return exact match and recall less a baseline's, or None if the two do not compare."""
+    """Return the differences between two reports, or None if they cannot be compared."""
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare
 

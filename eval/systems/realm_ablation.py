@@ -1,13 +1,14 @@
-"""Measure the parts of REALM on real text (Guu et al. 2020, Table 2).
+"""Train REALM without one part at a time, on real text (Guu et al. 2020, Table 2).
 
     python -m pipelines.masked_lm --corpus CORPUS/corpus.index … --out ENCODER
     python -m eval.systems.corpus --data DATA --out CORPUS
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/ablation
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/try --smoke
 
-Other arms are ORQA, DPR, BM25 and MiniLM. Recall is measured on questions of NQ dev before any question was trained on
-(DPR excepted), exact match after fine-tuning, on NQ test-a and SQuAD dev-a. The sizes fit some ten hours of two cores,
-an encoder of 4 layers of width 256 and 40,000 passages; the papers' values are named where they differ much.
+Other arms are ORQA, DPR, BM25 and MiniLM. Recall is measured on NQ dev before training on questions (DPR has already
+trained on questions). Exact match is measured after fine-tuning, on NQ test-a and SQuAD dev-a. The table takes about
+ten hours on two cores, with an encoder of 4 layers of width 256 and 40,000 passages. Comments name the values of the
+papers where they are very different.
 """
 
 from collections.abc import Mapping
@@ -31,17 +32,17 @@ from ragqa.retrieval.registry import RetrieverKind
 
 SUITES = ("nq", "squad")
 
-# Settings are packed by hand: one line per field would hide the arms.
+# The formatter is off, because one line for each setting would make the arms hard to compare.
 # fmt: off
 SHARED: Mapping[str, Any] = {"corpus": "{corpus}/corpus.index", "dropout": 0.0, "compile": True}
-PRETRAINED: Mapping[str, Any] = {**SHARED, "max_block": 160}  # 100 words and a title rarely have more wordpieces
+PRETRAINED: Mapping[str, Any] = {**SHARED, "max_block": 160}  # enough for 100 words and a title in nearly all cases
 INVERSE_CLOZE = Stage("inverse_cloze", "cloze", {
     **PRETRAINED, "encoder": "{encoder}", "steps": 1000,
     "batch": 128,  # ORQA: 4096
-    "chunk": 128,  # all at once: gradient caching would compute everything twice
+    "chunk": 128,  # the whole batch, because gradient caching computes every vector twice
     "lr": 5e-4,  # ORQA: 1e-4 for BERT-base
     "warmup": 100, "width": 128,
-    "pooling": "mean",  # with [CLS] and a gain of 1 small towers learned nothing (docs/decisions.md)
+    "pooling": "mean",  # with [CLS] and gain 1, a small encoder learns nothing (docs/decisions.md)
     "gain": 128**-0.25, "shared": True, "max_query": 64, "save_every": 84,
 })
 CLOZE_FROM_MINILM = Stage("inverse_cloze", "cloze-minilm", {
@@ -54,35 +55,45 @@ READER_WARMUP = Stage("reader_warmup", "reading", {
 
 
 def realm_stage(name: str, **changes: Any) -> Stage:
-    """Return REALM's pretraining of an arm."""
+    """Return the stage of REALM's pretraining in an arm.
+
+    Args:
+        name: name of the arm.
+        changes: settings that differ from those of the arm "full".
+    """
     return Stage("realm", f"{name}/pretrain", {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
         "dev": "{corpus}/questions/dev.jsonl",
         "steps": 600,  # REALM: 200,000
         "batch": 12,  # REALM: 512
-        "k": 5,  # the null passage among them; REALM: 8
+        "k": 5,  # including the null passage; REALM: 8
         "null": True, "masking": "salient",
-        "spans": 3,  # three times REALM's signal for hardly more time
+        "spans": 3,  # three times the training signal in nearly the same time; REALM: 1
         "lr": 3e-4,
-        "retriever_lr": 1e-4,  # a retriever that learns as fast as its reader collapses (closed world)
+        "retriever_lr": 1e-4,  # slower than the reader, because at the same rate the retriever collapses (closed world)
         "frozen": 200, "warmup": 60, "refresh_every": 150, "max_text": 64, "sample": 500, "eval_every": 120,
         "save_every": 50, **changes,
     })
 
 
 def dpr_stage(name: str, retriever: str) -> Stage:
-    """Return DPR's training of an arm; only gold passages that the corpus has are positives."""
+    """Return the stage of DPR's training in an arm; only passages of the corpus are positives.
+
+    Args:
+        name: name of the arm.
+        retriever: path of the retriever from which training starts.
+    """
     return Stage("dpr", f"{name}/dpr", {
         **PRETRAINED, "retriever": retriever, "questions": ("{corpus}/questions/train.jsonl",), "corpus_only": True,
         "dev": "{corpus}/questions/dev.jsonl", "sample": 500, "steps": 1000, "batch": 64,
-        "chunk": 128,  # a passage and a hard negative of each question
+        "chunk": 128,  # the whole batch: one positive and one hard negative for each question
         "lr": 3e-4,  # DPR: 2e-5 for BERT-base
         "warmup": 100, "max_query": 64, "eval_every": 1000, "save_every": 84, "no_export": True,
     })
 
 
 def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
-    """Return the fine-tuning of an arm's reader and question tower."""
+    """Return the stage that fine-tunes the reader and the question encoder of an arm."""
     return Stage("fine_tune", f"{name}/tune", {
         **SHARED, "retriever": retriever, "encoder": encoder, "questions": "{corpus}/questions/train.jsonl",
         "dev": "{corpus}/questions/dev.jsonl", "sample": 500, "steps": 2000, "batch": 8, "beam": 5000,
@@ -93,44 +104,44 @@ def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/mode
 
 
 def _realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
-    """Return an arm of REALM; its reader starts from the language model that it has pretrained."""
+    """Return an arm of REALM; with ``is_tuned`` it is also fine-tuned, from its pretrained model."""
     parts = f"{{work}}/{name}/pretrain"
     reading = (_tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
     return Arm(title, (INVERSE_CLOZE, READER_WARMUP, realm_stage(name, **changes)), reading)
 
 
-SEEN = "all-MiniLM-L6-v2 was trained on pairs from the train splits of NQ and SQuAD"
+MINILM_NOTE = "all-MiniLM-L6-v2 was trained on pairs from the train splits of NQ and SQuAD"
 SUPERVISED = "trained on questions of NQ before recall is measured"
 TOWERS = Stage("towers", "dpr/start", {"encoder": "{encoder}", "width": 128, "gain": 128**-0.25})
 ARMS = {
-    "random": Arm("passages drawn at random"),
+    "random": Arm("random passages"),
     "bm25": Arm("BM25"),
-    "minilm": Arm("all-MiniLM-L6-v2 in 8 bits, untouched", note=SEEN),
+    "minilm": Arm("all-MiniLM-L6-v2 in 8 bits, without further training", note=MINILM_NOTE),
     "orqa": Arm(
         "inverse cloze only (ORQA)", (INVERSE_CLOZE,), (READER_WARMUP, _tuning_stage("orqa", "{work}/cloze/model")),
     ),
     "dpr": Arm(
         "DPR", (TOWERS, dpr_stage("dpr", "{work}/dpr/start/model")),
         (READER_WARMUP, _tuning_stage("dpr", "{work}/dpr/dpr/model", freeze_retriever=True)),
-        f"{SUPERVISED}; its retriever stays as it is in fine-tuning (Karpukhin et al. 2020, section 6.1)",
+        f"{SUPERVISED}; fine-tuning does not change its retriever (Karpukhin et al. 2020, section 6.1)",
     ),
     "full": _realm_arm("full", "REALM, full", is_tuned=True),
     "stale": _realm_arm("stale", "REALM, index never refreshed", is_tuned=True, refresh_every=None),
-    "no-null": _realm_arm("no-null", "REALM, no null document", null=False, k=4),
+    "no-null": _realm_arm("no-null", "REALM, no null passage", null=False, k=4),
     "spans": _realm_arm("spans", "REALM, random spans masked", masking="spans"),
     "uniform": _realm_arm("uniform", "REALM, random tokens masked", masking="uniform"),
     "dpr-cloze": Arm(
         "inverse cloze, then DPR", (INVERSE_CLOZE, dpr_stage("dpr-cloze", "{work}/cloze/model")), note=SUPERVISED,
     ),
     "from-minilm": Arm(
-        "REALM, towers from MiniLM",
+        "REALM, retriever from MiniLM",
         (CLOZE_FROM_MINILM, READER_WARMUP, realm_stage("from-minilm", retriever="{work}/cloze-minilm/model")),
-        note=SEEN,
+        note=MINILM_NOTE,
     ),
 }
 ABOUT = {
-    "corpus": "{blocks} blocks of 100 words (eval.systems.corpus)",
-    "questions": "NQ dev, none a training question; NQ test-a; SQuAD dev-a: see the rows",
+    "corpus": "{blocks} passages of 100 words (eval.systems.corpus)",
+    "questions": "NQ dev without training questions, NQ test-a, SQuAD dev-a: see the rows",
 }
 SMOKE: Mapping[str, Any] = {
     "steps": 3, "batch": 4, "chunk": 8, "warmup": 1, "k": 3, "frozen": 1, "refresh_every": 2, "beam": 20, "read": 2,
@@ -142,19 +153,19 @@ SMOKE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AblationConfig(TableConfig):
-    """Arms and places of the ablation; ``encoder`` is made by pipelines.masked_lm."""
+    """Settings of the ablation; pipelines.masked_lm makes ``encoder``."""
 
     arms: tuple[str, ...] = tuple(name for name in ARMS if name not in ("dpr-cloze", "from-minilm"))
     """Arms to train and measure."""
     minilm: Path | None = None
-    """Torch weights of all-MiniLM-L6-v2, for the arm from-minilm."""
+    """Directory of all-MiniLM-L6-v2 with torch weights, for the arm from-minilm."""
     recall_only: bool = False
-    """Leave fine-tuning and exact match out."""
+    """Leave out fine-tuning and exact match."""
     seed: int = 0
 
 
 def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
-    """Train and measure the arms; return the figures of each, by arm and measure."""
+    """Train and measure the arms; return the figures by arm and measure."""
     names = select_arms(ARMS, config.arms)
     if "from-minilm" in names and config.minilm is None:
         raise BadInput("the arm from-minilm needs --minilm, the folder of all-MiniLM-L6-v2's torch weights")
@@ -173,7 +184,7 @@ def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
 
 
 def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> dict[str, Any]:
-    """Return the recall of an arm's retriever on questions of NQ dev, and its training time."""
+    """Train the retriever of an arm; return its recall on NQ dev and the seconds of training."""
     from ragqa.evaluation import evaluate
     from ragqa.question_files import read_questions
 
@@ -182,7 +193,7 @@ def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> d
         _open_pipeline(config, name, runner.train(stages)[-1] if stages else None),
         list(read_questions(config.corpus / "questions" / "recall.jsonl")),
         out=config.work / name / "recall.report",
-        name="NQ dev, drawn at random, none a training question",
+        name="NQ dev, random questions without training questions",
         split="dev",
         corpus=runner.about["corpus"],
         depth=DEPTH,
@@ -200,7 +211,7 @@ def _measure_recall(runner: TableRunner, config: AblationConfig, name: str) -> d
 
 
 def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) -> Any:
-    """Return a pipeline over the passages by an arm's retriever, by BM25, or at random."""
+    """Return the pipeline of an arm, which retrieves by its retriever, by BM25, or at random."""
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.base import PassageRetriever
     from ragqa.runtime.encoder import DEFAULT_ENCODER
@@ -216,7 +227,10 @@ def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) ->
 
 
 class RandomRanker:
-    """Ranker that draws passages by the question and the seed alone, for recall by chance."""
+    """Ranker that returns random passages, to measure the recall of chance.
+
+    The question and the seed determine the passages.
+    """
 
     def __init__(self, passages: PassageStore, seed: int = 0) -> None:
         self._passages, self._seed = passages, seed
@@ -224,7 +238,7 @@ class RandomRanker:
     scoring = Scoring("random")
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return ``k`` different rows for each question."""
+        """Return ``k`` random rows for each question."""
         return [self._draw(question, k) for question in questions]
 
     def _draw(self, question: str, k: int) -> Ranking:
@@ -234,7 +248,7 @@ class RandomRanker:
 
 
 def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, suite: str) -> dict[str, Any]:
-    """Fine-tune an arm, put a pipeline together, and return its scores on a test set."""
+    """Fine-tune an arm, assemble its pipeline, and return its scores on a test set."""
     from index.embed import reuse_vectors
     from pipelines.common import assemble
     from pipelines.common.stages import run_stage
@@ -243,7 +257,7 @@ def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, sui
 
     out, reading = config.work / name, ARMS[name].reading
     retriever, tuning = runner.train(ARMS[name].stages)[-1], runner.configure(reading[-1])
-    if (vectors := out / "vectors").is_dir():  # the passages were embedded to measure recall
+    if (vectors := out / "vectors").is_dir():  # the measurement of recall has already embedded the passages
         tuning.out.mkdir(parents=True, exist_ok=True)
         reuse_vectors(vectors, retriever, tuning.out / "vectors")
     runner.train(reading)

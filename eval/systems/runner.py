@@ -1,8 +1,8 @@
-"""Train and measure the arms of a table; an interrupted table continues where it stopped.
+"""Train and measure the systems (arms) of a table; an interrupted table continues.
 
-An ``Arm`` is data: the recipes it is trained by, with their settings. Training goes on from the checkpoints of the
-recipes, and every measured row is kept in the output file with a digest of the settings and inputs it depends on. So
-the same command can be repeated, several processes can share an output file, and changed settings are measured anew.
+An ``Arm`` declares a system as data: its recipes and their settings. Recipes resume from their checkpoints. The output
+file stores each measured row with a digest of its settings and inputs. So a repeated command measures only missing or
+changed rows, and several processes can share an output file.
 """
 
 import hashlib
@@ -29,60 +29,60 @@ from ragqa.settings.groups import collect_settings, list_settings, make_config, 
 from ragqa.training.log import read_rows
 
 DEPTH = 20
-"""Hits that are searched for answers."""
+"""Number of passages to retrieve for the recall."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One training run."""
+    """Training run of one recipe."""
 
     recipe: str
-    """Name of the recipe: a key of ``load_recipes``."""
+    """Name of the recipe, a key of ``load_recipes``."""
     out: str
-    """Directory under ``--work``; arms that name the same one share the run."""
+    """Directory of the run under ``--work``; arms with the same directory share the run."""
     settings: Mapping[str, Any]
-    """Fields of the recipe's config. A text that begins with a name in braces is a path: ``{work}/cloze/model``. A
-    mapping changes some fields of a nested config."""
+    """Settings of the recipe's config. A text that begins with a name in braces is a path: ``{work}/cloze/model``. A
+    mapping changes fields of a nested config."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A row of a table: its name for readers, and how it is trained."""
+    """System of a table: its title, and the stages that train it."""
 
     title: str
     stages: tuple[Stage, ...] = ()
-    """Training before retrieval is measured."""
+    """Stages that train the retriever."""
     reading: tuple[Stage, ...] = ()
-    """Training after that, before answers are measured; an arm without it is not asked for answers."""
+    """Further stages that train a reader or generator; without them, only retrieval is measured."""
     note: str = ""
-    """Note below the table."""
+    """Footnote of the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TowersConfig:
-    """Untrained retriever towers made of an encoder, one tower for both sides."""
+    """Settings of an untrained dual encoder, which shares one encoder for questions and passages."""
 
     encoder: Path
-    """Directory of the encoder's weights."""
+    """Directory of the encoder."""
     out: Path
     width: int | None = None
-    """Length of the vectors; default: the encoder's, whose own vectors the towers keep."""
+    """Width of the vectors; default: the width of the encoder, whose vectors stay as they are."""
     gain: float = 1.0
-    """Factor of all vectors, so that inner products have a useful size."""
+    """Factor on all vectors, which sets the size of inner products."""
     scale: float | None = None
-    """Inner product of two vectors that point the same way, in place of ``gain``."""
+    """Inner product of two parallel vectors, as another way to set ``gain``."""
     seed: int = 0
 
 
 def make_towers(config: TowersConfig) -> Path:
-    """Write the towers of ``config`` and return their directory."""
+    """Write an untrained dual encoder; return its directory."""
     import torch
 
     from ragqa.models.dual_encoder import DualEncoder
 
     torch.manual_seed(config.seed)
     width = config.width or int(json.loads((config.encoder / "config.json").read_text())["hidden_size"])
-    # after its layer norm a vector has a length of about the root of its width
+    # After the layer norm, the length of a vector is about the square root of its width.
     gain = (config.scale / width) ** 0.5 if config.scale else config.gain
     towers = DualEncoder.from_encoder(config.encoder, width=width, pooling="mean", shared=True, gain=gain)
     if config.width is None:
@@ -96,21 +96,21 @@ def make_towers(config: TowersConfig) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
-    """An untrained generator made of an encoder and one decoder layer."""
+    """Settings of an untrained generator, made of an encoder and one decoder layer."""
 
     encoder: Path
-    """Directory of the encoder's weights."""
+    """Directory of the encoder."""
     out: Path
     seed: int = 0
 
 
 def make_generator(config: GeneratorConfig) -> Path:
-    """Write the generator of ``config`` and return its directory."""
+    """Write an untrained generator; return its directory."""
     return init_generator(config.encoder, config.out / "model", config.seed)
 
 
 def load_recipes() -> dict[str, Callable[..., Path]]:
-    """Return the function of each recipe; the annotation of its ``config`` is the config class."""
+    """Return the function of each recipe, by name; its annotation of ``config`` is the config."""
     from pipelines.dpr import loop as dpr
     from pipelines.fid import loop as fid
     from pipelines.joint import loop as joint
@@ -137,18 +137,18 @@ def load_recipes() -> dict[str, Callable[..., Path]]:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRunner:
-    """Places, changes and output file of a table."""
+    """Runner of a table: it trains stages, and stores the measured rows in a file."""
 
     paths: Mapping[str, Path]
     """Paths by the names that stages use in braces; ``work`` is the directory of all runs."""
     out: Path
     """JSON file of the rows."""
     about: Mapping[str, str]
-    """``corpus`` and ``questions`` on which the rows were measured, in words."""
+    """Descriptions of the ``corpus`` and of the ``questions``."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Values for fields of every stage that has them, such as seed, device, or the sizes of a smoke run."""
+    """Values of settings such as seed or device, for all stages that have these settings."""
     tagger: Tagger | None = None
-    """Finder of salient spans, for the recipes that mask them."""
+    """Tagger of salient spans, for recipes that mask them."""
 
     @property
     def work(self) -> Path:
@@ -156,7 +156,7 @@ class TableRunner:
         return self.paths["work"]
 
     def configure(self, stage: Stage) -> Any:
-        """Return the recipe's config for a stage."""
+        """Return the config of a stage."""
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
@@ -177,7 +177,7 @@ class TableRunner:
         return value
 
     def train(self, stages: Iterable[Stage]) -> list[Path]:
-        """Run the stages that are not finished; return the directory that each has made."""
+        """Run the unfinished stages; return the directory of each stage's result."""
         from pipelines.common.stages import run_stage
 
         directories = []
@@ -189,30 +189,30 @@ class TableRunner:
         return directories
 
     def sum_seconds(self, stages: Iterable[Stage]) -> dict[str, float]:
-        """Return the seconds that the steps of each stage took, without evaluations and indexing."""
+        """Return the seconds of all steps of each stage, without evaluations and indexing."""
         logs = {stage.out: self.read_log(stage) for stage in stages}
         return {name: round(sum(row.get("seconds", 0.0) for row in rows), 1) for name, rows in logs.items() if rows}
 
     def list_alarms(self, stages: Iterable[Stage]) -> list[str]:
-        """Return the alarms that the stages have logged."""
+        """Return the alarms in the logs of the stages."""
         rows = (row for stage in stages for row in self.read_log(stage) if "alarm" in row)
         return [f"step {row['step']}: {row['alarm']}" for row in rows]
 
     def read_log(self, stage: Stage) -> list[dict[str, Any]]:
-        """Return the log of a stage's training, or nothing where it has none."""
+        """Return the rows of a stage's log; a stage without a log has none."""
         folder = self.work / stage.out
         return read_rows(folder / "round-1" if stage.recipe == "dpr" else folder)  # DPR trains in rounds
 
     def keep_row(
         self, key: Mapping[str, Any], stages: Iterable[Stage], options: Any, measure: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Return the row of ``key`` from the output file, or measure it if its settings are others.
+        """Return a row of the output file; measure the row first if it is missing or outdated.
 
         Args:
             key: names of the row, such as arm, measure and seed.
-            stages: all training the row depends on.
-            options: further values that the row depends on, as JSON.
-            measure: trains and measures; it returns the figures.
+            stages: all stages on which the row depends.
+            options: further JSON values on which the row depends.
+            measure: function that trains and measures, and returns the figures.
         """
         settings = [self.describe(self.configure(stage)) for stage in stages]
         digest = digest_settings([options, settings])
@@ -222,16 +222,17 @@ class TableRunner:
         notify_about(" ".join(map(str, key.values())), "started")
         row = {**key, **measure(), "settings": digest}
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        with hold_lock(self.out.with_name(f".{self.out.name}.lock"), wait=True):  # other processes write rows, too
+        # The lock is needed, because other processes write rows into the same file.
+        with hold_lock(self.out.with_name(f".{self.out.name}.lock"), wait=True):
             rows = [old for old in read_table(self.out) if not key.items() <= old.items()]
             write_record(self.out, {"rows": [*rows, row]}, **self.about)
         return row
 
     def describe(self, config: Any) -> dict[str, Any]:
-        """Return the settings that decide what a config's run learns.
+        """Return the settings of a config that change the result of its run, as JSON values.
 
-        Inputs count by the digest of their contents, wherever they lie; what lies in the work directory counts by its
-        place, since these very settings have made it.
+        An input is described by the digest of its contents, so its path does not matter. An input in the work directory
+        is described by its path, because a stage of the same table made it.
         """
         from pipelines.common.run_directory import FREE, INPUTS, digest_inputs
 
@@ -254,12 +255,12 @@ def notify_about(name: str, line: str) -> None:
 
 
 def digest_settings(settings: Any) -> str:
-    """Return a short digest of settings given as JSON."""
+    """Return a short digest of settings, which are JSON values."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_table(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of an output file, or nothing where there is none."""
+    """Return the rows of an output file; a missing file has none."""
     if not file.is_file():
         return []
     try:
@@ -272,8 +273,12 @@ def read_table(file: Path) -> list[dict[str, Any]]:
 def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:
     """Return the chosen names in the order of the table.
 
+    Args:
+        arms: arms of the table, by name.
+        names: chosen names.
+
     Raises:
-        BadInput: one of them is no arm.
+        BadInput: there is no arm of a chosen name.
     """
     if unknown := set(names) - set(arms):
         raise BadInput(f"--arms {', '.join(sorted(unknown))}: choose from {', '.join(arms)}")
@@ -283,12 +288,12 @@ def select_arms(arms: Mapping[str, Arm], names: Sequence[str]) -> list[str]:
 def format_table(
     rows: Mapping[str, Mapping[str, Any]], arms: Mapping[str, Arm], columns: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return a Markdown table with a line for each arm and the notes below it.
+    """Return a Markdown table with one row for each arm, and with footnotes.
 
     Args:
         rows: figures of each arm.
-        arms: the arms, for titles and notes.
-        columns: for each heading, the keys that lead to its figure.
+        arms: arms by name, for titles and footnotes.
+        columns: path of keys to the figure of each column, by the heading of the column.
     """
     notes = list(dict.fromkeys(arms[name].note for name in rows if arms[name].note))
     lines = []
@@ -300,14 +305,14 @@ def format_table(
 
 
 def look_up(figures: Any, path: Sequence[str]) -> Any:
-    """Return the figure that a path of keys leads to, or None."""
+    """Return the figure at a path of keys, or None if there is none."""
     for key in path:
         figures = figures.get(key) if isinstance(figures, Mapping) else None
     return figures
 
 
 def format_figure(figure: Any) -> str:
-    """Format a share with its interval, a paired difference with its p, or a number."""
+    """Return a cell: a share with its interval, a difference with its p, or a number."""
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
     if figure is None or isinstance(figure, Mapping):

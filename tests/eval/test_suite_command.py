@@ -85,7 +85,7 @@ def test_published_figures_are_a_paragraph_of_their_own(scored: Scored) -> None:
     paragraphs = scored.printed.split("\n\n")
     (of_others,) = (text for text in paragraphs if "ORACLE" in text)
     sentence, *rows = of_others.splitlines()
-    assert sentence == "published, each on the corpus and split that it names, not on this one:"
+    assert sentence == "published scores, each on its own corpus and split (not comparable):"
     assert [row.split(";")[0].split() for row in rows] == [["98.7", "ORACLE"], ["1.2", "GUESS"]]
     for row, number in zip(rows, THREE.published, strict=True):
         assert number.corpus in row and number.split in row and number.source in row
@@ -208,7 +208,7 @@ def test_a_file_of_another_size_leaves_no_report(
     write_questions(data / "test-a.jsonl", questions)
     with pytest.raises(SystemExit):
         command("--no-read")
-    assert "test-a.jsonl holds" in capsys.readouterr().err
+    assert "test-a.jsonl has" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 

@@ -81,9 +81,9 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
         "rag-token, 20 steps": "–",  # no closed book was trained so
     }
     assert found["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
-    with pytest.raises(BadInput, match="two closed books are of '10 steps' on Two Questions, test-a: 2 questions"):
+    with pytest.raises(BadInput, match="two closed books have the training '10 steps' on Two Questions"):
         make_table([*files, files[1]])
-    with pytest.raises(BadInput, match="not all of these are what --record"):
+    with pytest.raises(BadInput, match="a file was not written by --record"):
         make_table([root / "test-a.jsonl"])
 
 

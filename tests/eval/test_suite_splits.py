@@ -44,7 +44,7 @@ def test_a_wrong_number_of_questions_is_reported_before_any_is_asked(data: Path,
     file = write_questions(data / "test-a.jsonl", questions)
     with pytest.raises(BadInput) as caught:
         read_split(THREE, "test-a", data)
-    assert str(caught.value) == f"{file} holds {len(questions)} questions, not the 3 of the split"
+    assert str(caught.value) == f"{file} has {len(questions)} questions, but the split has 3"
 
 
 def test_an_empty_file_is_no_split(data: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_split_of_the_hub(
     assert len(questions) == 2
     assert list(questions) == expected
     for count in (1, 3):
-        with pytest.raises(BadInput, match=f"{re.escape(str(repository))}, test holds"):
+        with pytest.raises(BadInput, match=f"{re.escape(str(repository))}, test has"):
             read_split(on_hub(str(repository), questions=count, answers=answers), "test", None)
 
 
@@ -179,7 +179,7 @@ def test_each_split_of_a_hub_is_counted(monkeypatch: pytest.MonkeyPatch, suite: 
         assert len(questions) == expected
         assert next(iter(questions)) == Question("who?", ("Ada",), "1", passages=passages)
         rows.append(row)
-        with pytest.raises(BadInput, match=f"{suite.hub.name}, {split} holds {expected + 1} questions"):
+        with pytest.raises(BadInput, match=f"{suite.hub.name}, {split} has {expected + 1} questions"):
             read_split(suite, split, None)
 
 

@@ -144,7 +144,7 @@ def test_a_table_runs_from_end_to_end_and_goes_on(
 ) -> None:
     arms = ("RAG-Sequence", "joint", "closed book", "REALM, then RAG", "REALM, then joint")
     config = ClosedWorldConfig(
-        table="questions", work=tmp_path / "work", out=tmp_path / "rows.json", arms=arms, few=(5,), smoke=True
+        table="questions", work=tmp_path / "work", out=tmp_path / "rows.json", arms=arms, counts=(5,), smoke=True
     )
     rows = rows_of(config)
     questions = {"RAG-Sequence": 142, "joint": 5, "closed book": 142, "REALM, then RAG": 5, "REALM, then joint": 5}
@@ -218,7 +218,7 @@ def test_held_out_facts_are_answered_by_retrieval_alone(
     tmp_path: Path, arms: tuple[str, ...], one_thread: None
 ) -> None:
     """With all training questions, retrieval is learned from the loss of generation; a closed book cannot know."""
-    rows = rows_of(ClosedWorldConfig(table="questions", work=tmp_path, arms=arms, few=(0,)))
+    rows = rows_of(ClosedWorldConfig(table="questions", work=tmp_path, arms=arms, counts=(0,)))
     for arm, row in rows.items():
         if arm == "closed book":
             assert row["em"] <= 0.05
@@ -239,7 +239,7 @@ def test_two_hundred_questions_are_enough_after_masked_words_and_too_few_without
     tmp_path: Path, one_thread: None
 ) -> None:
     arms = ("RAG alone", "joint from the first step", "REALM, then joint", "REALM, then RAG", "joint")
-    rows = rows_of(ClosedWorldConfig(table="questions", work=tmp_path, arms=arms, few=(200,)))
+    rows = rows_of(ClosedWorldConfig(table="questions", work=tmp_path, arms=arms, counts=(200,)))
     for learned in arms[2:]:
         assert rows[learned]["em"] >= 0.97
         assert not any(said in line for line in rows[learned]["alarms"] for said in COLLAPSED)

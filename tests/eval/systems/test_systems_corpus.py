@@ -61,11 +61,11 @@ def test_a_corpus_is_a_function_of_its_settings(made: CorpusConfig, tmp_path: Pa
 
 
 def test_what_cannot_be_made_is_refused(made: CorpusConfig, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="holds a corpus of other settings"):
+    with pytest.raises(BadInput, match="holds a corpus with other settings"):
         corpus.main(replace(made, blocks=61))
-    with pytest.raises(BadInput, match="--blocks 17: the gold passages alone are 18 blocks"):
+    with pytest.raises(BadInput, match="--blocks 17: the gold passages alone need 18"):
         corpus.main(replace(made, out=tmp_path / "small", blocks=17))
-    with pytest.raises(BadInput, match="--recall 29 --dev 8: NQ dev has 30 questions to choose"):
+    with pytest.raises(BadInput, match="--recall 29 --dev 8: NQ dev has only 30 questions"):
         corpus.main(replace(made, out=tmp_path / "few", recall=29))
 
 
