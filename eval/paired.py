@@ -8,7 +8,6 @@ the interval of the difference. For whole reports, use ``ragqa eval compare``, w
 """
 
 import csv
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from eval.command import run_command
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import compare_paired
+from ragqa.terminal import print_text, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def format_comparison(figures: dict[str, Any]) -> str:
 def main(config: PairedConfig) -> None:
     """Compare the two tables that the settings name, and print the result."""
     figures = compare_tables(config.before, config.after)
-    print(json.dumps(figures) if config.json else format_comparison(figures))
+    print_text(to_json(figures) if config.json else format_comparison(figures))
 
 
 if __name__ == "__main__":

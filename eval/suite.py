@@ -22,6 +22,7 @@ from ragqa.evaluation.run import DEPTH
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.reading.base import Decoding, Reader
+from ragqa.terminal import print_note, print_text
 from ragqa.types import Question
 
 _READER_ALONE = "The reader reads the gold passage of each question; nothing is retrieved."
@@ -220,7 +221,7 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
         device=config.device,
     )
     if pipeline.note:
-        print(pipeline.note, file=sys.stderr)
+        print_note(pipeline.note)
     out = config.out or Path("runs", "eval", f"{name_report(suite, split, config, pipeline.reader)}.report")
     about = {
         "command": format_command_line(),
@@ -281,10 +282,10 @@ def print_scores(suite: Suite, config: SuiteConfig) -> None:
     report = score_suite(suite, config)
     if config.record:
         export_figures(report, config.record)
-    print(format_summary(report))
+    print_text(format_summary(report))
     if suite.published and not config.gold:
-        print(f"\n{format_published(suite)}")
-    print(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
+        print_text(f"\n{format_published(suite)}")
+    print_text(f"\ncaution: {suite.caution}\n\nreport: {report.path / 'report.html'}")
 
 
 def format_published(suite: Suite) -> str:

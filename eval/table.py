@@ -18,6 +18,7 @@ from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.registry import read_kind
+from ragqa.terminal import print_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def make_table(files: list[Path]) -> str:
 
 def main(config: RecordsConfig) -> None:
     """Print the table of the files that the settings name."""
-    print(make_table(list(config.files)))
+    print_text(make_table(list(config.files)))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from ragqa.retrieval.vectors import faiss_build, mips
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
+from ragqa.terminal import print_json, print_text
 
 ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
 """Files in the build folder that mark finished stages."""
@@ -270,12 +271,12 @@ def main() -> None:
             paths = ("corpus", "vectors", "out", "questions", "encoder")
             report = build(resolve_shared_paths(config, *paths), progress=Bars())
     if config.json:
-        print(json.dumps(asdict(report)))
+        print_json(asdict(report))
         return
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
-    print(f"index {report.fingerprint} in {report.index}: {passages}, {report.megabytes:,.1f} MB of vectors")
+    print_text(f"index {report.fingerprint} in {report.index}: {passages}, {report.megabytes:,.1f} MB of vectors")
     if report.search:
-        print(format_recall(report.search))
+        print_text(format_recall(report.search))
 
 
 if __name__ == "__main__":

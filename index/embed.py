@@ -40,6 +40,7 @@ from ragqa.progress import SILENT, Bars, Progress
 from ragqa.runtime import encoder as encoders
 from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
+from ragqa.terminal import print_json, print_text
 
 CLUSTER_ATTEMPTS = 3
 """Number of consecutive Ray failures without a finished shard after which the job stops."""
@@ -375,13 +376,13 @@ def main() -> None:
         with silence_ray():
             report = embed(resolve_shared_paths(config, "corpus", "out", "encoder"), progress=Bars())
     if config.json:
-        print(json.dumps(asdict(report)))
+        print_json(asdict(report))
         return
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
     speed = f"{report.passages_per_s:,.0f} passages/s, {report.workers} workers"
     run = f"{report.embedded:,} of them now ({speed}, {report.precision} on {report.device})"
     done = run if report.embedded else "all embedded by an earlier run"
-    print(f"vectors {report.fingerprint} in {report.vectors}: {passages}, {done}")
+    print_text(f"vectors {report.fingerprint} in {report.vectors}: {passages}, {done}")
 
 
 if __name__ == "__main__":

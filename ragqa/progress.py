@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
 from typing import Protocol
 
+from ragqa.terminal import make_error_console, print_text, to_one_line
+
 Notify = Callable[[str], None]
 """Function that receives a line of text for the user."""
 
@@ -58,16 +60,16 @@ class Bars:
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
         """Show a bar, or print a line every ``PLAIN_EVERY`` seconds if there is no terminal."""
         from rich import progress
-        from rich.console import Console
 
-        console = Console(stderr=True)
+        console = make_error_console()
+        name = to_one_line(name)
         columns = [
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
-            progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
-            progress.TextColumn("{task.fields[rate]}"),
+            progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}", markup=False),
+            progress.TextColumn("{task.fields[rate]}", markup=False),
             progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[status]}"),
+            progress.TextColumn("{task.fields[status]}", markup=False),
         ]
         pace = _Pace(max(1, total), unit, done)
         with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
@@ -78,17 +80,17 @@ class Bars:
                 last_line = pace.start
 
                 def advance_to(self, done: int, status: str = "") -> None:
-                    pace.done = done / pace.scale
+                    pace.done, status = done / pace.scale, to_one_line(status)
                     bars.update(task, completed=pace.done, rate=pace.format_rate(), status=status)
                     if not console.is_terminal and monotonic() - self.last_line >= PLAIN_EVERY:
                         self.last_line = monotonic()
                         line = f"{name}: {pace.describe()}" + (f", {status}" if status else "")
-                        print(line, file=console.file, flush=True)
+                        print_text(line, file=console.file)
 
             yield Bar()
         if not console.is_terminal:
             seconds = monotonic() - pace.start
-            print(f"{name}: {pace.done - pace.first:,.0f} {pace.unit} in {seconds:.1f} s", file=console.file)
+            print_text(f"{name}: {pace.done - pace.first:,.0f} {pace.unit} in {seconds:.1f} s", file=console.file)
 
 
 class _Pace:

@@ -5,6 +5,7 @@ An import inside a function counts like any other; one under ``if TYPE_CHECKING`
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -266,6 +267,54 @@ def test_files_functions_and_folders_stay_small(sources: list[Source]) -> None:
     assert [f"{name}.{f.name}" for name, f in functions if f.end_lineno - f.lineno >= LONGEST_FUNCTION] == []  # type: ignore[operator]
     assert [f"{name}.{f.name}" for name, f in functions if count_parameters(f) > MOST_PARAMETERS] == []
     assert [str(folder) for folder, count in folders.items() if count > MOST_MODULES] == []
+
+
+WRITERS = ("ragqa.terminal", "eval.bench.peer")
+"""Modules that may write to a terminal: the one for it, and a program that imports nothing of ragqa."""
+_STREAM = re.compile(r"(sys\.(__)?std(out|err)(__)?(\.buffer)?|console(\.file)?)\.(write|writelines|print|log|out)")
+_WRITING = re.compile(
+    r"(typer|click)\.s?echo|rich\.print(_json)?|traceback\.print_\w+|warnings\.showwarning|pprint(\.pprint)?|os\.write"
+)
+
+
+def find_writing(tree: ast.Module) -> list[int]:
+    """Return the lines that write to a terminal by themselves: ``print`` as a name, and methods of streams."""
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in ("print", "pprint", "Console"):
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if _STREAM.fullmatch(name) or _WRITING.fullmatch(name):
+                lines.append(node.lineno)
+    return sorted(set(lines))
+
+
+def test_only_one_module_writes_to_terminals(sources: list[Source]) -> None:
+    found = [f"{s.name}:{line}" for s in sources if s.name not in WRITERS for line in find_writing(s.tree)]
+    assert found == [], "use ragqa.terminal, which escapes what a terminal would obey"
+    assert find_writing(next(source.tree for source in sources if source.name == "eval.bench.peer"))
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("print('a')", True),
+        ("run(notify=print)", True),
+        ("sys.stderr.write(text)", True),
+        ("sys.stdout.buffer.write(data)", True),
+        ("console.print(text)", True),
+        ("from rich.console import Console\nc = Console()", True),
+        ("typer.echo(text)", True),
+        ("traceback.print_exc()", True),
+        ("print_text('a')", False),
+        ("sys.stdout.isatty()", False),
+        ("file.write(text)", False),
+        ("'print()'", False),
+    ],
+)
+def test_writing_is_found(source: str, is_found: bool) -> None:
+    assert bool(find_writing(ast.parse(source))) == is_found
 
 
 def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -25,6 +25,7 @@ from eval.bench.record import report
 from eval.command import run_command
 from ragqa import artefacts
 from ragqa.corpus.store import PassageStore, PassageWriter
+from ragqa.terminal import print_note
 
 SAMPLING = 0.2
 """Number of seconds between two samples of the memory."""
@@ -63,7 +64,7 @@ def main(config: EmbedBenchConfig) -> None:
     for count in counts:
         index = cut_index(config.index, count, config.work / f"{count}.index")
         runs.append(_run_job(index, config.work / f"{count}.vectors", options))
-        print(runs[-1], file=sys.stderr)
+        print_note(str(runs[-1]))
     figures: dict[str, Any] = {"index_embed": runs}
     if config.models and config.peer_python:
         store, texts = PassageStore.open(config.work / f"{counts[0]}.index" / "passages"), config.work / "texts.json"

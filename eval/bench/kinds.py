@@ -31,6 +31,7 @@ from ragqa.retrieval.vectors.arrays import SelectedVectors
 from ragqa.retrieval.vectors.index_kinds import Effort, FlatEngine, IndexKind
 from ragqa.retrieval.vectors.store import VECTORS_FILE, open_file
 from ragqa.runtime.encoder import load_encoder
+from ragqa.terminal import print_json
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
 HIGHER_RECALL = 0.98
@@ -65,7 +66,7 @@ def main(config: KindsConfig) -> None:
     for size in config.sizes:
         for kind in (*IndexKind, PEER):
             rows.append({"size": size, "kind": kind, **_measure_kind(config, size, kind)})
-            print(json.dumps(rows[-1]), file=sys.stderr)
+            print_json(rows[-1], file=sys.stderr)
     questions = f"{QUESTIONS} of {config.questions.name}"
     report(config.out, {"k": K, "rows": rows}, corpus=config.corpus, questions=questions)
 

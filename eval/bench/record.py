@@ -12,6 +12,7 @@ import numpy as np
 from eval.command import format_command_line
 from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
+from ragqa.terminal import print_json
 
 _PACKAGES = ("numpy", "onnxruntime", "tokenizers", "tantivy", "pyarrow", "torch", "transformers", "faiss-cpu", "ray")
 
@@ -41,7 +42,7 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
 def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
     """Write a record and print its figures; the arguments are those of ``write_record``."""
     write_record(out, figures, corpus=corpus, questions=questions)
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
+    print_json(figures, indent=1)
 
 
 def summarize_latency(seconds: Sequence[float]) -> dict[str, float]:

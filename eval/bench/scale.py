@@ -40,6 +40,7 @@ from ragqa.retrieval.vectors.exact import ExactIndex
 from ragqa.retrieval.vectors.faiss_search import FaissIndex
 from ragqa.retrieval.vectors.index_kinds import Effort
 from ragqa.retrieval.vectors.store import open_file
+from ragqa.terminal import print_json
 
 ROWS = 21_015_324
 """Number of passages in DPR's psgs_w100.tsv."""
@@ -150,7 +151,7 @@ def measure(config: ScaleConfig) -> None:
     for name, searcher in searches.items():
         times, rankings_by_name[name] = _time_questions(searcher.rank, texts)
         figures[name] = {**times, "memory_after": measure_memory()}
-        print(json.dumps({name: figures[name]}), file=sys.stderr)
+        print_json({name: figures[name]}, file=sys.stderr)
     vectors = open_shards(config.vectors, artefacts.peek_manifest(config.vectors).config["rows"])
     truth = ExactIndex(vectors, cache=False).search(ranker.dense.encoder.encode_questions(texts), K)
     for name in (RetrieverKind.DENSE, "dense, harder"):

@@ -32,6 +32,7 @@ from pipelines.common.closed_world import (
     write_questions,
     write_world,
 )
+from ragqa.terminal import print_text
 
 WORDS_A_STEP = 32
 """Number of masked statements in a step of REALM."""
@@ -355,7 +356,7 @@ def print_table(config: ClosedWorldConfig) -> None:
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}
-    print(format_table(lines, {name: Arm(name) for name in lines}, {score: (score,), "recall @1": ("recall@1",)}))
+    print_text(format_table(lines, {name: Arm(name) for name in lines}, {score: (score,), "recall @1": ("recall@1",)}))
 
 
 if __name__ == "__main__":

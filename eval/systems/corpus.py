@@ -36,6 +36,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.progress import Bars
 from ragqa.question_files import read_questions, read_squad, write_documents
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.terminal import print_json
 from ragqa.text import normalize_answer
 from ragqa.types import Question
 
@@ -179,4 +180,4 @@ def detokenize(text: str) -> str:
 
 
 if __name__ == "__main__":
-    run_command(lambda config: print(json.dumps(main(config), indent=1)), CorpusConfig, __doc__)
+    run_command(lambda config: print_json(main(config), indent=1), CorpusConfig, __doc__)

@@ -25,6 +25,7 @@ from eval.systems.runner import Arm, Stage, TableRunner, format_table, notify_ab
 from ragqa import artefacts
 from ragqa.progress import Bars
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.terminal import print_text
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8
@@ -184,4 +185,4 @@ COLUMNS = {f"{suite} EM": (suite, "em") for suite in SUITES} | {
 }
 
 if __name__ == "__main__":
-    run_command(lambda config: print(format_table(main(config), ARMS, COLUMNS)), GeneratorsConfig, __doc__)
+    run_command(lambda config: print_text(format_table(main(config), ARMS, COLUMNS)), GeneratorsConfig, __doc__)

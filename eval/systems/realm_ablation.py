@@ -29,6 +29,7 @@ from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking, Scoring
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.terminal import print_text
 
 SUITES = ("nq", "squad")
 
@@ -281,4 +282,4 @@ COLUMNS = {
 }
 
 if __name__ == "__main__":
-    run_command(lambda config: print(format_table(main(config), ARMS, COLUMNS)), AblationConfig, __doc__)
+    run_command(lambda config: print_text(format_table(main(config), ARMS, COLUMNS)), AblationConfig, __doc__)

@@ -8,7 +8,6 @@ changed rows, and several processes can share an output file.
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +25,7 @@ from ragqa.evaluation.report.summary import format_percent
 from ragqa.pretraining.salient import Tagger
 from ragqa.progress import Bars
 from ragqa.settings.groups import collect_settings, list_settings, make_config, replace_settings
+from ragqa.terminal import print_error
 from ragqa.training.log import read_rows
 
 DEPTH = 20
@@ -251,7 +251,7 @@ class TableRunner:
 
 def notify_about(name: str, line: str) -> None:
     """Print a line about an arm or a stage on standard error."""
-    print(f"{name}: {line}", file=sys.stderr, flush=True)
+    print_error(name, line)
 
 
 def digest_settings(settings: Any) -> str:

@@ -30,6 +30,7 @@ from ragqa.retrieval.base import Scoring
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.terminal import print_error, print_text
 
 APP = "ragqa"
 """Name of the Ray Serve application for HTTP, and prefix of the shards' applications."""
@@ -193,9 +194,9 @@ def main() -> None:
         out = sys.stdout
         with suppress(KeyboardInterrupt), silence_ray(), serve_collection(config) as url:
             shards = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
-            print(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out, flush=True)
+            print_text(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out)
             watch_shards(url)
-        print("index.serve: stopped", file=sys.stderr)
+        print_error("index.serve", "stopped")
 
 
 def watch_shards(url: str, pause: float = 1.0) -> None:
@@ -207,8 +208,8 @@ def watch_shards(url: str, pause: float = 1.0) -> None:
         except RagqaError as error:
             now = {"every shard": str(error)}
         for name in now.keys() - lost.keys():
-            print(f"index.serve: {name} is lost ({now[name]}), Ray restarts it", file=sys.stderr, flush=True)
+            print_error("index.serve", f"{name} is lost ({now[name]}), Ray restarts it")
         for name in lost.keys() - now.keys():
-            print(f"index.serve: {name} is back", file=sys.stderr, flush=True)
+            print_error("index.serve", f"{name} is back")
         lost = now
         time.sleep(pause)

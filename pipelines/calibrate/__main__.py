@@ -30,6 +30,7 @@ from collections.abc import Sequence
 
 from pipelines.calibrate.fit import CalibrateConfig, run_calibration
 from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.terminal import print_note, print_text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = parse_config(CalibrateConfig, __doc__, arguments)
         command = " ".join(["python -m pipelines.calibrate", *(sys.argv[1:] if arguments is None else arguments)])
         calibration = run_calibration(config, command)
-        print(config.out.read_text())
+        print_text(config.out.read_text())
         installed = f"installed in {config.reader}: questions are declined below confidence {calibration.threshold}"
-        print(installed, file=sys.stderr)
+        print_note(installed)
 
 
 if __name__ == "__main__":

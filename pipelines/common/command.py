@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ragqa.progress import Bars
 from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.terminal import print_text
 
 Config = TypeVar("Config")
 
@@ -38,4 +39,4 @@ def run_recipe(
             from pipelines.common.processes import train_in_processes
 
             recipe = partial(train_in_processes, recipe)
-        print(recipe(config, progress=Bars(), notify=print))
+        print_text(str(recipe(config, progress=Bars(), notify=print_text)))

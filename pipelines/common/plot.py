@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ragqa.errors import BadInput, MissingExtra
+from ragqa.terminal import print_text
 from ragqa.training.log import read_rows
 
 PANELS: dict[str, tuple[str, ...]] = {
@@ -136,7 +137,7 @@ def main() -> None:
         if args.names and len(args.names) != len(args.runs):
             raise BadInput(f"{len(args.names)} names for {len(args.runs)} runs")
         plot(args.runs, args.out, names=args.names)
-    print(args.out)
+    print_text(str(args.out))
 
 
 if __name__ == "__main__":

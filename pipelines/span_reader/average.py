@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ragqa.errors import BadInput, Mismatch
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.terminal import print_text
 
 
 def average_readers(readers: Sequence[Path], out: Path) -> None:
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.average"):
         average_readers(args.readers, args.out)
-        print(args.out)
+        print_text(str(args.out))
 
 
 if __name__ == "__main__":

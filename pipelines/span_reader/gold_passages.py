@@ -15,6 +15,7 @@ from pipelines.common.examples.retrieval_examples import list_titled_gold_passag
 from ragqa.artefacts import replace_file, report_write_errors
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions, write_documents
+from ragqa.terminal import print_text
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines to write")
     args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.gold_passages"):
-        print(f"{write_gold_passages(args.files, args.out):,} passages in {args.out}")
+        print_text(f"{write_gold_passages(args.files, args.out):,} passages in {args.out}")
 
 
 if __name__ == "__main__":

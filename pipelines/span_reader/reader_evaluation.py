@@ -9,7 +9,6 @@ line of JSON per reader.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.terminal import print_json
 from ragqa.types import Hit, Question
 
 DEFAULT_SKIP = 1700
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             reader = ExtractiveReader.load(path)
             scores = {name: value for part in sets for name, value in part.evaluate(reader, part.name, Bars()).items()}
             counts = {part.name: len(part.questions) for part in sets}
-            print(json.dumps({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in scores.items()}}))
+            print_json({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in scores.items()}})
 
 
 def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:

@@ -1,7 +1,6 @@
 """``ragqa ask``: one question, questions from standard input, or a prompt."""
 
 import io
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ import typer
 
 from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_options
 from ragqa.cli.output import ANSWERED, BAD, DECLINED, print_error, print_result
-from ragqa.cli.render import render_answer, render_rest, replace_unprintable, to_one_line
+from ragqa.cli.render import render_answer, render_rest
 from ragqa.errors import BadInput
+from ragqa.terminal import escape_controls, print_text, to_json, to_one_line
 from ragqa.types import Answer
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def ask(
     questions = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
     refused = 0
     for result in ask_many(pipeline, questions, min_confidence):
-        print_result(format_result(result))
+        print_result(format_result(result), is_styled=True)
         refused += isinstance(result, Refusal)
     if refused:
         print_error(f"{refused} of the questions could not be asked")
@@ -89,11 +89,12 @@ def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, f
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
         if isinstance(piece, Answer):
-            print_result(render_rest(piece, written) if written else format_result(piece))
+            print_result(render_rest(piece, written) if written else format_result(piece), is_styled=True)
             return piece
         if format_result is format_text and sys.stdout.isatty():
-            print(replace_unprintable(piece), end="", flush=True)
-            written += replace_unprintable(piece)
+            shown = escape_controls("".join(" " if c.isspace() else c for c in piece))
+            print_text(shown, end="")
+            written += shown
     raise AssertionError("a pipeline's stream ends with an answer")
 
 
@@ -119,13 +120,13 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
         try:
             question = input("question> ")
         except EOFError:
-            print()
+            print_text("")
             return
         if not question.strip():
             return
         try:
             ask_one(pipeline, question, min_confidence, format_result)
-            print()
+            print_text("")
         except BadInput as error:
             print_error(str(error))
 
@@ -133,7 +134,7 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
 def format_text(result: Answer | Refusal) -> str:
     """Return an answer, or the reason why the question was refused, as text for a terminal."""
     if isinstance(result, Refusal):
-        return f"{to_one_line(result.question)}: {result.error}"
+        return f"{to_one_line(result.question)}: {to_one_line(result.error)}"
     return render_answer(result)
 
 
@@ -141,8 +142,8 @@ def format_json(result: Answer | Refusal) -> str:
     """Return ``Answer.to_dict``, or a refusal with its ``error``, as one line of JSON."""
     if isinstance(result, Refusal):
         unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
-        return json.dumps({**unanswered, "error": result.error})
-    return _make_encodable(json.dumps(result.to_dict(), ensure_ascii=False))
+        return to_json({**unanswered, "error": result.error})
+    return to_json(result.to_dict())
 
 
 def _make_encodable(text: str) -> str:

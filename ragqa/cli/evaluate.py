@@ -1,6 +1,5 @@
 """``ragqa eval``: score question files, compare reports, rebuild a report's page."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from ragqa.cli.options import (
 )
 from ragqa.cli.output import print_result
 from ragqa.errors import BadInput
+from ragqa.terminal import to_json
 
 if TYPE_CHECKING:
     from ragqa.evaluation import EvaluationSettings, Report
@@ -122,7 +122,7 @@ def compare(
     from ragqa.evaluation.report.summary import format_comparison
 
     comparison = compare_reports(Report.load(first), Report.load(second))
-    text = json.dumps(comparison.figures, ensure_ascii=False) if as_json else format_comparison(comparison)
+    text = to_json(comparison.figures) if as_json else format_comparison(comparison)
     if html is not None:
         _write_page(html, render_comparison_page(comparison))
         text += "" if as_json else f"\n\npage: {html}"
@@ -172,7 +172,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
     from ragqa.evaluation.report.summary import format_summary
 
     if as_json:
-        return json.dumps({"report": str(report.path), **report.figures}, ensure_ascii=False)
+        return to_json({"report": str(report.path), **report.figures})
     return f"{format_summary(report)}\n\nreport: {report.path / 'report.html'}"
 
 

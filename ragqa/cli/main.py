@@ -1,11 +1,11 @@
 """The ``ragqa`` command: its subcommands, and the messages and exit statuses of errors."""
 
 import sys
-import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ragqa import terminal
 from ragqa.cli import ask as ask_command
 from ragqa.cli import demo as demo_command
 from ragqa.cli import evaluate as evaluate_commands
@@ -14,6 +14,10 @@ from ragqa.cli import index as index_commands
 from ragqa.cli.options import SETTINGS, MultiValueCommand, QuestionGroup
 from ragqa.cli.output import BAD, BUG, INTERRUPTED, print_error, print_result
 from ragqa.errors import RagqaError
+from ragqa.terminal import escape_messages, print_text, print_traceback
+
+_ClickException: Any = typer.BadParameter.__mro__[2]
+"""Error of the command line. Typer has a copy of click, or needs click, by its version."""
 
 app = typer.Typer(**SETTINGS, cls=QuestionGroup)
 
@@ -50,16 +54,29 @@ def main() -> None:
     if sys.stdout is None:
         print_error("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)
+    escape_messages()
     try:
-        app()
-    except SystemExit as stop:
-        if stop.code == INTERRUPTED:
+        status = app(standalone_mode=False)  # else Typer would print errors of usage in four lines
+        if status == INTERRUPTED:
             can_resume = {"index", "eval"} & set(sys.argv[1:2])
             print_error("interrupted" + "; run the same command again to continue" * bool(can_resume))
-        raise
+        raise SystemExit(status)
+    except _ClickException as error:
+        _print_usage_error(error)
+        raise SystemExit(BAD) from None
     except (RagqaError, OSError, UnicodeError) as error:
         print_error(str(error))
         raise SystemExit(BAD) from None
     except Exception:  # a bug; Python would exit with 1, the status of a declined answer
-        traceback.print_exc()
+        print_traceback()
         raise SystemExit(BUG) from None
+
+
+def _print_usage_error(error: Any) -> None:
+    """Print an error of the command line as one line; the help, if the command was given no arguments."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print_text(error.format_message(), file=sys.stderr)
+        return
+    # Python -m gives the root another name than ragqa.
+    path = error.ctx.command_path.removeprefix(error.ctx.find_root().info_name) if error.ctx else ""
+    terminal.print_error(f"ragqa{path}", f"{error.format_message().rstrip('.')}. Try --help.")

@@ -1,8 +1,8 @@
 """Format answers as text for a terminal."""
 
 import os
-import sys
 
+from ragqa.terminal import format_bold, mark_answer, to_one_line
 from ragqa.types import Answer, Source
 
 MAX_SOURCES = 3
@@ -13,11 +13,12 @@ _CONTEXT = 160
 
 def render_answer(answer: Answer) -> str:
     """Return lines with the answer, its sources, and less likely answers."""
+    reason = to_one_line(answer.reason or "")
     if answer.text is None:
         title = "No answer in these documents" if answer.sources else "No answer"
-        lines = [f"{format_bold(title)}: {answer.reason}." + " The nearest passages:" * bool(answer.sources)]
+        lines = [f"{format_bold(title)}: {reason}." + " The nearest passages:" * bool(answer.sources)]
     else:
-        unsupported = "" if answer.supported else f"; unsupported: {answer.reason}"
+        unsupported = "" if answer.supported else f"; unsupported: {reason}"
         lines = [f"{format_bold(to_one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
     has_weights = answer.text is not None and len(answer.sources) > 1
     for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
@@ -27,7 +28,7 @@ def render_answer(answer: Answer) -> str:
         runners_up = (f"{to_one_line(other.text)} ({other.confidence:.2f})" for other in likely)
         lines += ["", "Runners-up: " + " · ".join(runners_up)]
     if answer.note:
-        lines += ["", f"Note: {answer.note}."]
+        lines += ["", f"Note: {to_one_line(answer.note)}."]
     if answer.missing:
         names = ", ".join(map(to_one_line, answer.missing))
         lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
@@ -63,16 +64,6 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
     return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
 
 
-def to_one_line(text: str) -> str:
-    """Return the text as one line without control characters, which a terminal could obey."""
-    return " ".join(replace_unprintable(text).split())
-
-
-def replace_unprintable(text: str) -> str:
-    """Replace every character that is not printable by a space."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def _to_one_line_with_ends(text: str) -> str:
     """Return ``to_one_line`` of the text, but keep a space at its start and end."""
     return f"{' ' * text[:1].isspace()}{to_one_line(text)}{' ' * text[-1:].isspace()}"
@@ -82,17 +73,3 @@ def _shorten_path(path: str) -> str:
     """Return a path relative to the working directory if that is shorter."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return min(path, relative, key=len)
-
-
-def _has_colours() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
-
-
-def mark_answer(text: str) -> str:
-    """Return the text in green for a terminal, between asterisks elsewhere."""
-    return f"\x1b[1;32m{text}\x1b[0m" if _has_colours() else f"**{text}**"
-
-
-def format_bold(text: str) -> str:
-    """Return the text in bold for a terminal, unchanged elsewhere."""
-    return f"\x1b[1m{text}\x1b[0m" if _has_colours() else text

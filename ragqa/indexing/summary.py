@@ -1,6 +1,5 @@
 """Describe the results of builds and updates, as text or as one line of JSON."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from ragqa import artefacts
 from ragqa.corpus.sources import CorpusReport
 from ragqa.indexing.update import UpdateReport
+from ragqa.terminal import to_json
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
@@ -21,7 +21,7 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
     manifest = artefacts.peek_manifest(index)
     if as_json:
         settings = {name: manifest.config[name] for name in ("passages", "search")}
-        return json.dumps({"index": str(index), **settings, **asdict(report)})
+        return to_json({"index": str(index), **settings, **asdict(report)})
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
     search = manifest.config["search"]
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
@@ -50,7 +50,7 @@ def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -
         as_json: return one line of JSON instead of text.
     """
     if as_json:
-        return json.dumps({"index": str(index), **asdict(report)})
+        return to_json({"index": str(index), **asdict(report)})
     kinds = ("added", "replaced", "unchanged", "deleted")
     counts = [f"{count} {kind}" for kind in kinds if (count := getattr(report, kind))]
     done = ", ".join([*counts, *["compacted"] * report.compacted])

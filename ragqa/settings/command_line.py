@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
+from ragqa.terminal import escape_messages, print_error
 
 Config = TypeVar("Config")
 _HELP = "--config FILE.json gives options as a JSON object; options on the command line override the file."
@@ -237,14 +238,15 @@ def report_errors(program: str) -> Iterator[None]:
     Args:
         program: name of the program, which begins the line.
     """
+    escape_messages()
     try:
         yield
     except (RagqaError, OSError) as error:
         message = str(error)
         if isinstance(error, OSError) and error.filename:
             message = f"{error.filename}: {error.strerror}: check the path and its permissions"
-        print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
+        print_error(program, message)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; run the same command again to continue", file=sys.stderr)
+        print_error(program, "interrupted; run the same command again to continue")
         raise SystemExit(130) from None

@@ -16,6 +16,7 @@ from pathlib import PurePath
 
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
+from ragqa.terminal import to_one_line
 
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
@@ -78,7 +79,7 @@ class CorpusReport:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-        return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {note}" for note in self.notes]
+        return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {to_one_line(note)}" for note in self.notes]
 
     def note(self, where: str, problem: str) -> None:
         """Add the description of a problem to ``notes``, unless ``notes`` is full."""

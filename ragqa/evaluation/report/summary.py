@@ -4,6 +4,7 @@ from typing import Any
 
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.report.store import Report
+from ragqa.terminal import to_one_line
 
 RULES = {
     "nq": "nq: equal to a gold answer after Unicode NFD, in lower case, without ASCII punctuation and articles "
@@ -19,7 +20,9 @@ def format_summary(report: Report) -> str:
     figures = report.figures
     about = figures["about"]
     scores = {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}
-    lines = [describe_questions(about), f"corpus: {describe_corpus(about)}", f"rule {RULES[about['rule']]}", ""]
+    # Names of files and records in them may hold line ends, which could imitate the lines below.
+    header = (describe_questions(about), f"corpus: {describe_corpus(about)}", f"rule {RULES[about['rule']]}", "")
+    lines = list(map(to_one_line, header))
     lines += [_format_interval(name, interval) for name, interval in scores.items() if interval]
     if bound := figures["coverage_bound"]:
         in_corpus = "not searched" if bound["corpus"] is None else f"{format_percent(bound['corpus'])} %"
@@ -36,7 +39,7 @@ def format_summary(report: Report) -> str:
         shares = f", shares of batches of {about['batch']}" if about["batch"] > 1 else ""
         times = " / ".join(f"{1000 * last[key]:,.0f}" for key in ("p50", "p95", "p99"))
         lines.append(f"{'time p50 / p95 / p99':24}{times} ms a question{shares}")
-    lines += [f"note: {warning}" for warning in figures["warnings"]]
+    lines += [to_one_line(f"note: {warning}") for warning in figures["warnings"]]
     return "\n".join(lines)
 
 
@@ -119,10 +122,11 @@ def _format_confidence(confidence: dict[str, Any]) -> list[str]:
 def format_comparison(comparison: Comparison) -> str:
     """Return a comparison as text: the scores of both systems, their differences and p-values."""
     figures = comparison.figures
-    lines = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
-    lines += [
+    header = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
+    header += [
         f"{name}: {describe_questions(figures[name])}; corpus: {describe_corpus(figures[name])}" for name in ("a", "b")
     ]
+    lines = list(map(to_one_line, header))
     lines += ["", f"{'':24}{'a':>7}{'b':>7}{'a - b':>8}   95 % interval      p"]
     for name, test in {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}.items():
         if test is not None:
@@ -136,4 +140,4 @@ def format_comparison(comparison: Comparison) -> str:
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         if (bound := report.figures["coverage_bound"]) and bound["corpus"] is not None:
             lines.append(f"{'answer in the corpus, ' + name:24}{format_percent(bound['corpus'])} %")
-    return "\n".join([*lines, *(f"note: {note}" for note in figures["notes"])])
+    return "\n".join([*lines, *(to_one_line(f"note: {note}") for note in figures["notes"])])

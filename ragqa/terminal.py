@@ -1,0 +1,148 @@
+"""Output to terminals: the only module that writes to them, so that no text can control them.
+
+Texts come from files, archives, servers and models. A terminal obeys control characters, and bidirectional controls
+change the order of what a person reads. Here they become visible escapes, for example ``\\x1b`` and ``\\u202e``.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+import warnings
+from types import TracebackType
+from typing import Any, TextIO
+
+_INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""DEL, C1 controls, bidirectional controls, and the separators of lines and paragraphs."""
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f{_INVISIBLE}\ud800-\udfff]")
+_BOLD, _GREEN, _PLAIN = "\x1b[1m", "\x1b[1;32m", "\x1b[0m"
+_STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.pattern}")
+
+
+def escape_controls(text: str) -> str:
+    """Replace each character that a terminal would obey by a visible escape, but keep line ends and tabs."""
+    return _CONTROL.sub(_escape, text)
+
+
+def to_one_line(text: str) -> str:
+    """Return the text as one line, with each run of white space as a space and controls as visible escapes."""
+    return escape_controls(" ".join(text.split()))
+
+
+def _escape(control: re.Match[str]) -> str:
+    code = ord(control[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    r"""Return JSON with the same value in which no character can control a terminal.
+
+    Line and paragraph separators are escaped, too, because some programs read them as line ends. Lone surrogates, which
+    UTF-8 cannot encode, become question marks.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace").decode("utf-8")
+    return re.sub(f"[{_INVISIBLE}]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print a text with controls as visible escapes, and flush.
+
+    Args:
+        text: lines to print.
+        file: stream; by default standard output. A closed standard stream, which is None, takes nothing.
+        end: text to print after it.
+    """
+    _write(escape_controls(text), sys.stdout if file is None else file, end)
+
+
+def print_styled(text: str) -> None:
+    """Print a text whose parts ``format_bold`` and ``mark_answer`` may have styled; see ``print_text``.
+
+    Texts of others in it must come through ``to_one_line``: else a document could imitate the styles.
+    """
+    _write(_STYLE_OR_CONTROL.sub(lambda match: match["style"] or _escape(match), text), sys.stdout, "\n")
+
+
+def print_json(value: Any, *, file: TextIO | None = None, indent: int | None = None) -> None:
+    """Print a value as JSON; see ``to_json`` and ``print_text``."""
+    print_text(to_json(value, indent=indent), file=file)
+
+
+def print_error(program: str, message: str) -> None:
+    """Print one line on standard error: the program and its message."""
+    print_note(f"{program}: {message}")
+
+
+def print_note(line: str) -> None:
+    """Print one line on standard error."""
+    if sys.stderr is not None:
+        print_text(to_one_line(line), file=sys.stderr)
+
+
+def _write(text: str, stream: TextIO | None, end: str) -> None:
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    # The name of a file can be invalid text, and a terminal need not take UTF-8.
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
+    stream.flush()
+
+
+def has_colours() -> bool:
+    """Tell whether standard output is a terminal that shows colours."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def mark_answer(text: str) -> str:
+    """Return the text in green for a terminal, between asterisks elsewhere."""
+    return f"{_GREEN}{text}{_PLAIN}" if has_colours() else f"**{text}**"
+
+
+def format_bold(text: str) -> str:
+    """Return the text in bold for a terminal, unchanged elsewhere."""
+    return f"{_BOLD}{text}{_PLAIN}" if has_colours() else text
+
+
+def make_error_console() -> Any:
+    """Return a console of Rich on standard error, for bars whose texts come through ``to_one_line``."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def print_traceback() -> None:
+    """Print the traceback of the current exception, whose message may quote a document."""
+    print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)
+
+
+def escape_messages() -> None:
+    """Escape what Python itself writes to standard error: warnings, log records and tracebacks."""
+    warnings.showwarning = _show_warning
+    sys.excepthook = _show_exception
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_EscapingFormatter())
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print_text(text, file=sys.stderr if file is None else file, end="")
+
+
+def _show_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    print_text("".join(traceback.format_exception(kind, error, trace)), file=sys.stderr, end="")
+
+
+class _EscapingFormatter(logging.Formatter):
+    """Formatter of log records without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
