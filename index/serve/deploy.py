@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from index.ray_access import get_address
 from index.ray_cluster import connect, silence_ray
+from index.serve.app import SearchApp
 from index.serve.gateway import Gateway, Member
 from index.serve.shard import ShardFailure, ShardReplica, ShardState
 from ragqa import artefacts
@@ -33,7 +35,9 @@ from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.terminal import print_error, print_text
 
 APP = "ragqa"
-"""Name of the Ray Serve application for HTTP, and prefix of the shards' applications."""
+"""Prefix of the names of the shards' applications in Ray Serve."""
+LISTEN_BACKLOG = 128
+"""Number of connections that may wait to be accepted."""
 _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
 """Ray Serve options: frequent health checks, to restart lost shards soon, and a quick shutdown."""
 
@@ -46,6 +50,8 @@ class ServeConfig:
     """Index directories, as paths on the machines that serve them."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 listens on all addresses. The server asks for no password."""
+    allow_host: tuple[str, ...] = ()
+    """Further names under which clients reach the server; a request to another name is refused."""
     port: int = 8077
     """TCP port."""
     retriever: str | None = None
@@ -116,39 +122,41 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
     """
     if len(set(config.names)) < len(config.names):
         raise BadInput("a shard is named twice: its passages would be found twice")
-    if not (config.resource or "RAY_ADDRESS" in os.environ):  # otherwise shards may lie on other machines
+    if not (config.resource or get_address()):  # otherwise shards may lie on other machines
         for path in config.shards:
             artefacts.read_manifest(path, "index")
-    serve = _start_serve(config)
-    try:
-        members = _deploy_shards(config, serve)
-        gateway = serve.deployment(Gateway).options(
-            max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0}, **_TIMING
-        )
-        serve.run(gateway.bind(members, config.timeout, config.max_k), name=APP, route_prefix="/")
-        yield f"http://{config.host}:{config.port}"
-    finally:
-        serve.shutdown()
+    with _open_listener(config) as listener:
+        serve = _start_serve(config)
+        try:
+            from index.serve.http_server import run_http_server
+
+            gateway = Gateway(_deploy_shards(config, serve), config.timeout)
+            app = SearchApp(gateway, config.max_k, (config.host, *config.allow_host))
+            with run_http_server(app, listener):
+                yield f"http://{config.host}:{config.port}"
+        finally:
+            serve.shutdown()
 
 
-def _start_serve(config: ServeConfig) -> Any:
-    """Start Ray Serve and return the module ``ray.serve``."""
+def _open_listener(config: ServeConfig) -> socket.socket:
+    """Reserve the port before anything starts."""
     try:
-        socket.create_server((config.host, config.port)).close()
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        return socket.create_server((config.host, config.port), family=family, backlog=LISTEN_BACKLOG)
     except OSError as error:
         problem = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
         raise BadInput(f"{problem}: choose another") from error
+
+
+def _start_serve(config: ServeConfig) -> Any:
+    """Start Ray Serve without its own HTTP proxy, which sets no limits, and return the module ``ray.serve``."""
     connect("serving an index in shards", config.insecure)
     from ray import serve
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if serve.status().applications or serve.status().proxies:
         raise BadInput("this Ray cluster already serves an application: stop it first (serve shutdown)")
-    serve.start(
-        proxy_location="HeadOnly",
-        http_options={"host": config.host, "port": config.port},
-        logging_config={"log_level": "WARNING"},
-    )
+    serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
     return serve
 
 

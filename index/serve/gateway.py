@@ -1,4 +1,4 @@
-"""HTTP gateway that sends questions to all shards and merges their best passages.
+"""Gateway that sends questions to all shards and merges their best passages.
 
 Answers name each shard that failed or was too slow. The gateway polls a lost shard in the background, and no question
 waits for the shard until it is back. So a lost shard costs one timeout, and not one per question.
@@ -9,32 +9,21 @@ import hashlib
 import heapq
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from index.serve.shard import ShardFailure, ShardHits, ShardReplica, ShardState
-from ragqa.errors import BadInput, RemoteError
-from ragqa.pipeline import clean_question
-from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.errors import RemoteError
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
-from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, ServedCollection, ServedShard
+from ragqa.retrieval.remote import ServedCollection, ServedShard
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-MAX_QUESTIONS = 1024
-"""Maximum number of questions in a request."""
-MAX_BYTES = 16 << 20
-"""Maximum size of a request in bytes."""
 QUESTIONS_PER_TIMEOUT = 16
 """Number of questions to which the timeout applies; larger requests get proportionally more time."""
 _RESTART_TIMEOUT = 10.0
 """Timeout in seconds for polls of a lost shard, whose replica may just be starting."""
 _PAUSES = 0.1, 5.0
 """Shortest and longest pause, in seconds, between two polls of a lost shard."""
-_EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
 
 
 @dataclass(frozen=True)
@@ -118,18 +107,17 @@ class _ShardClient:
 
 
 class Gateway:
-    """Ray Serve replica that answers HTTP requests."""
+    """Search over all shards."""
 
-    def __init__(self, members: list[Member], timeout: float, max_k: int) -> None:
+    def __init__(self, members: list[Member], timeout: float) -> None:
         """Connect to the shards.
 
         Args:
             members: the shards; ids of passages count through the shards in this order.
             timeout: seconds per ``QUESTIONS_PER_TIMEOUT`` questions after which a shard counts as missing.
-            max_k: maximum k of a request.
         """
         self._shards = [_ShardClient(member) for member in members]
-        self._timeout, self._max_k = timeout, max_k
+        self._timeout = timeout
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
         """Return the best ``k`` hits for each question, and the names of missing shards.
@@ -181,26 +169,6 @@ class Gateway:
             ),
         )
 
-    async def __call__(self, request: "Request") -> "Response":
-        """Answer an HTTP request by the protocol of ``ragqa.retrieval.remote``."""
-        from starlette.responses import Response
-
-        status, row = await self._answer(request)
-        return Response(json.dumps({"ragqa": PROTOCOL, **row}), status, media_type="application/json")
-
-    async def _answer(self, request: "Request") -> tuple[int, dict[str, Any]]:
-        route = request.method, request.url.path
-        try:
-            if route == ("GET", HEALTH):
-                return 200, asdict(await self.collection())
-            if route == ("POST", SEARCH):
-                return 200, await self.search(*parse_request(await request.body(), self._max_k))
-            return 404, {"error": f"there is no {' '.join(route)}: GET {HEALTH} or POST {SEARCH} {_EXAMPLE}"}
-        except BadInput as error:
-            return 400, {"error": str(error)}
-        except RemoteError as error:
-            return 503, {"error": str(error)}
-
     def _check_any(self, answers: Sequence[object | None]) -> None:
         if all(answer is None for answer in answers):
             reasons = "; ".join(f"{shard.name} ({shard.lost or 'no answer'})" for shard in self._shards)
@@ -216,28 +184,6 @@ def merge_hits(hits_by_shard: list[tuple[int, list[dict[str, Any]]]], k: int) ->
     """
     moved = ([{**hit, "id": offset + hit["id"]} for hit in hits] for offset, hits in hits_by_shard)
     return list(islice(heapq.merge(*moved, key=lambda hit: -hit["score"]), k))
-
-
-def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
-    """Return the questions and k of a search request.
-
-    Raises:
-        BadInput: the body is not a request, or exceeds a limit.
-    """
-    if len(body) > MAX_BYTES:
-        raise BadInput(f"the request has {len(body)} bytes: at most {MAX_BYTES} are read")
-    try:
-        row = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"the request is not JSON: send {_EXAMPLE}") from error
-    questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
-    if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
-        raise BadInput(f"questions must be a list of texts: send {_EXAMPLE}")
-    if len(questions) > MAX_QUESTIONS:
-        raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} can be asked at once")
-    if type(k) is not int or not 1 <= k <= max_k:
-        raise BadInput(f"k must be a whole number from 1 to {max_k}")
-    return [clean_question(question) for question in questions], k
 
 
 def _join_digests(states: Sequence[ShardState | None], name: str) -> str | None:

@@ -3,9 +3,9 @@
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
 
-A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. The id is valid within one response
-only, since an update of a shard changes the ids of the shards after it. Every response has the version of the protocol
-under ``ragqa``. A response with a status other than 200 has a message under ``error``.
+A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. The id is valid within the hits of
+one question only, since an update of a shard changes the ids of the shards after it. Every response has the version of
+the protocol under ``ragqa``. A response with a status other than 200 has a message under ``error``.
 """
 
 import json

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from index.serve.deploy import ServeConfig, check_same_scoring
-from index.serve.gateway import MAX_QUESTIONS, merge_hits, parse_request
+from index.serve.gateway import merge_hits
+from index.serve.request_checks import MAX_QUESTIONS, parse_request
 from ragqa.errors import BadInput, Mismatch
 from ragqa.retrieval.base import Scoring
 from ragqa.retrieval.registry import RetrieverKind

@@ -1,0 +1,85 @@
+"""Queue that shares the shards fairly between clients."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+MAX_OPEN = 256
+"""Number of search requests that may be open at once: each may hold a body and a piece of its answer."""
+MAX_OPEN_PER_CLIENT = 128
+"""Number of them from one address, so that one machine cannot fill the queue."""
+
+
+class QueueFull(Exception):
+    """Too many open requests: of this client, or of all clients."""
+
+    def __init__(self, of_client: bool) -> None:
+        super().__init__()
+        self.of_client = of_client
+
+
+class FairQueue:
+    """Queue in which clients take turns, whatever the size of their requests.
+
+    A request enters once, and then waits for a turn for each piece of its work. Turns go round the addresses that wait,
+    and within an address round its requests, since a request waits for one piece only. So a small request waits for a
+    piece of each other client at most, and not for the large requests before it.
+    """
+
+    def __init__(self, turns: int, max_open: int = MAX_OPEN, max_open_per_client: int = MAX_OPEN_PER_CLIENT) -> None:
+        """Let ``turns`` pieces of work run at once, and limit the number of open requests."""
+        self._free, self._max_open, self._max_open_per_client = turns, max_open, max_open_per_client
+        self._open = Counter[str]()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Waiting pieces of each address; the first address has the next turn."""
+
+    @contextmanager
+    def enter(self, client: str) -> Iterator[None]:
+        """Count a request of ``client`` as open while the block runs.
+
+        Raises:
+            QueueFull: too many requests are open.
+        """
+        if self._open[client] >= self._max_open_per_client:
+            raise QueueFull(of_client=True)
+        if self._open.total() >= self._max_open:
+            raise QueueFull(of_client=False)
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            self._open += Counter()  # drops clients without open requests
+
+    @asynccontextmanager
+    async def take_turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for a turn of ``client``, which lasts as long as the block."""
+        if self._free:
+            self._free -= 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(client, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # the turn came together with the end of the request
+                    self._pass_on()
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give a turn that has ended to the next client that waits."""
+        while self._waiting:
+            client = next(iter(self._waiting))
+            turns = self._waiting.pop(client)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns  # now the last
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

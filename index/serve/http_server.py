@@ -1,0 +1,138 @@
+"""HTTP server (uvicorn) in a thread, with limits on what a connection may do."""
+
+import json
+import logging
+import socket
+from asyncio import TimerHandle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from time import sleep
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ragqa.retrieval.remote import PROTOCOL
+
+MAX_CONNECTIONS = 1000
+"""Number of connections; more are closed at once."""
+MAX_HEADER_BYTES = 32 << 10
+"""Maximum size of the request line and the headers."""
+HEADER_SECONDS = 10.0
+"""Time limit for the request line and the headers, however slowly they drip."""
+LINGER_SECONDS = 5.0
+"""Seconds for which the rest of a refused body is discarded: a client reads its answer only after it has sent all."""
+IDLE_SECONDS = 75
+"""Seconds after which an idle connection is closed; clients reuse theirs."""
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 connection whose headers have a time limit, and that an application can abort.
+
+    The application finds the connection in ``scope["state"]["connection"]``.
+    """
+
+    header_seconds, linger_seconds = HEADER_SECONDS, LINGER_SECONDS
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.app_state = {**self.app_state, "connection": self}
+        self._timer: TimerHandle | None = None
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed or about to be."""
+        return self.transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the connection without sending what is still in its buffer."""
+        self.transport.abort()
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for a request, unless too many connections are open."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self.abort()
+        else:
+            self._set_timer(self.header_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; the first part of its headers starts their time limit."""
+        super().data_received(data)
+        is_in_headers = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if not is_in_headers:
+            self._set_timer(None)
+        elif self._timer is None:
+            self._set_timer(self.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._set_timer(None)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, and for the end of a body that was not read."""
+        is_unread = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if is_unread and not self.is_closing():
+            self.loop.call_later(self.linger_seconds, self._abort_unread, self.cycle)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are not HTTP with one JSON line, or break off a response that has begun."""
+        body = json.dumps({"ragqa": PROTOCOL, "error": msg}).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        try:
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        except h11.LocalProtocolError:
+            self.abort()
+        else:
+            self.transport.close()
+
+    def _abort_unread(self, cycle: Any) -> None:
+        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
+            self.abort()
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self.abort)
+
+
+@contextmanager
+def run_http_server(app: Any, listener: socket.socket, protocol: type[H11Protocol] = LimitedProtocol) -> Iterator[None]:
+    """Run an ASGI application in a thread while the block runs.
+
+    Args:
+        app: the application.
+        listener: bound socket, which is closed at the end.
+        protocol: class of the connections.
+    """
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # bad requests are answered, not logged
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    server = uvicorn.Server(config)
+    thread = Thread(target=server.run, args=([listener],), name="HTTP server", daemon=True)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()

@@ -1,0 +1,145 @@
+"""Checks of HTTP requests before any work is done for them."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragqa.errors import BadInput
+from ragqa.pipeline import clean_question
+from ragqa.reading.base import DEFAULT_PASSAGES
+
+MAX_QUESTIONS = 1024
+"""Maximum number of questions in a request."""
+MAX_PASSAGES = 256_000
+"""Maximum number of questions times k of a request: 256 questions with k = 1,000, about 250 MB of passages."""
+MAX_BYTES = 16 << 20
+"""Maximum size of a request in bytes."""
+MAX_BYTES_IN_ALL = 8 * MAX_BYTES
+"""Maximum size of all request bodies that are in memory at once."""
+BODY_SECONDS = 30.0
+"""Time limit for the whole body of a request, however slowly it drips."""
+PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
+"""Limits of a piece of work, which takes about a tenth of a second: other clients wait so long for their turn."""
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class RefusedRequest(Exception):
+    """Request that is answered with an error status and one line."""
+
+    def __init__(self, status: int, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+class ClientLeft(Exception):
+    """The client has closed the connection."""
+
+
+def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:
+    """Check that a request was sent to this server, and not to a foreign name that resolves to it.
+
+    A web page can let its own name resolve to 127.0.0.1 (DNS rebinding), and then a browser on this machine lets it
+    read answers. The browser still sends that name as Host, and the page's origin as Origin.
+
+    Args:
+        headers: headers of the request, with names in lower case.
+        allowed: names of the server in lower case.
+        local_address: address at which the request arrived; it cannot be rebound, since it is no name.
+
+    Raises:
+        RefusedRequest: Host is missing, or Host or Origin has another name.
+    """
+    names = {b"host": "//", b"origin": ""}
+    values = [(name, value.decode("latin-1")) for name, value in headers if name in names]
+    if not any(name == b"host" for name, _ in values):
+        raise RefusedRequest(400, "the request has no Host header")
+    for name, value in values:
+        try:
+            parts = urlsplit(names[name] + value)
+            host, _ = (parts.hostname or "").removesuffix("."), parts.port
+        except ValueError:
+            host = ""
+        if not host or host not in (*allowed, local_address):
+            header = name.decode().capitalize()
+            raise RefusedRequest(421, f"{header} {value[:100]!r} is not this server: start it with --allow-host NAME")
+
+
+class BodyBudget:
+    """Memory that the bodies of all requests may use together."""
+
+    def __init__(self, limit: int = MAX_BYTES_IN_ALL) -> None:
+        self._left = limit
+
+    async def read(self, receive: Receive, headers: Iterable[tuple[bytes, bytes]], seconds: float) -> bytes:
+        """Return the body of a request; stop as soon as it exceeds a limit.
+
+        Raises:
+            RefusedRequest: the body is too large or too slow, or too many others are being read.
+            ClientLeft: the client closed the connection.
+        """
+        declared = next((int(value) for name, value in headers if name == b"content-length"), 0)
+        if declared > MAX_BYTES:
+            raise RefusedRequest(413, f"the request has {declared} bytes: at most {MAX_BYTES} are read")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    if len(part) > self._left:
+                        raise RefusedRequest(503, "the server reads too many large requests: try again later")
+                    self._left -= len(part)
+                    body += part
+                    if len(body) > MAX_BYTES:
+                        raise RefusedRequest(413, f"the request is too large: at most {MAX_BYTES} bytes are read")
+        except TimeoutError:
+            raise RefusedRequest(408, f"the request did not arrive within {seconds:g} seconds") from None
+        finally:
+            self._left += len(body)  # a parsed request holds its questions only
+        return bytes(body)
+
+
+def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
+    """Return the questions and k of a search request.
+
+    Raises:
+        BadInput: the body is not a request, or exceeds a limit.
+    """
+    if len(body) > MAX_BYTES:
+        raise BadInput(f"the request has {len(body)} bytes: at most {MAX_BYTES} are read")
+    try:
+        row = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the request is not JSON: send {EXAMPLE}") from error
+    questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
+    if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
+        raise BadInput(f"questions must be a list of texts: send {EXAMPLE}")
+    if len(questions) > MAX_QUESTIONS:
+        raise BadInput(f"{len(questions)} questions: at most {MAX_QUESTIONS} can be asked at once")
+    if type(k) is not int or not 1 <= k <= max_k:
+        raise BadInput(f"k must be a whole number from 1 to {max_k}")
+    if len(questions) > 1 and len(questions) * k > MAX_PASSAGES:
+        work = f"{len(questions)} questions with k = {k} are {len(questions) * k} passages"
+        raise BadInput(f"{work}: at most {MAX_PASSAGES} can be asked for at once")
+    return [clean_question(question) for question in questions], k
+
+
+def split_questions(questions: list[str], k: int) -> Iterator[list[str]]:
+    """Yield the questions in pieces of similar work, none of which is large."""
+    piece: list[str] = []
+    characters, most = 0, min(PIECE_QUESTIONS, max(1, PIECE_PASSAGES // k))
+    for question in questions:
+        if piece and (len(piece) == most or characters + len(question) > PIECE_CHARACTERS):
+            yield piece
+            piece, characters = [], 0
+        piece.append(question)
+        characters += len(question)
+    yield piece
