@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/readme_examples.py README.md docs/ask.md
 
-An example is a block fenced as ```console. TokenizedPassages fenced otherwise (```sh, ```python, …) are not
+An example is a block fenced as ```console. Blocks fenced otherwise (```sh, ```python, …) are not
 run: that is the place for what needs a network, a GPU or the checkout. In a block
 
 - `$ command` is run by bash. Lines that begin with `> ` continue it, as bash itself shows them (a

@@ -105,7 +105,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
     """Build an index and tune it for two targets of recall.
 
     Args:
-        folder: directory of one size.
+        folder: directory with the vectors and indexes of one size.
         kind: kind of index.
 
     Returns:
@@ -128,7 +128,7 @@ def search(folder: Path, kind: str) -> dict[str, Any]:
     """Return the recall and the queries per second of an index, for each tuned search effort.
 
     Args:
-        folder: directory of one size.
+        folder: directory with the vectors and indexes of one size.
         kind: kind of index.
     """
     queries = np.load(folder.parent / "questions.npy")
@@ -150,7 +150,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """Return the speed of FAISS's exact search in float32, with all vectors in memory.
 
     Args:
-        folder: directory of one size.
+        folder: directory with the vectors and indexes of one size.
         queries: vectors of the questions.
     """
     import faiss

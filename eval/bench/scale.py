@@ -75,7 +75,7 @@ class ScaleConfig:
 
 
 def main(config: ScaleConfig) -> None:
-    """Run one of the three jobs."""
+    """Run the job that the settings name: write passages, write vectors, or measure."""
     {"passages": write_passages, "vectors": write_vectors, "measure": measure}[config.job](config)
 
 

@@ -110,7 +110,10 @@ def make_generator(config: GeneratorConfig) -> Path:
 
 
 def load_recipes() -> dict[str, Callable[..., Path]]:
-    """Return the function of each recipe, by name; its annotation of ``config`` is the config."""
+    """Return the function that runs each recipe, by the name of the recipe.
+
+    The type of the argument ``config`` of a function is the config class of its recipe.
+    """
     from pipelines.dpr import loop as dpr
     from pipelines.fid import loop as fid
     from pipelines.joint import loop as joint

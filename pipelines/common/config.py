@@ -41,52 +41,52 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
 
 
 def require_positive(value: float | None) -> Rule:
-    """Return the rule of a count or a rate; None is in range."""
+    """Check that a count or a rate is above 0; None is allowed."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
 def require_non_negative(value: float | None) -> Rule:
-    """Return the rule of a count or a weight that can be 0; None is in range."""
+    """Check that a count or a weight is 0 or more; None is allowed."""
     return value is None or value >= 0, "0 or more"
 
 
 def require_share(value: float) -> Rule:
-    """Return the rule of a share from 0 to 1."""
+    """Check that a share is from 0 to 1."""
     return 0 <= value <= 1, "from 0 to 1"
 
 
 def require_share_below_1(value: float) -> Rule:
-    """Return the rule of a share that can be 0, but not 1."""
+    """Check that a share is 0 or more, and below 1."""
     return 0 <= value < 1, "0 or more and below 1"
 
 
 def require_proper_share(value: float | None) -> Rule:
-    """Return the rule of a share that is neither 0 nor 1; None is in range."""
+    """Check that a share is above 0 and below 1; None is allowed."""
     return value is None or 0 < value < 1, "between 0 and 1"
 
 
 def require_text_length(value: int) -> Rule:
-    """Return the rule of the longest text, in wordpieces."""
+    """Check that a text length in wordpieces, including [CLS] and [SEP], is more than 3."""
     return value > 3, "more than 3, because [CLS] and [SEP] count"
 
 
 def require_input_length(value: int) -> Rule:
-    """Return the rule of the longest input of a reader or generator, in tokens."""
+    """Check that the input length of a reader or generator, in tokens, is large enough."""
     return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
 
 
 def require_layer_width(value: int | None) -> Rule:
-    """Return the rule of the width of a vector or a layer; None is in range."""
+    """Check that the width of a vector or a layer is from 1 to 65,536; None is allowed."""
     return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
 
 
 def require_choice(value: str, choices: Sequence[str]) -> Rule:
-    """Return the rule of a setting that must be one of ``choices``."""
+    """Check that a setting is one of ``choices``."""
     return value in choices, f"one of {', '.join(choices)}"
 
 
 def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
-    """Return the rules of the settings of a learning rate that rises and then falls to 0.
+    """Check the settings of a learning rate that rises and then falls to 0; return their rules.
 
     Args:
         steps: steps of the run.
@@ -162,7 +162,7 @@ class TrainingConfig:
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def rules(self) -> Rules:
-        """Return the rules of these settings; a recipe adds the rules of its own settings."""
+        """Check the shared settings; return the rule of each setting. A recipe adds its own rules."""
         return {
             "weight_decay": require_non_negative(self.weight_decay),
             "clip": require_positive(self.clip),
@@ -197,7 +197,7 @@ class HeldOutConfig:
     """Steps between two evaluations."""
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         return {"sample": require_positive(self.sample), "eval_every": require_positive(self.eval_every)}
 
 
@@ -216,7 +216,7 @@ class TrainingIndexConfig:
             mips.check_kind(self.kind, "cpu")
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         return {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
 
 
@@ -230,7 +230,7 @@ class RefreshConfig:
     """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         every, limit = self.refresh_every, self.max_staleness
         limit_rule = require_non_negative(limit)
         if limit is not None and every is None:
@@ -261,7 +261,7 @@ class MaskingConfig:
     """Largest length of a text or question in wordpieces, at most half of the encoder's input."""
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         return {
             "masking": require_choice(self.masking, MASKINGS),
             "spans": require_positive(self.spans),
@@ -282,7 +282,7 @@ class WritingConfig:
     """Largest length of an answer in tokens, including the end token."""
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         return {"max_input": require_input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
 
 

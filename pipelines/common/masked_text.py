@@ -51,7 +51,7 @@ class MaskedText:
 
     @property
     def original_ids(self) -> list[int]:
-        """Wordpieces before masking."""
+        """Wordpieces of the text before masking."""
         ids = self.ids.copy()
         for position, label in zip(self.positions, self.labels, strict=True):
             ids[position] = label

@@ -81,7 +81,7 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return True if work is due that is done every ``every`` steps and at the end of the run."""
+        """Return True at each multiple of ``every`` steps and after the last step; False for None."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:

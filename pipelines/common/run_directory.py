@@ -1,4 +1,4 @@
-"""Directory of a run: record of its settings and inputs, compared before the run continues.
+"""Record of the settings and inputs of a run, which are compared when the run continues.
 
 The functions import modules with torch only when they run, because the command lines of whole papers import this
 module.

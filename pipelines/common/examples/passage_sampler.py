@@ -58,7 +58,7 @@ class PassageMix:
     """Share of the passages that lose their title."""
 
     def rules(self) -> Rules:
-        """Return the rules of these settings."""
+        """Check the settings of this group; return the rule of each setting, by its name."""
         return {
             "positives": require_positive(self.positives),
             "distant": require_positive(self.distant),

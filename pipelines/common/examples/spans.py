@@ -79,7 +79,7 @@ class ReaderBatch:
 
         Args:
             values_N: value or tensor of each window.
-            shape: B and K.
+            shape: number of questions B, and of passages per question K.
             fill: value for a rank at which a question has no window.
         """
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
@@ -187,10 +187,10 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
     Args:
         reader: span reader.
         batch: windows of B questions.
-        shape: B and K.
+        shape: number of questions B, and of passages per question K.
 
     Returns:
-        The scores ``[B, K, S]``, and a mask ``[B, K, S]`` that is True for gold spans.
+        The scores ``[B, K, S]`` of all spans S, and a mask ``[B, K, S]`` that is True for gold spans.
     """
     score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
     return _arrange_spans(score_NLW, batch, shape)
@@ -204,11 +204,11 @@ def score_spans_by_ends(
     Args:
         reader: span reader.
         batch: windows of B questions.
-        shape: B and K.
+        shape: number of questions B, and of passages per question K.
 
     Returns:
-        The scores ``[B, K, S]``, the relevance of each passage ``[B, K]`` (0 for a missing passage), and a mask
-        ``[B, K, S]`` that is True for gold spans.
+        The scores ``[B, K, S]`` of all spans S, the relevance of each passage ``[B, K]`` (0 for a missing passage), and
+        a mask ``[B, K, S]`` that is True for gold spans.
     """
     start_NL, end_NL, relevance_N = _score_ends(reader, batch)
     score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
