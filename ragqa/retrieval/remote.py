@@ -9,17 +9,20 @@ the protocol under ``ragqa``. A response with a status other than 200 has a mess
 """
 
 import json
-from collections.abc import Iterator
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, TypeVar
+from functools import cache
+from http.client import HTTPException
+from time import monotonic
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 from weakref import finalize
 
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.retrieval.base import PartialHits, check_k
+from ragqa.retrieval.bounded_http import BoundedConnection, TooLarge
 from ragqa.types import Hit, Passage
 
 PROTOCOL = 1
@@ -27,8 +30,16 @@ PROTOCOL = 1
 HEALTH, SEARCH = "/healthz", "/search"
 BATCH = 64
 """Maximum number of questions in a request; more questions take several requests."""
+BATCH_PASSAGES = 16_000
+"""Maximum number of questions times k in a request with more than one question."""
 TIMEOUT = 60.0
-"""Time limit of a request in seconds."""
+"""Time limit of a whole request in seconds, however slowly its response drips."""
+_BYTES, _BYTES_PER_PASSAGE, _MOST_BYTES = 16 << 20, 16 << 10, 1 << 29
+"""Size of a response: at most the first, plus the second for each requested passage, and never more than the third.
+
+A passage of 100 words has about a kilobyte as JSON.
+"""
+_LARGEST_ID, _LARGEST_SCORE = 2**63 - 1, sys.float_info.max
 _PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
 _Row = TypeVar("_Row")
 
@@ -87,8 +98,9 @@ class ServedCollection:
         Raises:
             KeyError, TypeError, ValueError: the response does not follow the protocol.
         """
-        shards = tuple(_from_row(ServedShard, shard) for shard in row["shards"])
-        return _from_row(cls, {**row, "sources": tuple(map(str, row["sources"])), "shards": shards})
+        shards = tuple(_from_row(ServedShard, shard) for shard in _check(list, row["shards"]))
+        sources = tuple(_check(str, source) for source in _check(list, row["sources"]))
+        return _from_row(cls, {**row, "sources": sources, "shards": shards})
 
 
 class RemoteRetriever:
@@ -113,7 +125,7 @@ class RemoteRetriever:
         if not host:
             raise BadInput(f"{url} is not a URL: http://HOST:PORT is needed")
         self._secure, self._host, self._path, self._timeout = parts.scheme == "https", host, parts.path, timeout
-        self._idle: list[HTTPConnection] = []
+        self._idle: list[BoundedConnection] = []
         """Open connections that no request is using."""
         finalize(self, _close_all, self._idle)
 
@@ -126,78 +138,84 @@ class RemoteRetriever:
             Mismatch: the server uses a newer version of the protocol.
         """
         check_k(k)
-        batches = (questions[start : start + BATCH] for start in range(0, len(questions), BATCH))
+        size = max(1, min(BATCH, BATCH_PASSAGES // k))
+        batches = (questions[start : start + size] for start in range(0, len(questions), size))
         return [hits for batch in batches for hits in self._search_batch(batch, k)]
 
     def fetch_collection(self) -> ServedCollection:
         """Return the collection that the server serves now; raises the same errors as ``search``."""
-        row = self._request("GET", HEALTH)
+        row = self._request("GET", HEALTH, max_bytes=_BYTES)
         try:
             return ServedCollection.from_json(row)
         except (KeyError, TypeError, ValueError) as error:
             raise self._make_error(repr(error)) from error
 
-    def _search_batch(self, questions: list[str], k: int) -> Iterator[list[Hit]]:
-        row = self._request("POST", SEARCH, json.dumps({"questions": questions, "k": k}).encode())
+    def _search_batch(self, questions: list[str], k: int) -> list[list[Hit]]:
+        body = json.dumps({"questions": questions, "k": k}).encode()
+        max_bytes = min(_BYTES + len(questions) * k * _BYTES_PER_PASSAGE, _MOST_BYTES)
+        row = self._request("POST", SEARCH, body, max_bytes=max_bytes)
         try:
-            missing = tuple(map(str, row["missing"]))
-            results = [
-                [Hit(Passage(**{name: hit[name] for name in _PASSAGE_FIELDS}), float(hit["score"])) for hit in hits]
-                for hits in row["found"]
-            ]
+            missing = tuple(_check(str, name) for name in _check(list, row["missing"]))
+            results = [_read_hits(hits, k) for hits in _check(list, row["found"])]
         except (KeyError, TypeError, ValueError) as error:
             raise self._make_error(repr(error)) from error
         if len(results) != len(questions):
             raise self._make_error(f"{len(results)} answers to {len(questions)} questions")
-        return (PartialHits(hits, missing) if missing else hits for hits in results)
+        return [PartialHits(hits, missing) for hits in results] if missing else results
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: bytes | None = None, *, max_bytes: int) -> dict[str, Any]:
         """Send a request and return the response; raise the errors of ``search`` if it fails."""
         try:
-            status, data = self._exchange(method, self._path + path, body)
+            status, data = self._exchange(method, self._path + path, body, max_bytes)
         except TimeoutError as error:
             raise RemoteError(f"{self.url} did not answer within {self._timeout:g} seconds") from error
+        except TooLarge as error:
+            raise self._make_error(f"its response has more than {max_bytes >> 20} MB") from error
         except HTTPException as error:
             raise self._make_error(repr(error)) from error
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             raise RemoteError(f"{self.url} cannot be reached ({why}): is an index served there?") from error
         try:
-            row: dict[str, Any] = json.loads(data)
-            protocol = int(row["ragqa"])
+            row = _check(dict, json.loads(data, parse_constant=_refuse_constant))
+            protocol = _check(int, row["ragqa"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise RemoteError(f"{self.url} is not an index served by ragqa: it answers {status} to {path}") from error
+            redirected = " and ragqa follows no redirection" if 300 <= status < 400 else ""
+            problem = f"is not an index served by ragqa: it answers {status} to {path}{redirected}"
+            raise RemoteError(f"{self.url} {problem}") from error
         if protocol > PROTOCOL:
             raise Mismatch(f"{self.url} uses version {protocol} of the protocol, not {PROTOCOL}: update ragqa")
         if status != 200:
             error_class = BadInput if status == 400 else RemoteError
-            raise error_class(f"{self.url}: {row.get('error') or f'status {status}'}")
+            message = " ".join(str(row.get("error") or f"status {status}").split())
+            raise error_class(f"{self.url}: {_shorten(message)}")
         return row
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None, max_bytes: int) -> tuple[int, bytes]:
         """Send a request and return status and body of the response."""
+        deadline = monotonic() + self._timeout
         # The server can have closed an idle connection. To repeat a search does no harm.
         with suppress(IndexError, ConnectionError):
-            return self._exchange_over(self._idle.pop(), method, path, body)
-        connect = HTTPSConnection if self._secure else HTTPConnection
-        return self._exchange_over(connect(self._host, self._port, timeout=self._timeout), method, path, body)
+            return self._exchange_over(self._idle.pop(), method, path, body, deadline, max_bytes)
+        connection = BoundedConnection(self._host, self._port, self._secure)
+        return self._exchange_over(connection, method, path, body, deadline, max_bytes)
 
     def _exchange_over(
-        self, connection: HTTPConnection, method: str, path: str, body: bytes | None
+        self,
+        connection: BoundedConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        deadline: float,
+        max_bytes: int,
     ) -> tuple[int, bytes]:
-        try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-            response: HTTPResponse = connection.getresponse()
-            data = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        if not response.will_close:
+        status, data, is_open = connection.exchange(method, path, body, deadline=deadline, max_bytes=max_bytes)
+        if is_open:
             self._idle.append(connection)
-        return response.status, data
+        return status, data
 
     def _make_error(self, why: str) -> RemoteError:
-        return RemoteError(f"{self.url} does not answer as an index served by ragqa: {why}")
+        return RemoteError(f"{self.url} does not answer as an index served by ragqa: {_shorten(why)}")
 
 
 def hit_to_row(hit: Hit) -> dict[str, Any]:
@@ -205,11 +223,68 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
     return {**{name: getattr(hit.passage, name) for name in _PASSAGE_FIELDS}, "score": hit.score}
 
 
-def _from_row(row_class: type[_Row], row: dict[str, Any]) -> _Row:
-    """Make a dataclass of a row's values; unknown entries are ignored."""
-    return row_class(**{field.name: row[field.name] for field in fields(row_class)})  # type: ignore[arg-type]
+def _shorten(text: str, length: int = 500) -> str:
+    """Return a text from a server as a part of a message."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
-def _close_all(connections: list[HTTPConnection]) -> None:
+def _read_hits(rows: Any, k: int) -> list[Hit]:
+    """Read the hits of a question; raise KeyError, TypeError or ValueError if they are none."""
+    if len(_check(list, rows)) > k:
+        raise ValueError(f"{len(rows)} passages, where {k} were asked for")
+    hits = [_read_hit(_check(dict, row)) for row in rows]
+    if len({hit.passage.id for hit in hits}) < len(hits):
+        raise ValueError("a passage comes twice")
+    return hits
+
+
+def _read_hit(row: dict[str, Any]) -> Hit:
+    passage, score = _from_row(Passage, row), row["score"]
+    if type(score) not in (int, float) or not -_LARGEST_SCORE <= score <= _LARGEST_SCORE:
+        raise ValueError(f"score {score!r:.80} is not a finite number")
+    if passage.id > _LARGEST_ID or not passage.start <= passage.end <= _LARGEST_ID:
+        raise ValueError(f"numbers of passage {passage.id!r:.80} are out of range")
+    return Hit(passage, float(score))
+
+
+def _from_row(row_class: type[_Row], row: Any) -> _Row:
+    """Make a dataclass of a row's values, whose types are checked; unknown entries are ignored."""
+    types, values = _get_types(row_class), _check(dict, row)  # type: ignore[arg-type]
+    # The parts of a tuple are checked before.
+    return row_class(
+        **{
+            name: values[name] if type(values[name]) is tuple else _check(kind, values[name], name)
+            for name, kind in types.items()
+        }
+    )
+
+
+@cache
+def _get_types(row_class: type[Any]) -> dict[str, Any]:
+    """Return the types of a dataclass's fields: to read them for each hit would take longer than all checks."""
+    return get_type_hints(row_class)
+
+
+def _check(kind: Any, value: Any, name: str = "a value") -> Any:
+    """Return a value of JSON if it is of the type ``kind``; numbers are not negative, texts are valid Unicode.
+
+    Raises:
+        TypeError, ValueError: it is not.
+    """
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} is {value!r:.80}")
+    if isinstance(value, str):
+        value.encode()  # half of a surrogate pair could not be printed or searched later
+    if isinstance(value, int) and value < 0:
+        raise ValueError(f"{name} is {value!r:.80}")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and infinities, which are not JSON."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _close_all(connections: list[BoundedConnection]) -> None:
     for connection in connections:
         connection.close()

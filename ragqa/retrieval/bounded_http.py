@@ -1,0 +1,148 @@
+"""HTTP connections that bound the time and the size of a response, whatever the server sends.
+
+``http.client`` limits each call of a socket only: a server that sends a byte now and then is never late, and a chunk
+may have any size. Here a request has a deadline and a number of bytes, which count for all that comes over the socket.
+"""
+
+import io
+import socket
+import ssl
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from time import monotonic
+from typing import Any
+
+READ_BYTES = 64 << 10
+"""Bytes read at once."""
+HEADER_BYTES = 256 << 10
+"""Bytes that headers, trailers and the sizes of chunks may have in addition to the body."""
+
+
+class TooLarge(HTTPException):
+    """Response that exceeds its limit."""
+
+
+class _Bounds:
+    """Deadline of a request and the number of bytes that may still come."""
+
+    def __init__(self) -> None:
+        self.deadline, self.left = 0.0, 0
+
+    def get_seconds(self) -> float:
+        """Return the seconds until the deadline.
+
+        Raises:
+            TimeoutError: it is over.
+        """
+        seconds = self.deadline - monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the deadline is over")
+        return seconds
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reading end of a socket within bounds."""
+
+    def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
+        self._connection, self._bounds = connection, bounds
+        self._raw = connection.makefile("rb", buffering=0)  # keeps the socket open as long as the response needs it
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._connection.settimeout(self._bounds.get_seconds())
+        count = self._raw.readinto(buffer)
+        self._bounds.left -= count or 0
+        if self._bounds.left < 0:
+            raise TooLarge("the response is too large")
+        return int(count or 0)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _BoundedSocket:
+    """The part of a socket that ``http.client`` uses."""
+
+    def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
+        self._connection, self._bounds = connection, bounds
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader within the bounds."""
+        return io.BufferedReader(_BoundedReader(self._connection, self._bounds))
+
+    def sendall(self, data: Any) -> None:
+        """Send all data before the deadline."""
+        self._connection.settimeout(self._bounds.get_seconds())
+        self._connection.sendall(data)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._connection.close()
+
+
+class BoundedConnection:
+    """Connection to an HTTP server that can be used for one request after another."""
+
+    def __init__(self, host: str, port: int | None, secure: bool) -> None:
+        """Prepare a connection; the first request opens it."""
+        self._bounds = _Bounds()
+        self._connection = HTTPSConnection(host, port) if secure else HTTPConnection(host, port)
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
+    ) -> tuple[int, bytes, bool]:
+        """Send a request and return status and body of the response. No redirection is followed.
+
+        Args:
+            method: GET or POST.
+            path: path of the address.
+            body: JSON to send.
+            deadline: value of ``time.monotonic`` at which the exchange must be over.
+            max_bytes: maximum size of the body of the response, which is never decompressed.
+
+        Returns:
+            Status, body, and whether the connection can be used again; otherwise it is closed.
+
+        Raises:
+            TimeoutError: the deadline is over.
+            TooLarge: the response is larger than ``max_bytes``.
+            HTTPException: the response is not HTTP, or shorter than it says.
+            OSError, UnicodeError: the server cannot be reached.
+        """
+        self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
+        try:
+            if self._connection.sock is None:
+                self._open()
+            self._connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            with self._connection.getresponse() as response:
+                data = _read_body(response, max_bytes)
+        except BaseException:
+            self.close()
+            raise
+        if response.will_close:
+            self.close()
+        return response.status, data, not response.will_close
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _open(self) -> None:
+        self._connection.timeout = self._bounds.get_seconds()
+        self._connection.connect()
+        connected: socket.socket | ssl.SSLSocket = self._connection.sock
+        self._connection.sock = _BoundedSocket(connected, self._bounds)
+
+
+def _read_body(response: HTTPResponse, max_bytes: int) -> bytes:
+    """Read a body piece by piece, since its declared length may be anything."""
+    body = bytearray()
+    while part := response.read(READ_BYTES):
+        body += part
+        if len(body) > max_bytes:
+            raise TooLarge("the response is too large")
+    if response.length:  # http.client is silent about a body that ends early if it is read in pieces
+        raise HTTPException(f"the response ends {response.length} bytes early")
+    return bytes(body)
