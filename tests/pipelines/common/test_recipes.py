@@ -308,7 +308,8 @@ def test_each_stage_of_realm_begins_from_the_result_of_the_one_before(
 
 @pytest.mark.slow
 def test_realm_makes_a_pipeline_that_answers(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    answer = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path))).ask("w60 w61 w100")
+    pipeline = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path)))
+    answer = pipeline.ask("w60 w61 w100", min_confidence=0)
     assert answer.text is not None and len(answer.sources) >= 1
 
 
