@@ -13,19 +13,20 @@ from ragqa.artefacts.write_errors import report_write_errors
 
 
 @contextmanager
-def replace_directory(target: Path, *, carries_others: bool = False) -> Iterator[Path]:
+def replace_directory(target: Path, *, copies_user_files: bool = False) -> Iterator[Path]:
     """Yield a new folder, which replaces ``target`` if the block ends without an error.
 
     Args:
-        target: the directory to write.
-        carries_others: True if the block copies the user's files in ``target`` into the new folder.
+        target: directory to write.
+        copies_user_files: True if the block copies the user's files in ``target`` into the new folder.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, or holds other files; or it cannot be written.
+        BadInput: ``target`` is not a directory of ragqa, has files of the user that would get lost, or cannot be
+            written.
     """
     target = target.resolve()
     with report_write_errors(target):
-        find_own_files(target, None, carries_others=carries_others)  # before the block's work, and not only after it
+        find_own_files(target, None, copies_user_files=copies_user_files)  # find errors before the block's work
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_orphans(target)
         with create_temporary(target) as temporary:
@@ -33,23 +34,27 @@ def replace_directory(target: Path, *, carries_others: bool = False) -> Iterator
                 yield temporary
                 for weights in temporary.rglob("*.safetensors"):  # only the owner can read what safetensors writes
                     weights.chmod(temporary.stat().st_mode & 0o666)
-                swap_into_place(temporary, target, carries_others=carries_others)
+                swap_into_place(temporary, target, copies_user_files=copies_user_files)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
 
 
-def swap_into_place(temporary: Path, target: Path, *, carries_others: bool = False) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step, then delete the replaced one.
+def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = False) -> None:
+    """Move the directory ``temporary`` to ``target`` in one step; delete the old ``target``.
 
     The new files are on the disk before the step, and the step is on the disk before the old files are deleted.
-    Arguments are as for ``replace_directory``.
+
+    Args:
+        temporary: new directory, in the same folder as ``target``.
+        target: directory to replace; it need not exist.
+        copies_user_files: True if ``temporary`` has copies of the user's files in ``target``.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, or holds other files.
+        BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
     """
     sync_tree(temporary)
-    own = find_own_files(target, temporary, carries_others=carries_others)
+    own = find_own_files(target, temporary, copies_user_files=copies_user_files)
     if is_free(target):
         temporary.rename(target)
         sync_directory(target.parent)
@@ -60,12 +65,12 @@ def swap_into_place(temporary: Path, target: Path, *, carries_others: bool = Fal
         return
     old = get_replaced_path(target)
     shutil.rmtree(old, ignore_errors=True)
-    with lock_directory(target):  # so that no other process takes it for an orphan
+    with lock_directory(target):  # else another process could remove it as an orphan
         target.rename(old)
         try:
             temporary.rename(target)
         except BaseException:
-            if not target.exists():  # an interrupt may come after the rename
+            if not target.exists():  # an interrupt can come after the rename
                 old.rename(target)
             raise
         sync_directory(target.parent)

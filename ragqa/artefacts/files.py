@@ -14,8 +14,8 @@ def replace_file(target: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary file name, which becomes ``target`` if the block ends without an error.
 
     Args:
-        target: the file to write.
-        durable: False for a file whose loss in a power failure does no harm.
+        target: file to write.
+        durable: wait until the file is on the disk; False if losing it in a power failure does no harm.
     """
     temporary = target.with_name(f".{target.name}.writing")
     try:

@@ -15,15 +15,15 @@ from ragqa.errors import BadInput
 def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
     """Hold the lock ``file`` within the block; only one process holds it at a time.
 
-    The file is empty and is deleted afterwards, so that nothing is left next to a user's directories. A file with
-    content is somebody else's: it is locked, but neither changed nor deleted.
+    The lock file is empty and is deleted afterwards, so that nothing is left next to a user's directories. A file with
+    content belongs to a user: it is locked, but neither changed nor deleted.
 
     Args:
         file: the lock file; its directory exists.
         wait: wait for the lock instead of raising.
 
     Raises:
-        BadInput: another process holds the lock and ``wait`` is False, or ``file`` is a link or no regular file.
+        BadInput: another process holds the lock and ``wait`` is False, or ``file`` is not a regular file.
     """
     while True:
         descriptor = _open_lock(file)
@@ -48,7 +48,7 @@ def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
 
 
 def _open_lock(file: Path) -> int:
-    """Open or create a lock file; links are not followed, because they may lead to another user's file."""
+    """Open or create a lock file; refuse a link, which can lead to a file of another user."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:

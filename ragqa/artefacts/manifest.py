@@ -74,7 +74,7 @@ def write_manifest(
     parents: dict[str, str],
     *,
     known: Mapping[str, dict[str, Any]] | None = None,
-    others: Collection[str] = (),
+    user_files: Collection[str] = (),
 ) -> Manifest:
     """Make ``folder`` an artefact: write and return the manifest of its files.
 
@@ -84,13 +84,13 @@ def write_manifest(
         config: settings with which the artefact was made.
         parents: fingerprints of the artefacts from which it was made, by role.
         known: known entries of ``Manifest.files``, by relative path; these files are not read.
-        others: relative paths of the user's files, which are not part of the artefact.
+        user_files: relative paths of the user's files, which are not part of the artefact.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name not in (MANIFEST, f".{MANIFEST}.writing") and path.suffix != ".lock":
             name = path.relative_to(folder).as_posix()
-            if name in others:
+            if name in user_files:
                 continue
             entry = (known or {}).get(name)
             files[name] = entry or {"size": path.stat().st_size, "sha256": checksum(path)}

@@ -1,11 +1,12 @@
-"""Temporary directories beside a target, and the removal of those that no living process owns.
+"""Temporary directories beside a target, and the removal of orphans after a kill.
 
-    .NAME.PID-HEX.writing     new directory that becomes NAME, or the old one on its way out
-    .NAME.PID.replaced        old directory, where the file system cannot swap two directories in one step
+    .NAME.PID-HEX.writing     new directory that becomes NAME; after the swap, the old directory
+    .NAME.PID.replaced        old directory, if the file system cannot swap two directories in one step
     .NAME.updating            next version of an index
 
-The owner of such a directory holds the kernel's lock on it, which ends with the process. On a network file system
-without locks on directories, nothing is removed.
+An orphan is a temporary directory whose process was killed. A living process holds a lock on its directory, and the
+kernel releases the lock when the process ends. Some network file systems cannot lock directories; there, nothing is
+removed.
 """
 
 import fcntl
@@ -31,11 +32,11 @@ def create_temporary(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def own_directory(folder: Path) -> Iterator[Path]:
-    """Create the directory ``folder``, unless it exists, and lock it until the end of the block."""
+    """Create ``folder`` unless it exists, and lock the directory until the end of the block."""
     with ExitStack() as stack:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # another process swept the directory before it was locked
+            with suppress(FileNotFoundError):  # another process removed the directory before it was locked
                 stack.enter_context(lock_directory(folder))
                 if folder.is_dir():
                     break
@@ -50,7 +51,7 @@ def lock_directory(folder: Path) -> Iterator[bool]:
         is_locked = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # another process holds the lock, or the file system has none for directories
+        except OSError:  # another process holds the lock, or the file system cannot lock directories
             is_locked = False
         yield is_locked
     finally:
@@ -58,7 +59,7 @@ def lock_directory(folder: Path) -> Iterator[bool]:
 
 
 def get_replaced_path(target: Path) -> Path:
-    """Return the name under which this process puts the old ``target`` aside."""
+    """Return the path to which this process moves the old ``target``."""
     return target.with_name(f".{target.name}.{os.getpid()}{_REPLACED}")
 
 
@@ -68,13 +69,18 @@ def get_update_path(target: Path) -> Path:
 
 
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
-    """Remove what killed processes left beside ``target``, except ``keep``, and finish or undo an interrupted swap."""
+    """Remove the orphans beside ``target``, and finish or undo an interrupted swap.
+
+    Args:
+        target: directory that killed processes were writing.
+        keep: orphan that is not removed.
+    """
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+(-[0-9a-f]{{8}})?\.(writing|replaced)|updating)")
-    with suppress(OSError):  # a parent that is missing or cannot be listed
+    with suppress(OSError):  # the parent folder is missing or cannot be listed
         for entry in list(os.scandir(target.parent)):
             folder = Path(entry.path)
             if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and folder != keep:
-                with suppress(FileNotFoundError):  # another process swept it
+                with suppress(FileNotFoundError):  # another process removed it
                     _sweep(folder, target)
 
 

@@ -1,8 +1,8 @@
-"""Ownership of directories: ragqa replaces only its own artefacts, and deletes only files that it wrote.
+"""Ownership of files: ragqa replaces only its artefacts and deletes only its files.
 
-The files of a directory belong to ragqa if its manifest names them. If the manifest is damaged, the record of the last
-check names them. A directory without a manifest, such as a trained model, may hold only files that the new one also
-holds. Any other file is the user's, and keeps the directory from being replaced.
+A file belongs to ragqa if the manifest of its directory lists it. If the manifest is damaged, the record of the last
+check decides. In a directory without a manifest, such as a trained model, files belong to ragqa if the new directory
+has files of the same names. All other files belong to the user. A directory with files of the user is not replaced.
 """
 
 import os
@@ -21,13 +21,13 @@ from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
-"""Files of every artefact that its manifest does not name; the second is left by a killed write."""
+"""Files of an artefact that its manifest does not list; a killed process can leave the second."""
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` is free, empty, or an artefact of one of ``kinds`` without other files.
+    """Raise BadInput unless ``target`` is free or an artefact of one of ``kinds``.
 
-    An artefact with damaged files can be replaced.
+    A damaged artefact passes the check, so that it can be built again. An artefact with files of the user does not.
     """
     with report_write_errors(target):
         check_working_directory(target)
@@ -43,27 +43,27 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 
 def check_no_other_files(folder: Path, own: Collection[str]) -> None:
-    """Raise BadInput if ``folder`` holds a file that is not in ``own``, and would be deleted.
+    """Raise BadInput if replacing ``folder`` would delete files that are not in ``own``.
 
     Args:
-        folder: directory to be replaced; it may be missing.
-        own: relative paths of the files that ragqa wrote there.
+        folder: directory to replace; it need not exist.
+        own: relative paths of the files that ragqa wrote in ``folder``.
     """
     with report_write_errors(folder):
         if (other := next(iter_other_files(folder, own), None)) is not None:
             raise BadInput(f"{folder} also holds {other}, which would be deleted: move it, or choose another place")
 
 
-def find_own_files(target: Path, new: Path | None, *, carries_others: bool = False) -> set[str]:
-    """Return the relative paths of ragqa's files in the directory ``target``, which ``new`` will replace.
+def find_own_files(target: Path, new: Path | None, *, copies_user_files: bool = False) -> set[str]:
+    """Return the relative paths of ragqa's files in ``target``, which ``new`` will replace.
 
     Args:
-        target: directory to be replaced; it may be missing or empty.
-        new: the directory that replaces it, or None if that is not complete yet.
-        carries_others: True if ``new`` gets copies of the user's files, so that they are not lost.
+        target: directory to replace; it need not exist.
+        new: directory that replaces ``target``; None if it is not complete yet.
+        copies_user_files: True if ``new`` gets copies of the user's files in ``target``.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, or holds other files.
+        BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
     """
     check_working_directory(target)
     if is_free(target):
@@ -75,8 +75,8 @@ def find_own_files(target: Path, new: Path | None, *, carries_others: bool = Fal
             own |= _read_owner(target)[1]
         except ArtefactError as error:
             raise _make_refusal(target, "artefact") from error
-    if carries_others or not has_manifest:
-        if new is None:  # its names are not known yet
+    if copies_user_files or not has_manifest:
+        if new is None:  # the names of its files are not known yet
             return own
         own |= {file.relative_to(new).as_posix() for file in new.rglob("*")} | {CALIBRATION}
     check_no_other_files(target, own)
@@ -84,28 +84,31 @@ def find_own_files(target: Path, new: Path | None, *, carries_others: bool = Fal
 
 
 def check_working_directory(target: Path) -> None:
-    """Raise BadInput if this process works in ``target``, where its commands would then find nothing."""
+    """Raise BadInput if replacing ``target`` would remove the working directory."""
     try:
         is_inside = Path.cwd().is_relative_to(target.resolve())
-    except FileNotFoundError:  # the working directory itself is gone
+    except FileNotFoundError:  # the working directory does not exist any more
         return
     if is_inside and target.exists():
         raise BadInput(f"{target} is or holds the working directory, and would be replaced: choose another place")
 
 
 def delete_replaced(folder: Path, own: Collection[str]) -> None:
-    """Delete the directory ``folder`` with the files ``own``; leave it if another file has just come in."""
+    """Delete the replaced directory ``folder``, unless it has files that are not in ``own``.
+
+    A user can write a file into the directory just before the swap.
+    """
     if next(iter_other_files(folder, own), None) is None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def delete_orphan(folder: Path) -> None:
-    """Delete what a killed process left: a half-written directory, or a replaced artefact without other files."""
+    """Delete the directory of a killed process, unless it is an artefact with a user's files."""
     own = None
     if (folder / MANIFEST).is_file():
         try:
             _, own = _read_owner(folder)
-        except ArtefactError:  # damaged, for example because its deletion had begun
+        except ArtefactError:  # damaged, for example because its deletion was interrupted
             own = None
     if own is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -121,9 +124,9 @@ def is_free(target: Path) -> bool:
 
 
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
-    """Yield the relative paths of the files and links in ``folder`` that are not in ``own``, in order.
+    """Yield relative paths of files and links in ``folder`` that are not in ``own``, sorted.
 
-    Empty lock files, which search engines leave in their folders, do not count.
+    Empty lock files are left out: search engines leave them in their folders.
     """
     for parent, folders, files in os.walk(folder):
         folders.sort()

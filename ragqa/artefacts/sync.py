@@ -1,4 +1,4 @@
-"""Writing to the disk itself, so that a power failure after a rename does not leave empty files."""
+"""Wait until files are on the disk, so that a power failure leaves no empty files behind."""
 
 import os
 from contextlib import suppress
@@ -15,17 +15,17 @@ def sync_file(file: Path) -> None:
 
 
 def sync_directory(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk; do nothing where the file system cannot do that."""
+    """Wait until the names in ``folder`` are on the disk, if the file system supports this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # some network file systems refuse directories, and have no other way
+        with suppress(OSError):  # some network file systems cannot sync directories
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all files in ``folder``, and then their names, are on the disk."""
+    """Wait until all files in ``folder`` and their names are on the disk."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             file = Path(parent, name)

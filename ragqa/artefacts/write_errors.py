@@ -1,4 +1,4 @@
-"""Errors of the system while an artefact is written, as one line."""
+"""Convert errors of the system during the writing of an artefact to one line."""
 
 import sys
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from ragqa.errors import BadInput
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
 """Files that ``datasets`` writes next to the data of one split, and of several splits."""
 _MAX_STATE_BYTES = 16 << 20
-"""Longest file with the names of a data set's files: 100,000 names."""
+"""Maximum size of a file with the names of a data set's files; 16 MiB hold 100,000 names."""
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
@@ -31,7 +31,7 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
         if not path.is_dir():
             yield path
             continue
-        pending = [path]  # a stack, because os.walk calls itself for each level, and Python allows 1,000
+        pending = [path]  # a stack and not os.walk, which fails on folders that are nested 1,000 deep
         while pending:
             folder = pending.pop()
             try:
@@ -44,7 +44,7 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
 
 
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the visible folders that are no links, and the names of the visible files; both are sorted."""
+    """Return the visible folders except links, and the names of the visible files, both sorted."""
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -52,7 +52,7 @@ def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
                 continue
             try:
                 is_folder = entry.is_dir()
-            except OSError:  # a link into a folder that may not be entered
+            except OSError:  # a link into a folder without permission to enter
                 is_folder = False
             if not is_folder:
                 files.append(entry.name)
@@ -68,7 +68,7 @@ def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], 
         files.remove(_SPLITS_FILE)
     state = folder / _STATE_FILE
     try:
-        if not state.is_file() or state.stat().st_size > _MAX_STATE_BYTES:  # a pipe would never end
+        if not state.is_file() or state.stat().st_size > _MAX_STATE_BYTES:  # a pipe could block forever
             raise ValueError
         names = [str(part["filename"]) for part in json.loads(state.read_bytes())["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not a saved data set

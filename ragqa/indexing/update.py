@@ -51,7 +51,7 @@ COMPACT_AT = 0.2
 _EMBED_BATCH = 64
 """Number of passages that are embedded at a time."""
 _DELETED_IDS = "deleted.json"
-"""File in the work directory of an update: the ids that each version, by its fingerprint, has lost."""
+"""File in the work directory of an update: the deleted ids of each version, by fingerprint."""
 _SMALL = 1000
 """Number of rows below which a file of added passages is merged with the next, for fewer files."""
 
@@ -119,20 +119,20 @@ def update_index(
         engine = manifest.config["engine"]
         if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
             raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")
-        artefacts.check_replaceable(target, "index")  # before the work, and not only at its end
+        artefacts.check_replaceable(target, "index")  # find errors before the work
         with own_directory(work):
             try:
                 version = _NewVersion(_link_files(target, work), manifest, device, progress)
-                gone = _read_deleted(work, manifest)
-                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, gone, skip_bad)
+                lost_ids = _read_deleted(work, manifest)
+                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, skip_bad)
                 if compact or (compact is None and version.scattered_share >= COMPACT_AT):
                     version.compact()
                 if version.is_changed:
                     changed = version.write_manifest(target)
-                    _record_deleted(work, {manifest.fingerprint: gone, changed: gone | _list_ids(delete)})
+                    _record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
                     artefacts.swap_into_place(version.folder, target)
                 artefacts.mark_checked(target)
-            except Exception:  # after an interrupt, the next update needs what the work directory says
+            except Exception:  # not after an interrupt: the next update reads the work directory
                 shutil.rmtree(work, ignore_errors=True)
                 raise
             shutil.rmtree(work, ignore_errors=True)
@@ -146,9 +146,9 @@ def update_index(
 
 
 def _read_deleted(work: Path, version: Manifest) -> set[str]:
-    """Return the ids that ``version`` lost in an update that was killed after its swap.
+    """Return the ids that an update to ``version`` deleted, if it was killed after its swap.
 
-    That update ended without a report, so its user runs it again, and these ids are no mistake.
+    A killed update prints no report, so its user runs it again. Then these ids are unknown, but no mistake.
     """
     try:
         return set(json.loads((work / _DELETED_IDS).read_text())[version.fingerprint])
@@ -157,20 +157,20 @@ def _read_deleted(work: Path, version: Manifest) -> set[str]:
 
 
 def _record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
-    """Write the ids that each version, by its fingerprint, has lost."""
+    """Write the deleted ids of each version, by fingerprint."""
     rows = {fingerprint: sorted(ids) for fingerprint, ids in deleted.items()}
     artefacts.write_text_whole(work / _DELETED_IDS, json.dumps(rows))
 
 
 def _list_ids(names: Sequence[str]) -> set[str]:
-    """Return the ids that documents with these names, or files at these paths, have."""
+    """Return the ids of the documents with these names, or in the files at these paths."""
     return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
 
 
 def _link_files(source: Path, work: Path) -> Path:
-    """Return a copy of an index in ``work`` from hard links, without manifest and locks."""
+    """Copy an index to ``work`` by hard links, without manifest and locks; return the copy."""
     target = work / "made"
-    shutil.rmtree(target, ignore_errors=True)  # a killed update may have left it
+    shutil.rmtree(target, ignore_errors=True)  # a killed update may have left this folder
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
@@ -201,18 +201,18 @@ class _NewVersion:
         return scattered / max(1, len(self.store))
 
     def change_documents(
-        self, add: Sequence[Path], delete: Sequence[str], gone: set[str], skip_bad: bool
+        self, add: Sequence[Path], delete: Sequence[str], lost_ids: set[str], skip_bad: bool
     ) -> dict[str, int]:
         """Add, replace and delete documents; return the numbers of documents by outcome.
 
         Args:
             add: files and folders to read.
             delete: ids or paths of documents.
-            gone: ids among ``delete`` that can be missing.
+            lost_ids: ids that an interrupted run of the same update deleted; they can be missing.
             skip_bad: skip malformed records.
         """
         first_added = len(self.store)
-        to_delete = self._find_documents(delete, gone)
+        to_delete = self._find_documents(delete, lost_ids)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
         rows = self.store.find_rows({identifier for identifier, _ in changes.all_keys | to_delete})
         keys = self._read_keys(rows)
@@ -227,11 +227,15 @@ class _NewVersion:
     def _read_keys(self, rows: Rows) -> list[DocumentKey]:
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
-    def _find_documents(self, names: Sequence[str], gone: set[str]) -> set[DocumentKey]:
-        """Return the documents with these ids or paths; raise BadInput if a name is neither known nor ``gone``."""
+    def _find_documents(self, names: Sequence[str], lost_ids: set[str]) -> set[DocumentKey]:
+        """Return the documents with these ids or paths.
+
+        Raises:
+            BadInput: a name is unknown, and not in ``lost_ids``.
+        """
         ids_of_name = {name: _list_ids([name]) for name in names}
         documents = set(self._read_keys(self.store.find_rows(_list_ids(names))))
-        known = {identifier for identifier, _ in documents} | gone
+        known = {identifier for identifier, _ in documents} | lost_ids
         if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return documents
@@ -320,7 +324,10 @@ class _NewVersion:
         self.is_changed = self.is_compacted = True
 
     def write_manifest(self, old: Path) -> str:
-        """Write the manifest and return its fingerprint; files shared with ``old`` keep their checksums."""
+        """Write the manifest and return its fingerprint.
+
+        Files that are shared with the version in ``old`` keep their checksums.
+        """
         config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry

@@ -1,4 +1,4 @@
-"""Members of tar archives, read as the archive streams by: nothing is unpacked to the disk."""
+"""Read the members of tar archives without unpacking the archives to the disk."""
 
 import posixpath
 import re
@@ -13,12 +13,12 @@ from typing import Any, BinaryIO, cast
 from ragqa.corpus.formats.base import InputFile
 
 BUFFER_BYTES = 1 << 18
-"""Bytes that are read from a file at a time."""
+"""Number of bytes that are read from a file at a time."""
 _TAR_BLOCK_BYTES = 512
 _MAX_HEADER_BYTES = 1 << 16
-"""Longest extended header: it holds names, of at most 4 KiB on Linux, and attributes of the member."""
+"""Maximum length of an extended header, which has names (on Linux up to 4 KiB) and attributes."""
 _MAX_READS_AT_END = 10
-"""Reads at the end of an archive; a whole one needs three."""
+"""Maximum number of reads at the end of an archive; a complete archive needs three."""
 _HEADER_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _NAME_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _RECORD = re.compile(rb"([1-9]\d{0,5}) [^=\n]+=")
@@ -29,7 +29,7 @@ _SPARSE, _NOT_SPARSE = "GNU.sparse.", "not.sparse."
 def iter_members(file: InputFile) -> Iterator[InputFile]:
     """Yield the visible files of a tar archive; the caller reads each before the next.
 
-    A member is named ``archive/path/in/it``; a path that leads out of the archive is cut to its part inside.
+    The path of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
 
     Raises:
         tarfile.TarError: the archive is damaged or cut short, or has headers of an unreasonable size.
@@ -44,14 +44,14 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
             if member is None:
                 break
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
-            # A name need not be UTF-8, and no path that is shown or cited may lead out of the archive.
+            # A name need not be UTF-8, and a path that users see must not lead out of the archive.
             inside = member.name.encode("utf-8", "surrogateescape").decode(errors="replace")
             inside = posixpath.normpath(f"/{inside}").lstrip("/")
             if not member.isreg() or _is_hidden(inside):
                 continue
             path = f"{file.path}/{inside}"
             if member.issparse() or any(name.startswith(_NOT_SPARSE) for name in member.pax_headers):
-                # A hole of terabytes takes a few bytes.
+                # A few bytes of a sparse file can stand for terabytes of zeros.
                 file.problems.note_not_text(path, "a sparse file: unpack the archive first")
                 continue
             content = cast(BufferedReader, tar.extractfile(member))
@@ -60,9 +60,9 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
 
 
 class _CheckedMember(tarfile.TarInfo):
-    """Header of a member, checked before ``tarfile`` reads what could take it quadratic time or memory."""
+    """Header of a member, checked before ``tarfile`` spends quadratic time or memory on it."""
 
-    def _proc_member(self, tar: Any) -> tarfile.TarInfo:  # the place that tarfile names for extensions
+    def _proc_member(self, tar: Any) -> tarfile.TarInfo:  # tarfile documents this method for subclasses
         if self.size < 0:
             raise tarfile.ReadError("damaged: a member of negative size")
         if self.type not in _HEADER_TYPES + _NAME_TYPES:
@@ -74,7 +74,8 @@ class _CheckedMember(tarfile.TarInfo):
         stream = tar.fileobj
         header = stream.read(-(-self.size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES)
         _check_records(header[: self.size])
-        # tarfile never ends on some maps of sparse files: it does not see these, and they are left out above.
+        # tarfile never finishes some maps of sparse files. So the maps are renamed, and iter_members leaves these
+        # files out.
         tar.fileobj = _Replay(header.replace(f" {_SPARSE}".encode(), f" {_NOT_SPARSE}".encode()), stream)
         try:
             return cast(tarfile.TarInfo, super()._proc_member(tar))  # type: ignore[misc]
@@ -83,7 +84,7 @@ class _CheckedMember(tarfile.TarInfo):
 
 
 def _check_records(header: bytes) -> None:
-    """Raise ReadError unless an extended header has the form ``LENGTH KEYWORD=VALUE`` + line end, repeated."""
+    """Raise ReadError unless all records of an extended header are LENGTH KEYWORD=VALUE lines."""
     place = 0
     while place < len(header):
         record = _RECORD.match(header, place)
@@ -91,12 +92,12 @@ def _check_records(header: bytes) -> None:
         if record is None or end <= record.end() or header[end - 1 : end] != b"\n":
             raise tarfile.ReadError("damaged: malformed extended header")
         place = end
-    if _MANY_DIGITS.search(header):  # some versions of tarfile search them in quadratic time
+    if _MANY_DIGITS.search(header):  # some versions of tarfile need quadratic time for many digits
         raise tarfile.ReadError("damaged: a number of 200 digits in an extended header")
 
 
 class _EndingStream:
-    """Stream that ends with an error, because tarfile reads on for years over a member that claims to be endless."""
+    """Stream that raises an error after its end: tarfile would read a huge member for years."""
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream, self._reads_at_end = stream, 0
@@ -111,7 +112,7 @@ class _EndingStream:
 
 
 class _Replay:
-    """Stream that first gives back bytes that were read already."""
+    """Stream that returns bytes which were already read from ``stream``, and then the rest."""
 
     def __init__(self, data: bytes, stream: BinaryIO) -> None:
         self._data, self._stream = BytesIO(data), stream
@@ -128,7 +129,7 @@ def _convert_errors() -> Iterator[None]:
     """Convert errors that tarfile raises on malformed headers to ReadError."""
     try:
         yield
-    except (ValueError, RecursionError) as error:  # thousands of extended headers in a row
+    except (ValueError, RecursionError) as error:  # RecursionError: thousands of extended headers in a row
         raise tarfile.ReadError(f"damaged: malformed header ({error})") from error
 
 

@@ -1,7 +1,7 @@
-"""Stream of Arrow messages that checks, before Arrow allocates it, what compressed ones expand to.
+"""Stream of Arrow messages that checks their expanded sizes before Arrow allocates memory.
 
 Source of the format: https://arrow.apache.org/docs/format/Columnar.html (encapsulated messages, compression), and the
-tables of Message.fbs, of which only a few fields are read here.
+tables of Message.fbs. This module reads only a few fields of the tables.
 """
 
 import struct
@@ -14,15 +14,15 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _MESSAGE_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
-"""Numbers of fields of the table Message."""
+"""Numbers of three fields of the table Message."""
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
-"""Types of a message."""
+"""Two types of messages."""
 _DICTIONARY_DATA, _BATCH_BUFFERS, _BATCH_COMPRESSION = 1, 2, 3
-"""Numbers of fields of the tables DictionaryBatch and RecordBatch."""
+"""Numbers of fields: one of the table DictionaryBatch, two of the table RecordBatch."""
 
 
 class MessageStream:
-    """File object for ``pa.ipc.open_stream``; a compressed message counts as expanded.
+    """File object for ``pa.ipc.open_stream`` that spends a file's budget on expanded messages.
 
     Args:
         file: file whose stream begins with a message.
@@ -36,10 +36,10 @@ class MessageStream:
         self._body_left = 0
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, not more than a message has; Arrow asks for the parts of messages.
+        """Return up to ``size`` of the next bytes of a message; Arrow reads messages part by part.
 
         Raises:
-            LimitError: a message expands to too much.
+            LimitError: a message expands to more than the budget of the file.
             pa.ArrowException: a message is damaged.
         """
         if data := self._head.read(size):
@@ -55,9 +55,9 @@ class MessageStream:
         return self._head.read(size)
 
     def _read_message(self) -> None:
-        """Read the head of the next message, and its body if that is compressed."""
+        """Read the head of the next message, and also its body if the body is compressed."""
         head = self._stream.read(4)
-        if head == _CONTINUATION:  # files from before 2019 have none
+        if head == _CONTINUATION:  # files from before 2019 have no continuation mark
             head += self._stream.read(4)
         length = int.from_bytes(head[-4:], "little", signed=True)
         if length > 0:
@@ -73,7 +73,7 @@ class MessageStream:
 
 
 def _parse_message(data: bytes) -> tuple[int, list[tuple[int, int]]]:
-    """Return the length of a message's body, and place and length of its compressed buffers in it."""
+    """Return the length of a message's body, and place and length of its compressed buffers."""
     message: int = _unpack("<I", data, 0)
     place = _find_field(data, message, _MESSAGE_BODY_LENGTH)
     length = _unpack("<q", data, place) if place else 0
@@ -97,7 +97,7 @@ def _parse_message(data: bytes) -> tuple[int, list[tuple[int, int]]]:
 
 
 def _read_expanded_size(body: bytes, start: int, length: int) -> int:
-    """Return the size that a compressed buffer claims to expand to; its first 8 bytes hold it."""
+    """Return the expanded size of a compressed buffer, which its first 8 bytes declare."""
     return max(length, _unpack("<q", body, start)) if length > 0 else 0
 
 
@@ -111,12 +111,12 @@ def _find_field(data: bytes, table: int, number: int) -> int:
 
 
 def _follow(data: bytes, place: int) -> int:
-    """Return the place that the reference at ``place`` points to."""
+    """Return the place to which the reference at ``place`` points."""
     return place + _unpack("<I", data, place)
 
 
 def _unpack(form: str, data: bytes, place: int) -> int:
-    if place < 0:  # would count from the end
+    if place < 0:  # Python would count from the end of the data
         raise IndexError(place)
     value: int = struct.unpack_from(form, data, place)[0]
     return value

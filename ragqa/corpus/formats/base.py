@@ -129,7 +129,7 @@ class InputFile:
     stream: BufferedReader
     problems: ProblemHandler
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
-    """Bytes that the file may still expand to; all members of an archive share it."""
+    """Budget of bytes to which the file can still expand; all members of an archive share it."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
@@ -144,10 +144,10 @@ class InputFile:
         return text
 
     def read_bytes(self) -> bytes:
-        """Return the whole content.
+        """Return the whole content of the file.
 
         Raises:
-            LimitError: it is longer than MAX_TEXT_BYTES.
+            LimitError: the content is longer than MAX_TEXT_BYTES.
         """
         data = BytesIO()
         while chunk := self.stream.read(_CHUNK):
@@ -216,7 +216,7 @@ def _format_place(path: str, line: int) -> str:
 def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
     """Yield the lines of a UTF-16 text, in which a line end has two bytes."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    pieces: list[str] = []  # of the line that has not ended
+    pieces: list[str] = []  # pieces of the line that has not ended yet
     while data := stream.read(_CHUNK):
         first, *lines = decoder.decode(data).split("\n")
         pieces.append(first)

@@ -1,13 +1,12 @@
-"""Limits on what a file may expand to, so that a small file can cost only little time and memory.
+"""Limits on the expanded size of files, so that a small file costs little time and memory.
 
-Three limits hold, each for another danger:
+There are three limits:
 
-- The ratio of expansion, within a window (``ExpansionBudget``), for everything that is larger in memory than on disk:
-  ``.gz``, ``.bz2``, ``.xz``, members compressed within archives, batches of Arrow and Parquet, text of a PDF. There is
-  no limit on the total: a dump of Wikipedia is streamed, and may have any size. Since decompression takes time in
-  proportion to its output, this limits the time of these formats, too.
-- The size of what a reader holds at once: a text (``MAX_TEXT_BYTES``), a record (``MAX_RECORD_BYTES``).
-- The time, for PDF only, whose pages can share their content: see ``ragqa.corpus.formats.pdf``.
+- The ratio of expanded to compressed size (``ExpansionBudget``). It applies to ``.gz``, ``.bz2``, ``.xz``, compressed
+  members of archives, batches of Arrow and Parquet, and the text of a PDF. The total size has no limit, since a dump of
+  Wikipedia is streamed. Decompression takes time in proportion to its output, so the ratio also limits the time.
+- The size of what a reader holds in memory at once: a text (``MAX_TEXT_BYTES``) or a record (``MAX_RECORD_BYTES``).
+- The time, for PDF only: pages can share their content, so a small PDF can take very long.
 """
 
 from collections.abc import Callable
@@ -18,27 +17,27 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_RATIO = 200
-"""Most bytes that a byte of a file may expand to. Text reaches 4 to 10, repetitive logs about 100."""
+"""Maximum number of expanded bytes per byte of a file; text has 4 to 10, repetitive logs about 100."""
 FREE_BYTES = 100 << 20
-"""Bytes of a window, within which the ratio does not apply: any small file may expand to that.
+"""Number of expanded bytes to which the ratio does not apply, so that small files always pass.
 
-At least MAX_RATIO times the bytes that are read from a file ahead, because those count when they are read.
+It must be at least MAX_RATIO times the bytes that are read ahead from a file, because bytes count when they are read.
 """
 MAX_TEXT_BYTES = 500_000_000
-"""Longest text of a file that is one document: held in memory several times, and its offsets fit into 32 bits."""
+"""Maximum length of a file that is one document: copies of it must fit into memory, its offsets into 32 bits."""
 MAX_RECORD_BYTES = 100_000_000
-"""Longest line, article or page of a file of many: 50 times the longest page that MediaWiki allows."""
+"""Maximum length of a line, article or page: 50 times the longest page that MediaWiki allows."""
 
 
 class LimitError(OSError):
-    """Limit that a file exceeds; one of ``READ_ERRORS``."""
+    """File that exceeds a limit; the error is one of ``READ_ERRORS``."""
 
 
 class ExpansionBudget:
-    """Bytes that a file may still expand to: they grow with each byte that is read from the disk.
+    """Number of bytes to which a file can still expand; it grows with the bytes that are read.
 
     Args:
-        tell: function that returns the bytes read from the disk so far; without it nothing is limited.
+        tell: function that returns the number of bytes read from the disk so far; None for no limit.
     """
 
     def __init__(self, tell: Callable[[], int] | None = None) -> None:
@@ -47,10 +46,10 @@ class ExpansionBudget:
         self._position = 0
 
     def spend(self, size: int) -> None:
-        """Count bytes that the file expanded to.
+        """Subtract ``size`` expanded bytes from the budget.
 
         Raises:
-            LimitError: they are more than MAX_RATIO times the bytes read, and more than FREE_BYTES.
+            LimitError: the expanded bytes exceed FREE_BYTES plus MAX_RATIO times the bytes read from the disk.
         """
         if self._tell is None:
             return
@@ -59,17 +58,17 @@ class ExpansionBudget:
         self._position = position
         if self._left < 0:
             raise LimitError(f"it expands to more than {MAX_RATIO} times its size, as only a hostile file does")
-        # No more than a window is saved up: else a bomb could hide behind gigabytes of text.
+        # The budget never exceeds its initial size, else a bomb could hide behind gigabytes of text.
         self._left = min(self._left, self._most)
 
     def count_whole(self, size: int) -> None:
-        """Count a whole file of ``size`` bytes as read: for a format whose reader goes back and forth in it."""
+        """Count a whole file of ``size`` bytes as read, for formats that are not read in order."""
         self._most = self._left = FREE_BYTES + MAX_RATIO * size
         self._position = size
 
 
 class LimitedStream(RawIOBase):
-    """Stream whose bytes count as expanded."""
+    """Stream of decompressed bytes that spends a budget."""
 
     def __init__(self, stream: BufferedIOBase, budget: ExpansionBudget) -> None:
         self._stream, self._budget = stream, budget
@@ -86,6 +85,12 @@ class LimitedStream(RawIOBase):
 
 
 def check_size(size: int, limit: int, what: str) -> None:
-    """Raise LimitError if ``what`` of ``size`` bytes is larger than ``limit`` (whole megabytes)."""
+    """Raise LimitError if ``size`` is larger than ``limit``.
+
+    Args:
+        size: size in bytes.
+        limit: maximum size in bytes, a multiple of 1,000,000.
+        what: name of the measured text, for the message.
+    """
     if size > limit:
         raise LimitError(f"{what} is longer than {limit // 1_000_000} MB: split it")

@@ -1,4 +1,4 @@
-"""Sizes of the pages of a Parquet file, read before Arrow allocates what a page claims to expand to.
+"""Read the expanded sizes of a Parquet file's pages before Arrow allocates memory for them.
 
 Source of the format: https://parquet.apache.org/docs/file-format (page headers, in Thrift's compact protocol).
 """
@@ -12,13 +12,13 @@ from ragqa.corpus.formats.limits import FREE_BYTES, MAX_RATIO, LimitError
 
 _HEAD_BYTES = 1 << 13
 _MAX_HEADER_BYTES = 16 << 20
-"""Longest header of a page that Arrow reads."""
+"""Maximum length in bytes of a page header that Arrow reads."""
 _MAX_PADDING = 100
-"""Bytes that old writers count to a column behind its pages (PARQUET-816)."""
+"""Maximum number of extra bytes that old writers count to the size of a column (PARQUET-816)."""
 _MAX_DEPTH = 8
-"""Levels of a header; the format has three."""
+"""Maximum number of levels in a header; the format has three."""
 _UNCOMPRESSED, _COMPRESSED = 2, 3
-"""Numbers of fields of a page's header."""
+"""Numbers of the fields of a page header with the two sizes."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 """Numbers of Thrift's types."""
@@ -28,7 +28,7 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
     """Return the uncompressed size in bytes of the largest page of some columns.
 
     Args:
-        stream: the file.
+        stream: content of the file.
         group: metadata of a group of rows (pa.parquet.RowGroupMetaData).
         names: names of the columns.
 
@@ -48,18 +48,18 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
             try:
                 place, compressed, uncompressed = _read_header(stream, place)
             except IndexError:
-                if end - place <= _MAX_PADDING:
+                if end - place <= _MAX_PADDING:  # the column has no further page
                     break
                 raise pa.ArrowInvalid("the header of a page is damaged") from None
             if uncompressed > max(FREE_BYTES, MAX_RATIO * compressed):
-                raise LimitError(f"a page expands to more than {MAX_RATIO} times its size, as only a hostile one does")
+                raise LimitError(f"a page expands to more than {MAX_RATIO} times its size, as only a hostile page does")
             place += compressed
             largest = max(largest, uncompressed)
     return largest
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Return the end of the page header at ``place``, and the page's compressed and expanded sizes."""
+    """Return the end of the page header at ``place``, and the page's compressed and full size."""
     size = _HEAD_BYTES
     while True:
         stream.seek(max(place, 0))
@@ -79,13 +79,13 @@ def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
 
 
 class _CompactReader:
-    """Reader of structs in Thrift's compact protocol; a malformed one raises IndexError."""
+    """Reader of structs in Thrift's compact protocol; a malformed struct raises IndexError."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.place = data, 0
 
     def read_struct(self, depth: int = 0) -> dict[int, int]:
-        """Return the integers among the fields, by number; skip the others."""
+        """Return the integer fields of a struct by number; skip its other fields."""
         integers, number = {}, 0
         while (head := self._read_byte()) != _STOP:
             number = number + (head >> 4) if head >> 4 else self._read_integer()

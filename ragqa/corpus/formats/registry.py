@@ -74,7 +74,7 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".bz2": bz2.open,
 }
 _MAX_DEPTH = 4
-"""Archives within each other that are opened; there is an archive that contains itself."""
+"""Maximum number of archives within each other, because an archive can contain itself."""
 
 
 def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
@@ -83,12 +83,12 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
     A file of an unknown format is noted in the report.
 
     Args:
-        file: the file, or a member of an archive.
-        depth: number of archives that the file is in.
+        file: file, or member of an archive.
+        depth: number of archives that contain the file.
 
     Raises:
         tarfile.TarError: an archive is damaged or cut short.
-        LimitError: a file expands to too much, or is in too many archives.
+        LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)

@@ -17,11 +17,11 @@ Table = tuple[pa.Schema, Iterable[Any]]
 BATCH_ROWS = 256
 """Number of rows in a batch."""
 _BATCH_BYTES = 256 << 20
-"""Bytes that a batch of Parquet can have at most; a usual page of 1 MB allows BATCH_ROWS."""
+"""Maximum size of a batch of Parquet in bytes; pages of the usual 1 MB allow BATCH_ROWS rows."""
 _ROW_BYTES = 64
-"""Bytes of a row beside its text in memory; rows of nulls need them, too."""
+"""Size in memory of a row without its text, in bytes; a row of nulls has the same size."""
 _MIN_ROW_BYTES = 16
-"""Bytes that a row with an id and a text has in Arrow at least."""
+"""Minimum size in Arrow of a row with an id and a text, in bytes."""
 _COLUMNS = ("id", "title", "text")
 _MAX_NAMES = 20
 """Maximum number of column names in an error message."""

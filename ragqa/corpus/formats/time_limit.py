@@ -1,4 +1,4 @@
-"""Limit on the time that a library takes over a file."""
+"""Time limit for the work of a library on a file."""
 
 import ctypes
 import threading
@@ -12,20 +12,23 @@ _Result = TypeVar("_Result")
 
 
 class _TimeOver(BaseException):
-    """Signal to the thread; no ``except Exception`` of the library stops it."""
+    """Signal that ends the function; a BaseException, so that the library does not catch it."""
 
 
 def call_with_time_limit(function: Callable[[], _Result], seconds: float) -> _Result:
-    """Return the result of a function that is written in Python.
+    """Call a function that is written in Python; raise LimitError if it takes too long.
 
-    A watching thread ends the function. This costs 0.1 ms; a process of its own would cost 0.3 s and the memory twice.
+    Another thread ends the function. This costs 0.1 ms; another process would cost 0.3 s and twice the memory.
 
     Args:
         function: function without arguments.
-        seconds: CPU time that it may take, so that a busy machine makes no difference.
+        seconds: limit of CPU time, which does not depend on other work of the machine.
+
+    Returns:
+        The result of the function.
 
     Raises:
-        LimitError: it takes longer.
+        LimitError: the function takes more than ``seconds``.
     """
     thread = threading.get_ident()
     read_clock = _make_clock(thread)
@@ -45,14 +48,15 @@ def call_with_time_limit(function: Callable[[], _Result], seconds: float) -> _Re
             return function()
         finally:
             finished.set()
-            with lock:  # from here on the watching thread does nothing
+            with lock:  # after this, the watching thread raises no error
                 pass
-            _raise_in_thread(thread, None)  # takes back what it did a moment ago
+            _raise_in_thread(thread, None)  # cancels an error that the watching thread has just raised
     except _TimeOver:
         raise LimitError(f"it takes more than {seconds:.0f} seconds") from None
 
 
 def _make_clock(thread: int) -> Callable[[], float]:
+    """Return a function that reads the CPU time of a thread in seconds."""
     if not hasattr(time, "pthread_getcpuclockid"):  # outside of Linux
         return time.monotonic
     clock = time.pthread_getcpuclockid(thread)
@@ -60,5 +64,6 @@ def _make_clock(thread: int) -> Callable[[], float]:
 
 
 def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error in a thread; with None, cancel an error that was not raised yet."""
     argument = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)

@@ -16,14 +16,16 @@ from ragqa.evaluation.report.store import FIGURES, MISSING, PAGE, ROWS, Report, 
 from ragqa.evaluation.tally import Tally
 
 
-def write_report(folder: Path, about: dict[str, Any], missing: Missing | None, *, others: Collection[str] = ()) -> None:
+def write_report(
+    folder: Path, about: dict[str, Any], missing: Missing | None, *, user_files: Collection[str] = ()
+) -> None:
     """Write figures, page and manifest for the rows in ``folder``.
 
     Args:
         folder: directory of the report.
         about: description of the run.
         missing: questions that the corpus cannot answer; None if the corpus was not searched.
-        others: relative paths of the user's files in ``folder``.
+        user_files: relative paths of the user's files in ``folder``.
     """
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     figures = compute_figures(tally, about, missing)
@@ -31,7 +33,7 @@ def write_report(folder: Path, about: dict[str, Any], missing: Missing | None, *
     text = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
     (folder / FIGURES).write_bytes(text.encode("utf-8", "replace"))  # file names need not be valid UTF-8
     (folder / PAGE).write_text(render_page(Report(folder, figures)), encoding="utf-8")
-    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {}, others=others)
+    artefacts.write_manifest(folder, "report", {"name": about["name"]}, {}, user_files=user_files)
 
 
 def rebuild_report(path: str | Path) -> Report:
@@ -50,8 +52,8 @@ def rebuild_report(path: str | Path) -> Report:
         if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
             raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be rebuilt without it")
     old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
-    others = list(iter_other_files(folder, manifest.files))
-    with artefacts.replace_directory(folder, carries_others=True) as rebuilt:
+    user_files = list(iter_other_files(folder, manifest.files))
+    with artefacts.replace_directory(folder, copies_user_files=True) as rebuilt:
         shutil.copytree(folder, rebuilt, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
-        write_report(rebuilt, old.figures["about"], old.missing(), others=others)
+        write_report(rebuilt, old.figures["about"], old.missing(), user_files=user_files)
     return Report.load(folder)

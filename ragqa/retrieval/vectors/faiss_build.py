@@ -38,12 +38,13 @@ _CODES = 256
 
 
 def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None]) -> None:
-    """Write ``faiss.index``, an index of ``kind`` for inner products, into ``folder``.
+    """Build an index of ``kind`` for inner products, and write it to ``folder``.
 
     Args:
         vectors_ND: vectors of all passages.
         kind: an approximate ``IndexKind``.
-        folder: directory to write into.
+        folder: directory for ``faiss.index``, and for ``faiss.lists`` if there are several parts.
+
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         progress: function called with the number of rows added so far.
 

@@ -230,7 +230,7 @@ def test_a_saved_pipeline_works_over_an_updated_index(tmp_path: Path, encoder: W
         assert Pipeline.load(tmp_path / "p2").k == 3
     make_index(tmp_path, {"hen": "a hen"})
     for saved in ("p", "p2"):
-        with pytest.raises(Mismatch, match="not the one it was saved with: save the pipeline again"):
+        with pytest.raises(Mismatch, match="not the index it was saved with: save the pipeline again"):
             Pipeline.load(tmp_path / saved)
 
 

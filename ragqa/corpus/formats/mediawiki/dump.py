@@ -17,11 +17,11 @@ from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 8
-"""Levels of elements whose names are kept; the format has four."""
+"""Maximum number of levels of elements whose names are stored; the format has four."""
 _MAX_PAGE_CHARACTERS = 20_000_000
-"""Longest text of a page, ten times what MediaWiki allows."""
+"""Maximum length of a page in characters, ten times the limit of MediaWiki."""
 _MAX_TOKEN_BYTES = 1 << 20
-"""Longest tag or comment; expat searches the end of one from its start with every chunk."""
+"""Maximum length of a tag or comment, since expat reads it again from its start with every chunk."""
 _ARTICLES, _FILES, _CATEGORIES = "0", "6", "14"
 # In dumps from before 2010, only the text shows that a page is a redirect.
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
@@ -116,7 +116,10 @@ class _DumpParser:
 
     @cached_property
     def _namespace_keys(self) -> dict[str, str]:
-        """Keys of the namespaces by name, complete when the first page ends; the first of equal names counts."""
+        """Keys of the namespaces by name; the first of equal names counts.
+
+        The first page comes after all namespaces, so the dictionary can be cached.
+        """
         return {name: key for key, name in reversed(self._namespaces.items())}
 
     def describe_place(self) -> str:
@@ -127,7 +130,7 @@ class _DumpParser:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
-        if self._depth > _MAX_DEPTH:  # a path of thousands of elements would be copied for each of them
+        if self._depth > _MAX_DEPTH:  # a path of thousands of elements would be copied for each element
             return
         self._path.append(name)
         path = tuple(self._path[1:])
