@@ -1,7 +1,8 @@
-"""Output to terminals: the only module that writes to them, so that no text can control them.
+"""Output to terminals; no other module writes to them, so no text can control them.
 
 Texts come from files, archives, servers and models. A terminal obeys control characters, and bidirectional controls
-change the order of what a person reads. Here they become visible escapes, for example ``\\x1b`` and ``\\u202e``.
+change the order of the words that a user reads. This module replaces both by visible escapes, for example ``\\x1b`` and
+``\\u202e``.
 """
 
 import json
@@ -22,12 +23,12 @@ _STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.patte
 
 
 def escape_controls(text: str) -> str:
-    """Replace each character that a terminal would obey by a visible escape, but keep line ends and tabs."""
+    """Replace all control characters but line ends and tabs by visible escapes."""
     return _CONTROL.sub(_escape, text)
 
 
 def to_one_line(text: str) -> str:
-    """Return the text as one line, with each run of white space as a space and controls as visible escapes."""
+    """Return the text as one line with single spaces, and with controls as visible escapes."""
     return escape_controls(" ".join(text.split()))
 
 
@@ -37,10 +38,14 @@ def _escape(control: re.Match[str]) -> str:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    r"""Return JSON with the same value in which no character can control a terminal.
+    """Convert a value to JSON in which no character can control a terminal.
 
-    Line and paragraph separators are escaped, too, because some programs read them as line ends. Lone surrogates, which
-    UTF-8 cannot encode, become question marks.
+    Separators of lines and paragraphs are escaped as well, because some programs read them as line ends. Lone
+    surrogates, which UTF-8 cannot encode, become question marks.
+
+    Args:
+        value: value of JSON's types.
+        indent: number of spaces of a level; None for one line.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace").decode("utf-8")
     return re.sub(f"[{_INVISIBLE}]", lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -51,22 +56,22 @@ def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> Non
 
     Args:
         text: lines to print.
-        file: stream; by default standard output. A closed standard stream, which is None, takes nothing.
-        end: text to print after it.
+        file: stream; by default standard output. If the standard stream is closed, nothing is printed.
+        end: text to print after ``text``.
     """
     _write(escape_controls(text), sys.stdout if file is None else file, end)
 
 
 def print_styled(text: str) -> None:
-    """Print a text whose parts ``format_bold`` and ``mark_answer`` may have styled; see ``print_text``.
+    """Print a text that can contain the styles of ``format_bold`` and ``mark_answer``.
 
-    Texts of others in it must come through ``to_one_line``: else a document could imitate the styles.
+    Parts that come from documents must come through ``to_one_line``, else a document could imitate the styles.
     """
     _write(_STYLE_OR_CONTROL.sub(lambda match: match["style"] or _escape(match), text), sys.stdout, "\n")
 
 
 def print_json(value: Any, *, file: TextIO | None = None, indent: int | None = None) -> None:
-    """Print a value as JSON; see ``to_json`` and ``print_text``."""
+    """Print a value as JSON; the arguments are those of ``to_json`` and ``print_text``."""
     print_text(to_json(value, indent=indent), file=file)
 
 
@@ -85,13 +90,13 @@ def _write(text: str, stream: TextIO | None, end: str) -> None:
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    # The name of a file can be invalid text, and a terminal need not take UTF-8.
+    # The name of a file can be invalid text, and the encoding of a terminal need not be UTF-8.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
     stream.flush()
 
 
 def has_colours() -> bool:
-    """Tell whether standard output is a terminal that shows colours."""
+    """Return True if standard output is a terminal that shows colours."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -106,19 +111,22 @@ def format_bold(text: str) -> str:
 
 
 def make_error_console() -> Any:
-    """Return a console of Rich on standard error, for bars whose texts come through ``to_one_line``."""
+    """Return a console of Rich on standard error, for progress bars.
+
+    Rich does not escape controls, so its texts must come through ``to_one_line``.
+    """
     from rich.console import Console
 
     return Console(stderr=True)
 
 
 def print_traceback() -> None:
-    """Print the traceback of the current exception, whose message may quote a document."""
+    """Print the traceback of the current exception, whose message can quote a document."""
     print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)
 
 
 def escape_messages() -> None:
-    """Escape what Python itself writes to standard error: warnings, log records and tracebacks."""
+    """Escape controls in the warnings, log records and tracebacks that Python prints itself."""
     warnings.showwarning = _show_warning
     sys.excepthook = _show_exception
     if logging.lastResort is not None:
@@ -142,7 +150,7 @@ def _show_exception(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 class _EscapingFormatter(logging.Formatter):
-    """Formatter of log records without control characters."""
+    """Formatter of log records that escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape_controls(super().format(record))

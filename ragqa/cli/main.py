@@ -17,7 +17,7 @@ from ragqa.errors import RagqaError
 from ragqa.terminal import escape_messages, print_text, print_traceback
 
 _ClickException: Any = typer.BadParameter.__mro__[2]
-"""Error of the command line. Typer has a copy of click, or needs click, by its version."""
+"""Base class of click's errors; some versions of Typer contain a copy of click, others import click."""
 
 app = typer.Typer(**SETTINGS, cls=QuestionGroup)
 
@@ -73,10 +73,10 @@ def main() -> None:
 
 
 def _print_usage_error(error: Any) -> None:
-    """Print an error of the command line as one line; the help, if the command was given no arguments."""
+    """Print an error of the command line as one line; print the help if there are no arguments."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print_text(error.format_message(), file=sys.stderr)
         return
-    # Python -m gives the root another name than ragqa.
+    # With python -m, the name of the root command is not ragqa.
     path = error.ctx.command_path.removeprefix(error.ctx.find_root().info_name) if error.ctx else ""
     terminal.print_error(f"ragqa{path}", f"{error.format_message().rstrip('.')}. Try --help.")

@@ -18,7 +18,8 @@ def print_result(text: str, *, is_styled: bool = False) -> None:
 
     Args:
         text: lines of the result.
-        is_styled: keep the styles of ``ragqa.terminal``.
+        is_styled: keep the styles of ``format_bold`` and ``mark_answer``.
+
     """
     try:
         terminal.print_styled(text) if is_styled else terminal.print_text(text)

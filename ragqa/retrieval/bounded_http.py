@@ -1,7 +1,7 @@
-"""HTTP connections that bound the time and the size of a response, whatever the server sends.
+"""HTTP connections that limit the time and the size of a response.
 
-``http.client`` limits each call of a socket only: a server that sends a byte now and then is never late, and a chunk
-may have any size. Here a request has a deadline and a number of bytes, which count for all that comes over the socket.
+``http.client`` limits only the time of each call of a socket, so a server that sends a byte now and then is never late,
+and a chunk can have any size. Here, each request has a deadline and a maximum number of received bytes.
 """
 
 import io
@@ -12,17 +12,17 @@ from time import monotonic
 from typing import Any
 
 READ_BYTES = 64 << 10
-"""Bytes read at once."""
+"""Number of bytes that are read at a time."""
 HEADER_BYTES = 256 << 10
-"""Bytes that headers, trailers and the sizes of chunks may have in addition to the body."""
+"""Maximum number of bytes of headers, trailers and chunk sizes, in addition to the body."""
 
 
 class TooLarge(HTTPException):
-    """Response that exceeds its limit."""
+    """Response that exceeds the size limit of its request."""
 
 
 class _Bounds:
-    """Deadline of a request and the number of bytes that may still come."""
+    """Deadline of a request, and the number of bytes that it can still receive."""
 
     def __init__(self) -> None:
         self.deadline, self.left = 0.0, 0
@@ -31,7 +31,7 @@ class _Bounds:
         """Return the seconds until the deadline.
 
         Raises:
-            TimeoutError: it is over.
+            TimeoutError: the deadline is over.
         """
         seconds = self.deadline - monotonic()
         if seconds <= 0:
@@ -40,7 +40,7 @@ class _Bounds:
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reading end of a socket within bounds."""
+    """Reader of a socket that observes the deadline and the size limit of a request."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
@@ -63,7 +63,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 class _BoundedSocket:
-    """The part of a socket that ``http.client`` uses."""
+    """Socket with the methods that ``http.client`` uses, within the bounds of a request."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
@@ -93,14 +93,14 @@ class BoundedConnection:
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request and return status and body of the response. No redirection is followed.
+        """Send a request and return status and body of the response; follow no redirection.
 
         Args:
             method: GET or POST.
             path: path of the address.
-            body: JSON to send.
+            body: JSON to send; None for a request without a body.
             deadline: value of ``time.monotonic`` at which the exchange must be over.
-            max_bytes: maximum size of the body of the response, which is never decompressed.
+            max_bytes: maximum size of the response's body in bytes.
 
         Returns:
             Status, body, and whether the connection can be used again; otherwise it is closed.
@@ -108,7 +108,7 @@ class BoundedConnection:
         Raises:
             TimeoutError: the deadline is over.
             TooLarge: the response is larger than ``max_bytes``.
-            HTTPException: the response is not HTTP, or shorter than it says.
+            HTTPException: the response is not HTTP, or shorter than its header says.
             OSError, UnicodeError: the server cannot be reached.
         """
         self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
@@ -137,12 +137,12 @@ class BoundedConnection:
 
 
 def _read_body(response: HTTPResponse, max_bytes: int) -> bytes:
-    """Read a body piece by piece, since its declared length may be anything."""
+    """Read a body piece by piece, since the server can declare any length."""
     body = bytearray()
     while part := response.read(READ_BYTES):
         body += part
         if len(body) > max_bytes:
             raise TooLarge("the response is too large")
-    if response.length:  # http.client is silent about a body that ends early if it is read in pieces
+    if response.length:  # http.client does not report a short body that is read in pieces
         raise HTTPException(f"the response ends {response.length} bytes early")
     return bytes(body)

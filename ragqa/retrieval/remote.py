@@ -33,9 +33,9 @@ BATCH = 64
 BATCH_PASSAGES = 16_000
 """Maximum number of questions times k in a request with more than one question."""
 TIMEOUT = 60.0
-"""Time limit of a whole request in seconds, however slowly its response drips."""
+"""Time limit of a whole request in seconds."""
 _BYTES, _BYTES_PER_PASSAGE, _MOST_BYTES = 16 << 20, 16 << 10, 1 << 29
-"""Size of a response: at most the first, plus the second for each requested passage, and never more than the third.
+"""Maximum size of a response in bytes: a constant, plus a size per requested passage, up to a total.
 
 A passage of 100 words has about a kilobyte as JSON.
 """
@@ -224,12 +224,16 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
 
 
 def _shorten(text: str, length: int = 500) -> str:
-    """Return a text from a server as a part of a message."""
+    """Cut a server's text to ``length`` characters, for an error message."""
     return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _read_hits(rows: Any, k: int) -> list[Hit]:
-    """Read the hits of a question; raise KeyError, TypeError or ValueError if they are none."""
+    """Read the hits of a question.
+
+    Raises:
+        KeyError, TypeError, ValueError: the rows do not follow the protocol.
+    """
     if len(_check(list, rows)) > k:
         raise ValueError(f"{len(rows)} passages, where {k} were asked for")
     hits = [_read_hit(_check(dict, row)) for row in rows]
@@ -248,9 +252,9 @@ def _read_hit(row: dict[str, Any]) -> Hit:
 
 
 def _from_row(row_class: type[_Row], row: Any) -> _Row:
-    """Make a dataclass of a row's values, whose types are checked; unknown entries are ignored."""
+    """Make a dataclass of a row's values and check their types; unknown entries are ignored."""
     types, values = _get_types(row_class), _check(dict, row)  # type: ignore[arg-type]
-    # The parts of a tuple are checked before.
+    # The caller has checked the members of tuples.
     return row_class(
         **{
             name: values[name] if type(values[name]) is tuple else _check(kind, values[name], name)
@@ -261,15 +265,21 @@ def _from_row(row_class: type[_Row], row: Any) -> _Row:
 
 @cache
 def _get_types(row_class: type[Any]) -> dict[str, Any]:
-    """Return the types of a dataclass's fields: to read them for each hit would take longer than all checks."""
+    """Return the types of a dataclass's fields, cached because each hit needs them."""
     return get_type_hints(row_class)
 
 
 def _check(kind: Any, value: Any, name: str = "a value") -> Any:
-    """Return a value of JSON if it is of the type ``kind``; numbers are not negative, texts are valid Unicode.
+    """Return a value of JSON after checking its type.
+
+    Args:
+        kind: expected type.
+        value: value to check.
+        name: name of the value, for the message.
 
     Raises:
-        TypeError, ValueError: it is not.
+        TypeError: the value has another type.
+        ValueError: a number is negative, or a text is not valid Unicode.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} is {value!r:.80}")
