@@ -14,7 +14,7 @@ from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
 from ragqa.retrieval.base import Retriever, get_missing_shards
-from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Answer, Hit, Source
 
@@ -102,9 +102,10 @@ class Pipeline:
         saved, parents = read_settings(path)
         options = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k, "decoding": decoding}
         settings = saved.override(path, reader, readers, **options)
-        index = _open_served(settings) if parse_url(settings.index) else _open_directory(settings, device)
+        local = settings.find_local_models({encoder, str(reader), *map(str, (readers or {}).values())})
+        index = _open_served(settings) if parse_url(settings.index) else _open_directory(local, device)
         opened_reader = registry.open_reader(
-            settings.reader, decoding=settings.decoding, device=device, scored_by=index.identity
+            local.reader, decoding=settings.decoding, device=device, scored_by=index.identity
         )
         fingerprints = {"index": index.origin}
         if settings.reader == saved.reader:
@@ -234,7 +235,11 @@ def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: fl
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
     path = Path(settings.index)
     opened = open_retriever(path, settings.retriever, encoder=settings.encoder, fusion=settings.fusion, device=device)
-    index = artefacts.peek_manifest(path)
+    with artefacts.report_damage(path):
+        return _describe_index(opened, artefacts.peek_manifest(path), settings)
+
+
+def _describe_index(opened: LiveRetriever, index: artefacts.Manifest, settings: PipelineSettings) -> OpenedIndex:
     retriever = settings.retriever or index.config["retriever"]
     has_vectors = RetrieverKind(retriever).needs_vectors
     description = {

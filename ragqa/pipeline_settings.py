@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from ragqa import artefacts
-from ragqa.artefacts.paths import parse_url
+from ragqa.artefacts.paths import find_local_model, is_encoder_path, parse_url
 from ragqa.errors import BadInput
 from ragqa.reading import registry
 from ragqa.reading.base import Decoding
@@ -43,6 +43,10 @@ class PipelineSettings:
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
         # An encoder can be a name on the hub; ``to_json`` puts a dot in front of a path.
+        names = [values.get(name) for name in ("reader", "retriever", "encoder", "fusion")]
+        names += [values["index"], *values.get("readers", {}).values()]
+        if not all(isinstance(name, str | None) for name in names) or not isinstance(values.get("k"), int | None):
+            raise TypeError("the name of a part, or k, is of the wrong type")
         return cls(**values)._relocate_paths(lambda path: str(folder / path), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
@@ -54,7 +58,7 @@ class PipelineSettings:
         def to_folder(path: str) -> str:
             return os.path.join(".", os.path.relpath(Path(path).resolve(), folder.resolve()))
 
-        return asdict(self._relocate_paths(to_folder, lambda encoder: Path(encoder).exists()))
+        return asdict(self._relocate_paths(to_folder, is_encoder_path))
 
     def override(
         self, path: object, reader: str | Path | None, readers: Mapping[str, str | Path] | None, **options: Any
@@ -80,6 +84,22 @@ class PipelineSettings:
             if chosen != self.reader:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
         return replace(settings, **{name: value for name, value in options.items() if value is not None})
+
+    def find_local_models(self, named: Collection[str | None]) -> Self:
+        """Return the settings with the paths of models that were downloaded, so that opening them downloads nothing.
+
+        Args:
+            named: models and readers that the user has named, which can be downloaded.
+
+        Raises:
+            ArtefactError: a model is not on this machine.
+        """
+        encoder, reader = self.encoder, self.reader
+        if encoder is not None and encoder not in named:
+            encoder = find_local_model(encoder)
+        if reader is not None and reader not in named:
+            reader = registry.find_local_setting(reader)
+        return replace(self, encoder=encoder, reader=reader)
 
     def _relocate_paths(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
         """Apply ``move`` to every path; URLs and names on the hub stay unchanged."""
@@ -110,4 +130,5 @@ def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
     if artefacts.peek_manifest(folder).kind != "pipeline":
         return PipelineSettings(index=str(folder)), {}
     parents = artefacts.read_manifest(folder, "pipeline").parents
-    return PipelineSettings.read(folder), parents
+    with artefacts.report_damage(folder):
+        return PipelineSettings.read(folder), parents

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from ragqa import __version__
 from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.paths import get_cache_dir
+from ragqa.artefacts.validation import MAX_MANIFEST_BYTES, check_entries, find_flaw
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 
 FORMAT = 1
@@ -138,21 +140,26 @@ def peek_manifest(path: Path) -> Manifest:
             raise ArtefactError(
                 f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
             )
+        if file.stat().st_size > MAX_MANIFEST_BYTES:
+            raise DamagedArtefact(f"{file} is damaged: it is larger than any manifest; build it again")
         row = json.loads(file.read_text(encoding="utf-8"))
         expected = row.pop("fingerprint")
         manifest = Manifest(**row)
         is_newer = int(manifest.format) > FORMAT
         is_whole = manifest.fingerprint == expected
+        flaw = find_flaw(vars(manifest)) if is_whole and not is_newer else None
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DamagedArtefact(f"{file} is damaged: it is not text; build it again") from error
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error!r}; build it again") from error
     if is_newer:
         raise Mismatch(f"{path} was written by {manifest.created_by} in format {manifest.format}: update ragqa")
     if not is_whole:
         raise DamagedArtefact(f"{file} is damaged: its content was changed; build it again")
+    if flaw:
+        raise DamagedArtefact(f"{file} is damaged: {flaw}; build it again")
     return manifest
 
 
@@ -230,6 +237,7 @@ def _write_stamp(path: Path, states: str) -> None:
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:
     """Return size, times and inode of every file; raise DamagedArtefact if a size differs."""
+    check_entries(path)
     states = {MANIFEST: _read_file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():
         states[name] = _read_file_state(path / name)
@@ -253,6 +261,8 @@ def _read_file_state(file: Path) -> list[int]:
         raise DamagedArtefact(f"{file} is missing; build it again") from error
     except OSError as error:
         raise ArtefactError(f"{file} cannot be read: {error.strerror}") from error
+    if not S_ISREG(stat.st_mode):
+        raise DamagedArtefact(f"{file} is not a file; build it again")
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 

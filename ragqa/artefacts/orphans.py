@@ -77,7 +77,9 @@ def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
     """
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+(-[0-9a-f]{{8}})?\.(writing|replaced)|updating)")
     with suppress(OSError):  # the parent folder is missing or cannot be listed
-        for entry in list(os.scandir(target.parent)):
+        with os.scandir(target.parent) as scanned:
+            entries = list(scanned)
+        for entry in entries:
             folder = Path(entry.path)
             if name.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) and folder != keep:
                 with suppress(FileNotFoundError):  # another process removed it

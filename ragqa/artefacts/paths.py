@@ -4,8 +4,10 @@ import os
 import re
 from pathlib import Path
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, MissingExtra
 
+DEFAULT_ENCODER = "default"
+"""Name of the encoder that comes with the package, whatever folders are in the working directory."""
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
@@ -39,10 +41,44 @@ def make_absolute(path: str | Path) -> Path:
     return Path(*absolute.parts[:after_up]).resolve().joinpath(*absolute.parts[after_up:])
 
 
+def make_encoder_absolute(name: str) -> str:
+    """Return the absolute path of an encoder's directory; the default encoder and hub names stay as they are."""
+    return str(Path(name).absolute()) if is_encoder_path(name) else name
+
+
+def is_encoder_path(name: str) -> bool:
+    """Return True if ``name`` is the path of an encoder; a folder that is named default needs ``./default``."""
+    return name != DEFAULT_ENCODER and Path(name).exists()
+
+
 def check_model(name: str | Path) -> None:
     """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name."""
     if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB_NAME.fullmatch(name)):
         raise ArtefactError(f"{name}: no such directory")
+
+
+def find_local_model(name: str) -> str:
+    """Return a model that an artefact names, by a path if its hub name was downloaded before.
+
+    Nothing is downloaded: an index or a pipeline from elsewhere could name anything.
+
+    Raises:
+        ArtefactError: there is no such directory, or the model was not downloaded.
+    """
+    if name == DEFAULT_ENCODER or Path(name).is_dir():
+        return name
+    check_model(name)
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError as error:
+        raise MissingExtra("a model by its hub name", "torch") from error
+    config = try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str):
+        raise ArtefactError(
+            f"the model {name} is not on this machine, and ragqa downloads only models that you name yourself: "
+            f"run hf download {name}"
+        )
+    return str(Path(config).parent)
 
 
 def parse_url(path: object) -> str | None:

@@ -116,15 +116,18 @@ def compare(
     as_json: FiguresAsJsonOption = False,
 ) -> None:
     """Compare two reports: differences of the scores, confidence intervals and p-values."""
+    from ragqa import artefacts
     from ragqa.evaluation import Report
     from ragqa.evaluation.compare import compare as compare_reports
     from ragqa.evaluation.report.page import render_comparison_page
     from ragqa.evaluation.report.summary import format_comparison
 
     comparison = compare_reports(Report.load(first), Report.load(second))
-    text = to_json(comparison.figures) if as_json else format_comparison(comparison)
-    if html is not None:
-        _write_page(html, render_comparison_page(comparison))
+    with artefacts.report_damage(f"{first} or {second}"):
+        text = to_json(comparison.figures) if as_json else format_comparison(comparison)
+        page = None if html is None else render_comparison_page(comparison)
+    if html is not None and page is not None:
+        _write_page(html, page)
         text += "" if as_json else f"\n\npage: {html}"
     print_result(text)
 

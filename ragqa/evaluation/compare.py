@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ragqa import artefacts
 from ragqa.errors import Mismatch
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Row
@@ -32,7 +33,13 @@ def compare(a: Report, b: Report) -> Comparison:
 
     Raises:
         Mismatch: the questions or the scoring rules of the reports differ.
+        DamagedArtefact: a report holds wrong values.
     """
+    with artefacts.report_damage(f"{a.path} or {b.path}"):
+        return _compare(a, b)
+
+
+def _compare(a: Report, b: Report) -> Comparison:
     about_a, about_b = a.figures["about"], b.figures["about"]
     if about_a["rule"] != about_b["rule"]:
         raise Mismatch(

@@ -21,6 +21,7 @@ import numpy as np
 
 from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
+from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.blocks import DEFAULT_SIZES, Splitter, make_splitter
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
@@ -133,8 +134,7 @@ def build_index(
     paths = [hub.make_absolute(path) for path in paths]
     if config.questions:
         config = replace(config, questions=str(Path(config.questions).absolute()))
-    if Path(config.encoder).exists():
-        config = replace(config, encoder=str(Path(config.encoder).absolute()))
+    config = replace(config, encoder=make_encoder_absolute(config.encoder))
     artefacts.check_replaceable(out, "index")
     encoder = _load_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ragqa.artefacts.paths import find_local_model
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import RagqaError
 from ragqa.indexing.build import build_terms, encode_sample_questions
@@ -73,7 +74,7 @@ def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) 
     if not file or config["kind"] == IndexKind.FLAT:
         return None
     try:
-        loaded = load_encoder(config["encoder"], device=device)
+        loaded = load_encoder(find_local_model(config["encoder"]), device=device)
         return encode_sample_questions(file, loaded) if loaded.fingerprint == encoder else None
     except (RagqaError, OSError):  # without sample questions, the update makes queries from the passages
         return None

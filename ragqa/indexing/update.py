@@ -29,7 +29,7 @@ from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.orphans import get_update_path, own_directory
-from ragqa.artefacts.paths import make_absolute
+from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
@@ -243,7 +243,8 @@ class _NewVersion:
     def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
         """Write the passages of the new and changed documents in ``add``."""
         changes = DocumentChanges()
-        split = open_splitter(self._config["blocks"], self._config["block_size"], self._config["encoder"])
+        blocks, size, encoder = (self._config[name] for name in ("blocks", "block_size", "encoder"))
+        split = open_splitter(blocks, size, find_local_model(encoder) if blocks == "wordpieces" else encoder)
         documents = read_documents(
             add,
             skip_bad=skip_bad,
@@ -300,7 +301,7 @@ class _NewVersion:
     def _add_vectors(self, added: list[Passage]) -> None:
         """Embed the added passages and write their vectors, together with a small last file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
-        encoder = load_encoder(self._config["encoder"], device=self._device)
+        encoder = load_encoder(find_local_model(self._config["encoder"]), device=self._device)
         if encoder.fingerprint != expected_encoder:
             raise Mismatch(
                 f"the index was made with encoder {expected_encoder}, but the encoder is now {encoder.fingerprint}: "

@@ -89,7 +89,7 @@ def make_masked_lm(path: Path) -> nn.Module:
     check_model(path)
     try:
         with silence_transformers():
-            config = AutoConfig.from_pretrained(path)
+            config = AutoConfig.from_pretrained(path, trust_remote_code=False)
             _check_encoder(config, path)
             return cast(nn.Module, AutoModelForMaskedLM.from_config(config, attn_implementation="eager", dtype=DTYPE))
     except Exception as error:  # transformers raises many types for wrong values
@@ -160,7 +160,8 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
     check_model(source)
     try:
         with silence_transformers():
-            return AutoConfig.from_pretrained(source)
+            # False: by default transformers asks on the terminal whether to run the code that a model brings along.
+            return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _make_load_error(source, noun, error) from error
 

@@ -94,7 +94,7 @@ class EncoderReader(nn.Module):
         Raises:
             DamagedArtefact: the weights do not fit the configuration.
         """
-        config = AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         reader = cls(AutoModel.from_config(config, **get_encoder_options(config)), **cls._read_sizes(config))
         load_module_weights(reader, path)
         return reader

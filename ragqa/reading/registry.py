@@ -10,6 +10,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from ragqa.artefacts.paths import find_local_model
 from ragqa.errors import BadInput
 from ragqa.models.generation.generator_kinds import GeneratorKind
 
@@ -74,6 +75,12 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
     if kind is None:
         return relocate(source)
     return f"{kind}:{relocate(source) if source.startswith('.') or Path(source).exists() else source}"
+
+
+def find_local_setting(setting: str) -> str:
+    """Return a setting with the path of its model; raise ArtefactError if a hub name was not downloaded."""
+    kind, source = split_setting(setting)
+    return setting if kind is None or source is None else f"{kind}:{find_local_model(source)}"
 
 
 def is_generator(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Dense retrieval: passages with the largest inner product of question and passage vectors."""
 
+from ragqa.artefacts.paths import find_local_model
 from ragqa.errors import DamagedArtefact, Mismatch
 from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
@@ -64,7 +65,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
     """Return the encoder of an index; take it from memory if an earlier version loaded it."""
-    name, expected = index.encoder or index.config["encoder"], index.manifest.parents["encoder"]
+    name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:
         encoder = index.encoders[name] = load_encoder(name, device=index.device)

@@ -6,6 +6,7 @@ from threading import Lock
 from time import monotonic, sleep
 
 from ragqa import artefacts
+from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval.base import Encoders, IndexVersion, PassageRetriever, Ranker
@@ -110,13 +111,19 @@ def open_retriever(
         BadInput: the kind, fusion or device is unknown.
     """
     path = path.absolute()  # the index is opened again later, possibly from another working directory
-    if encoder and Path(encoder).exists():
-        encoder = str(Path(encoder).absolute())
+    encoder = make_encoder_absolute(encoder) if encoder else None
     encoders: Encoders = {}
     return LiveRetriever(path, lambda: _open_version(path, kind, encoder, fusion, device, encoders))
 
 
 def _open_version(
+    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: Encoders
+) -> PassageRetriever:
+    with artefacts.report_damage(path):
+        return _open_index(path, kind, encoder, fusion, device, encoders)
+
+
+def _open_index(
     path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: Encoders
 ) -> PassageRetriever:
     manifest = artefacts.read_manifest(path, "index")

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
+from ragqa.artefacts.paths import DEFAULT_ENCODER as DEFAULT_ENCODER
 from ragqa.artefacts.paths import check_model, get_weights_dir
 from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
-DEFAULT_ENCODER = "default"
-"""Name of the encoder that comes with the package."""
 PRECISIONS = ("float32", "bfloat16", "float16")
 """Precisions of torch models; float16 needs a GPU. An export runs in ``int8``."""
 
@@ -93,11 +92,8 @@ def load_encoder(
     if is_export(path):
         if precision not in (None, "int8"):
             raise BadInput(f"encoder '{name}' is exported in 8 bits and cannot run in {precision}: name torch weights")
-        config = artefacts.read_manifest(path, "encoder").config
-        passages = OnnxRunner(path, config, threads)
-        has_two_towers = "questions" in config
-        questions = OnnxRunner(path / "questions", config["questions"], threads) if has_two_towers else passages
-        return TextEncoder(passages, questions, TextTokenizer(path), config, "int8")
+        with artefacts.report_damage(path):
+            return _load_export(path, threads)
     if precision == "int8":
         raise BadInput(f"encoder '{name}' is not exported, so it cannot run in int8")
     if path.exists() and not all((Path(part) / "config.json").is_file() for part in find_towers(str(path))):
@@ -105,6 +101,16 @@ def load_encoder(
     check_model(str(name))
     check_device(device)
     return _load_torch(str(name), device, precision or ("float32" if device == "cpu" else "bfloat16"), threads)
+
+
+def _load_export(path: Path, threads: int | None) -> TextEncoder:
+    config = artefacts.read_manifest(path, "encoder").config
+    for name in ("width", "max_tokens", *(["question_tokens"] if "question_tokens" in config else [])):
+        artefacts.check_count(config[name], name)
+    passages = OnnxRunner(path, config, threads)
+    has_two_towers = "questions" in config
+    questions = OnnxRunner(path / "questions", config["questions"], threads) if has_two_towers else passages
+    return TextEncoder(passages, questions, TextTokenizer(path), config, "int8")
 
 
 def get_encoder_path(name: str | Path | None) -> Path:

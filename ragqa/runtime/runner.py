@@ -1,5 +1,7 @@
 """Runners of models: ONNX Runtime with one text per call, torch in batches."""
 
+import math
+import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragqa import artefacts
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, summarize_error
 from ragqa.runtime.tokens import TokenInput
 
 Outputs = tuple[np.ndarray, ...]
@@ -46,7 +48,10 @@ class OnnxRunner:
         options.log_severity_level = 3
         self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
         options.add_external_initializers([config["embeddings"]["name"]], [self._table])
-        self._session = create_session(path / "model.onnx", options)
+        try:
+            self._session = create_session(path / "model.onnx", options)
+        except Exception as error:  # ONNX Runtime has a type for each reason, with no common base
+            raise DamagedArtefact(f"{path / 'model.onnx'} cannot be loaded: {summarize_error(error)[:200]}") from error
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
 
@@ -82,7 +87,10 @@ def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
         owner = artefacts.read_manifest(file.parent, "encoder")
         if owner.files.get(file.name, {}).get("sha256") != table["sha256"]:
             raise Mismatch(f"{path} shares the embeddings of {file.parent}, which have changed since: export it again")
-    return np.memmap(file, dtype=table["dtype"], mode="r", shape=tuple(table["shape"]))
+    dtype, shape = np.dtype(table["dtype"]), tuple(map(operator.index, table["shape"]))
+    if dtype.kind not in "fiu" or not file.is_file() or file.stat().st_size != dtype.itemsize * math.prod(shape):
+        raise DamagedArtefact(f"{file} does not hold the embeddings that the manifest describes: export it again")
+    return np.memmap(file, dtype=dtype, mode="r", shape=shape)
 
 
 class TorchRunner:

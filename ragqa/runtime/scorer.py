@@ -126,10 +126,8 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     """
     path = get_weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
-        manifest = artefacts.read_manifest(path, "reader")
-        # The identity is the checksum of the exported file, since another exporter may round the weights differently.
-        config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
-        return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
+        with artefacts.report_damage(path):
+            return _load_export(path)
     if not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not a reader: neither {artefacts.MANIFEST} nor config.json is in it")
     check_device(device)
@@ -138,6 +136,18 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     reader = load_reader(path).eval().to(device)
     identity = artefacts.checksum(path / "model.safetensors")[:16]
     return make_torch_scorer(reader, TextTokenizer(path), path, identity, device=device)
+
+
+def _load_export(path: Path) -> SpanScorer:
+    manifest = artefacts.read_manifest(path, "reader")
+    # The identity is the checksum of the exported file, since another exporter may round the weights differently.
+    config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
+    artefacts.check_count(config["max_tokens"], "max_tokens")
+    if (longest := config.get("max_span")) is not None:
+        artefacts.check_count(longest, "max_span")
+    if config.get("prior", SPREAD) not in (RAW, SPREAD):
+        raise ValueError(f"prior is {config['prior']!r:.40}")
+    return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenizers import Encoding, Tokenizer
 
-from ragqa.errors import ArtefactError, DamagedArtefact
+from ragqa.errors import ArtefactError, DamagedArtefact, summarize_error
 from ragqa.text import replace_surrogates
 
 MAX_QUESTION = 64
@@ -56,7 +56,9 @@ class TextTokenizer:
         try:
             self._tokenizer = Tokenizer.from_file(str(self._file))
         except Exception as error:  # tokenizers raises nothing more specific
-            raise DamagedArtefact(f"{self._file} is not a tokenizer that can be loaded: {error}") from error
+            raise DamagedArtefact(
+                f"{self._file} is not a tokenizer that can be loaded: {summarize_error(error)[:200]}"
+            ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 

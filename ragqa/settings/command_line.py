@@ -15,6 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ragqa.artefacts.paths import is_encoder_path
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
 from ragqa.terminal import escape_messages, print_error
@@ -221,7 +222,7 @@ def resolve_shared_paths(config: Config, *names: str) -> Config:
         BadInput: a path is relative, and the working directory is a copy that ``ray job submit`` made.
     """
     values = {name: value for name in names if (value := getattr(config, name)) is not None}
-    paths = {name: value for name, value in values.items() if isinstance(value, Path) or Path(value).exists()}
+    paths = {name: value for name, value in values.items() if isinstance(value, Path) or is_encoder_path(value)}
     for name, path in paths.items():
         if not Path(path).is_absolute() and "working_dir_files" in Path.cwd().parts:
             hint = "a job runs in a copy of the working directory; give an absolute path that machines share"

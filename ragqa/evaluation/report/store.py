@@ -36,7 +36,8 @@ class Report:
         """
         folder = Path(path)
         artefacts.read_manifest(folder, "report")
-        return cls(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
+        with artefacts.report_damage(folder / FIGURES):
+            return cls(folder, dict(json.loads((folder / FIGURES).read_text(encoding="utf-8"))))
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows in the order of the questions."""

@@ -49,11 +49,15 @@ def rebuild_report(path: str | Path) -> Report:
     if manifest.kind != "report":
         raise ArtefactError(f"{folder} is a ragqa {manifest.kind}, not a ragqa report")
     for name in (ROWS, FIGURES, MISSING):
-        if not (folder / name).is_file() or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]:
+        if (
+            name not in manifest.files
+            or not (folder / name).is_file()
+            or artefacts.checksum(folder / name) != manifest.files[name]["sha256"]
+        ):
             raise DamagedArtefact(f"{folder / name} is damaged, and the report cannot be rebuilt without it")
-    old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
     user_files = list(iter_other_files(folder, manifest.files))
-    with artefacts.replace_directory(folder, copies_user_files=True) as rebuilt:
+    with artefacts.replace_directory(folder, copies_user_files=True) as rebuilt, artefacts.report_damage(folder):
+        old = Report(folder, json.loads((folder / FIGURES).read_text(encoding="utf-8")))
         shutil.copytree(folder, rebuilt, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artefacts.MANIFEST))
         write_report(rebuilt, old.figures["about"], old.missing(), user_files=user_files)
     return Report.load(folder)

@@ -125,7 +125,7 @@ class Seq2SeqTokenizer:
             if file.is_file() and not file.with_name("tokenizer_config.json").is_file():
                 # The tokenizer class of the model's family could change how the file tokenizes.
                 return cls(PreTrainedTokenizerFast(tokenizer_file=str(file)))
-            return cls(AutoTokenizer.from_pretrained(source, **options))
+            return cls(AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options))
         except Exception as error:  # tokenizers raises plain exceptions for broken files
             reason = summarize_error(error)
             if find_spec("sentencepiece") is None and ("tiktoken" in reason or "sentencepiece" in reason.lower()):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ragqa.artefacts import check_count
+
 DEFAULT_RECALL = 0.95
 """Share of the 20 nearest passages that a search of an approximate kind must find."""
 TUNED_K = 20
@@ -86,5 +88,13 @@ class Effort:
 
     @classmethod
     def from_manifest(cls, search: dict[str, Any] | None) -> "Effort | None":
-        """Read the effort from the entry ``search`` of a manifest; None if the search is exact."""
-        return cls(search["reach"], search["factor"]) if search else None
+        """Read the effort from the entry ``search`` of a manifest; None if the search is exact.
+
+        Raises:
+            ValueError, KeyError, TypeError: the entry is damaged.
+        """
+        if not search:
+            return None
+        for name in ("reach", "factor"):
+            check_count(search[name], name)
+        return cls(search["reach"], search["factor"])

@@ -1,6 +1,8 @@
 """The passage store: what was written comes back, by row and in batches, and damage is named."""
 
+import gc
 import tracemalloc
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -33,6 +35,20 @@ def fill_store(folder: Path, count: int, rows_per_file: int = 50_000) -> Passage
             assert writer.add_document(text, [(0, len(text.text))]) == 1
     assert writer.rows == count
     return PassageStore.open(folder)
+
+
+def test_a_store_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    """Each store maps its files; those of an index that is often updated would pile up."""
+    gc.collect()
+    gc.disable()
+    try:
+        store = fill_store(tmp_path, 10)
+        assert store[3] and list(store.iter_batches()) and store.read_rows(0, 2) and len(store.find_rows(["d1"]))
+        freed = weakref.ref(store)
+        del store
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def make_passage(row: int) -> Passage:

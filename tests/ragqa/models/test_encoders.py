@@ -24,6 +24,7 @@ from ragqa.models.pretrained import (
     compile_encoders,
     get_max_input,
     get_max_sequence,
+    load_config,
     load_encoder_module,
     load_seq2seq_module,
 )
@@ -410,3 +411,14 @@ def test_damaged_weights_are_reported_in_one_line(small: Path, tmp_path: Path) -
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ArtefactError, match="is not an encoder that can be loaded"):
         Tower.load(tmp_path)
+
+
+def test_code_that_a_model_brings_along_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default transformers asks on the terminal, and a yes would run it."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: ...\n")
+    row = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(row))
+    with pytest.raises(ArtefactError, match="is not a model that can be loaded"):
+        load_config(tmp_path)
+    assert not (tmp_path / "ran").exists()

@@ -144,10 +144,13 @@ def test_a_missing_or_damaged_index_is_reported(tmp_path: Path) -> None:
     for suffix in ("idx", "term", "fast"):
         for file in (tmp_path / "terms").glob(f"*.{suffix}"):
             whole = file.read_bytes()
-            file.write_bytes(whole[: len(whole) // 2])
-            with pytest.raises(DamagedArtefact, match="make the index again"):
-                BM25.open(tmp_path / "terms", engine="tantivy").rank(["cat"], 2)
-            file.write_bytes(whole)
+            for content in (whole[: len(whole) // 2], whole):
+                # Not in place: a process that has mapped a file dies if the file becomes shorter.
+                (tmp_path / "aside").write_bytes(content)
+                (tmp_path / "aside").replace(file)
+                if content != whole:
+                    with pytest.raises(DamagedArtefact, match="make the index again"):
+                        BM25.open(tmp_path / "terms", engine="tantivy").rank(["cat"], 2)
     assert BM25.open(tmp_path / "terms", engine="tantivy").rank(["cat"], 2)[0].rows.tolist() == [0]
 
 

@@ -1,0 +1,86 @@
+"""Models that an index or a pipeline names are found on this machine; nothing is downloaded unasked."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragqa.errors import ArtefactError
+from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.indexing.update import update_index
+from ragqa.pipeline import Pipeline
+from ragqa.retrieval.live import open_retriever
+from tests.helpers.damage import rewrite, sign
+
+MESSAGE = "the model org/model is not on this machine, and ragqa downloads only models that you name yourself"
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hub be asked, and fail the test if it is."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="the extra torch is not installed")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+    def refuse(*arguments: Any, **_: Any) -> None:
+        pytest.fail(f"the network was used: {arguments}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def copy(index: Path, tmp_path: Path) -> Path:
+    shutil.copytree(index, tmp_path / "docs.index")
+    return tmp_path / "docs.index"
+
+
+@pytest.mark.usefixtures("no_network")
+def test_an_index_cannot_make_ask_contact_the_hub(copy: Path, tmp_path: Path) -> None:
+    sign(copy, lambda row: row["config"].update(encoder="org/model", blocks="wordpieces"))
+    with pytest.raises(ArtefactError, match=MESSAGE):
+        Pipeline.load(copy)
+    (tmp_path / "new.md").write_text("A new tower was built in 1902.")
+    with pytest.raises(ArtefactError, match=MESSAGE):
+        update_index(copy, add=[tmp_path / "new.md"])
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize(("part", "name"), [("encoder", "org/model"), ("reader", "fid:org/model")])
+def test_a_pipeline_cannot_make_ask_contact_the_hub(copy: Path, tmp_path: Path, part: str, name: str) -> None:
+    Pipeline.load(copy).save(tmp_path / "p")
+    settings = json.loads((tmp_path / "p" / "pipeline.json").read_text())
+    rewrite(tmp_path / "p" / "pipeline.json", json.dumps({**settings, part: name}).encode())
+    sign(tmp_path / "p")
+    with pytest.raises(ArtefactError, match=MESSAGE):
+        Pipeline.load(tmp_path / "p")
+
+
+def test_a_model_that_was_downloaded_before_is_used(
+    small: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants", reason="the extra torch is not installed")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    stored = tmp_path / "hub" / "models--org--model"
+    shutil.copytree(small, stored / "snapshots" / "abc")
+    (stored / "refs").mkdir()
+    (stored / "refs" / "main").write_text("abc")
+    build_index([folder], tmp_path / "i", IndexConfig(retriever="dense", encoder=str(small)))
+    sign(tmp_path / "i", lambda row: row["config"].update(encoder="org/model"))
+    assert open_retriever(tmp_path / "i").search(["lighthouse"], 1)[0]
+
+
+def test_a_folder_named_default_does_not_replace_the_default_encoder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "default").mkdir()
+    monkeypatch.chdir(tmp_path)
+    build_index([folder], tmp_path / "i", IndexConfig(retriever="dense"))
+    for encoder in (None, "default"):
+        assert open_retriever(Path("i"), encoder=encoder).search(["Who built the lighthouse?"], 1)[0]
+    Pipeline.load("i", encoder="default").save("p")
+    assert Pipeline.load("p").ask("Who built the lighthouse?").text is not None
+    with pytest.raises(ArtefactError, match="default is not an encoder"):
+        open_retriever(Path("i"), encoder="./default")
