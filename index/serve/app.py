@@ -24,9 +24,9 @@ from ragqa.errors import BadInput, RemoteError
 from ragqa.retrieval.remote import HEALTH, PROTOCOL, SEARCH, ServedCollection
 
 SEND_SECONDS = 30.0
-"""Time limit for a client to take a part of the response."""
+"""Seconds that a client has to receive a part of the response."""
 TURNS = 4
-"""Pieces of work that run at once: more would not be faster, and the next client would wait longer."""
+"""Number of pieces of work at once; with more, clients would wait longer and nothing would be faster."""
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -43,7 +43,7 @@ class Searcher(Protocol):
 
 
 class SearchApp:
-    """ASGI application over a collection. Work and memory are bounded, and clients share the shards fairly."""
+    """ASGI application that searches a collection, with bounded work and memory and fair turns of clients."""
 
     def __init__(
         self,
@@ -55,15 +55,15 @@ class SearchApp:
         body_seconds: float = BODY_SECONDS,
         send_seconds: float = SEND_SECONDS,
     ) -> None:
-        """Answer with the passages of ``searcher``.
+        """Make an application over a collection.
 
         Args:
             searcher: the collection.
             max_k: maximum k of a request.
-            allowed_hosts: names of the server, besides those of loopback.
-            queue: queue of the searches.
-            body_seconds: time limit for the body of a request.
-            send_seconds: time limit for a client to take a part of the response.
+            allowed_hosts: names of the server, in addition to the names of loopback.
+            queue: queue of the searches; by default a new one.
+            body_seconds: seconds that a client has to send the body of a request.
+            send_seconds: seconds that a client has to receive a part of the response.
         """
         self._searcher, self._max_k = searcher, max_k
         self._hosts = frozenset((*LOOPBACK_NAMES, *(host.lower().strip("[]") for host in allowed_hosts)))
@@ -106,7 +106,7 @@ class SearchApp:
             raise RefusedRequest(404, f"there is no {route_line}: GET {HEALTH} or POST {SEARCH} {EXAMPLE}")
 
     async def _search(self, questions: list[str], k: int, client: str, reply: "_Reply") -> None:
-        """Search piece by piece, and send the hits of a piece before the next one is searched."""
+        """Search the questions in pieces, and send the hits of a piece before the next piece is searched."""
         missing: dict[str, None] = {}
         pieces = list(split_questions(questions, k))
         for number, piece in enumerate(pieces):
@@ -119,11 +119,11 @@ class SearchApp:
             for place, hits in enumerate(answer["found"]):
                 comma = ", " if number or place else ""
                 await reply.send((comma + json.dumps(hits)).encode())
-                await asyncio.sleep(0)  # to other requests: encoding a thousand hits takes some milliseconds
+                await asyncio.sleep(0)  # let other requests run: encoding a thousand hits takes some milliseconds
         await reply.send(f'], "missing": {json.dumps(list(missing))}}}'.encode(), is_last=True)
 
     async def _describe(self) -> ServedCollection:
-        """Return the description; requests at the same time share one, so that many cost no more than one."""
+        """Return the description of the collection; simultaneous requests share one call of the shards."""
         if self._description is None or self._description.done():
             self._description = asyncio.create_task(self._searcher.collection())
         return await asyncio.shield(self._description)
@@ -146,7 +146,7 @@ class _Reply:
         """Send a part of the body.
 
         Raises:
-            ClientLeft: the client has closed the connection, or does not take the part in time.
+            ClientLeft: the client has closed the connection, or did not receive the part in time.
         """
         if self._connection and self._connection.is_closing():
             raise ClientLeft
@@ -157,14 +157,14 @@ class _Reply:
             raise ClientLeft from None
 
     async def send_row(self, status: int, row: dict[str, Any]) -> None:
-        """Send a whole response."""
+        """Send a complete response with the JSON object ``row``."""
         body = json.dumps({"ragqa": PROTOCOL, **row}).encode()
         retry = [(b"retry-after", b"1")] if status in (429, 503) else []
         await self.start(status, (b"content-length", str(len(body)).encode()), *retry)
         await self.send(body, is_last=True)
 
     async def send_error(self, status: int, line: str) -> None:
-        """Send an error, or break off a response that has begun."""
+        """Send an error message, or abort a response that has begun."""
         if self._started:
             self.abort()
             return
@@ -174,6 +174,6 @@ class _Reply:
             self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, so that the client cannot take a part for the whole."""
+        """Close the connection at once, so that the client notices that the response is incomplete."""
         if self._connection:
             self._connection.abort()

@@ -37,7 +37,7 @@ from ragqa.terminal import print_error, print_text
 APP = "ragqa"
 """Prefix of the names of the shards' applications in Ray Serve."""
 LISTEN_BACKLOG = 128
-"""Number of connections that may wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
 """Ray Serve options: frequent health checks, to restart lost shards soon, and a quick shutdown."""
 
@@ -139,7 +139,7 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
 
 
 def _open_listener(config: ServeConfig) -> socket.socket:
-    """Reserve the port before anything starts."""
+    """Open the port before Ray starts, so that a port in use is reported at once."""
     try:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         return socket.create_server((config.host, config.port), family=family, backlog=LISTEN_BACKLOG)
@@ -174,7 +174,7 @@ def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
         bound = deployment.options(ray_actor_options=actor).bind(*arguments)
         targets.append(serve.RunTarget(bound, app, route_prefix=None))
     handles = serve.run_many(targets)
-    answers: list[ShardState | ShardFailure] = [handle.state.remote().result() for handle in handles]
+    answers: list[ShardState | ShardFailure] = [handle.read_state.remote().result() for handle in handles]
     if failures := [answer.reason for answer in answers if isinstance(answer, ShardFailure)]:
         raise ArtefactError("; ".join(failures))
     states = [answer for answer in answers if isinstance(answer, ShardState)]

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 MAX_OPEN = 256
-"""Number of search requests that may be open at once: each may hold a body and a piece of its answer."""
+"""Maximum number of open search requests; each holds a body and a part of its answer in memory."""
 MAX_OPEN_PER_CLIENT = 128
-"""Number of them from one address, so that one machine cannot fill the queue."""
+"""Maximum number of open search requests of one address, so that one machine cannot fill the queue."""
 
 
 class QueueFull(Exception):
-    """Too many open requests: of this client, or of all clients."""
+    """Error for too many open requests, of one client (``of_client`` is True) or of all clients."""
 
     def __init__(self, of_client: bool) -> None:
         super().__init__()
@@ -22,13 +22,17 @@ class QueueFull(Exception):
 class FairQueue:
     """Queue in which clients take turns, whatever the size of their requests.
 
-    A request enters once, and then waits for a turn for each piece of its work. Turns go round the addresses that wait,
-    and within an address round its requests, since a request waits for one piece only. So a small request waits for a
-    piece of each other client at most, and not for the large requests before it.
+    A request enters once, and then waits for a turn for each piece of its work. Turns rotate among the waiting
+    addresses, and among the requests of an address. So a small request waits for at most one piece of every other
+    client, and not for complete large requests.
+
+    Args:
+        turns: number of pieces of work that run at once.
+        max_open: maximum number of open requests.
+        max_open_per_client: maximum number of open requests of one address.
     """
 
     def __init__(self, turns: int, max_open: int = MAX_OPEN, max_open_per_client: int = MAX_OPEN_PER_CLIENT) -> None:
-        """Let ``turns`` pieces of work run at once, and limit the number of open requests."""
         self._free, self._max_open, self._max_open_per_client = turns, max_open, max_open_per_client
         self._open = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -54,7 +58,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def take_turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for a turn of ``client``, which lasts as long as the block."""
+        """Wait for a turn of ``client``; the turn lasts as long as the block."""
         if self._free:
             self._free -= 1
         else:
@@ -63,7 +67,7 @@ class FairQueue:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # the turn came together with the end of the request
+                if turn.done() and not turn.cancelled():  # the turn came just when the request was cancelled
                     self._pass_on()
                 raise
         try:
@@ -72,13 +76,13 @@ class FairQueue:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give a turn that has ended to the next client that waits."""
+        """Give a turn that has ended to the next waiting client."""
         while self._waiting:
             client = next(iter(self._waiting))
             turns = self._waiting.pop(client)
             turn = turns.popleft()
             if turns:
-                self._waiting[client] = turns  # now the last
+                self._waiting[client] = turns  # at the end of the order
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -43,7 +43,7 @@ class _ShardClient:
     def __init__(self, member: Member) -> None:
         from ray import serve
 
-        self.name, self.known = member.name, member.state
+        self.name, self.last_state = member.name, member.state
         self.lost: str | None = None
         """Reason why the shard is lost, in one line; None if the shard answers."""
         self._handle = serve.get_deployment_handle(ShardReplica.__name__, app_name=member.app)
@@ -54,13 +54,13 @@ class _ShardClient:
         """Return the shard's hits for each question; None if the shard is lost."""
         answer: ShardHits | None = await self._ask(timeout, "search", questions, k)
         if answer is not None:
-            self.known = replace(self.known, rows=answer.rows)
+            self.last_state = replace(self.last_state, rows=answer.rows)
         return answer
 
-    async def state(self, timeout: float) -> ShardState | None:
+    async def fetch_state(self, timeout: float) -> ShardState | None:
         """Return the shard's current state; None if the shard is lost."""
-        answer: ShardState | None = await self._ask(timeout, "state")
-        self.known = answer or self.known
+        answer: ShardState | None = await self._ask(timeout, "read_state")
+        self.last_state = answer or self.last_state
         return answer
 
     async def _ask(self, timeout: float, method: str, *arguments: Any) -> Any:
@@ -77,11 +77,11 @@ class _ShardClient:
 
     async def _poll_until_back(self) -> None:
         pause, longest = _PAUSES
-        while isinstance(answer := await self._call(_RESTART_TIMEOUT, "state"), ShardFailure):
+        while isinstance(answer := await self._call(_RESTART_TIMEOUT, "read_state"), ShardFailure):
             self.lost = answer.reason
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
-        self.known, self.lost = answer, None
+        self.last_state, self.lost = answer, None
 
     async def _call(self, timeout: float, method: str, *arguments: Any) -> Any:
         """Call a method of the shard and return its result, or a ShardFailure."""
@@ -98,10 +98,10 @@ class _ShardClient:
                 continue
             except Exception as error:  # whatever goes wrong in one shard, the answers of the others count
                 return ShardFailure(f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
-            if isinstance(answer, ShardFailure) or answer.scoring == self.known.scoring:
+            if isinstance(answer, ShardFailure) or answer.scoring == self.last_state.scoring:
                 return answer
             # A rebuilt shard's scores may not be comparable with those of the others.
-            change = f"rebuilt with {answer.scoring}, while the collection has {self.known.scoring}"
+            change = f"rebuilt with {answer.scoring}, while the collection has {self.last_state.scoring}"
             return ShardFailure(f"{change}: serve it again")
         return ShardFailure("its process died")
 
@@ -132,7 +132,7 @@ class Gateway:
         answers = await asyncio.gather(*(shard.search(questions, k, timeout) for shard in self._shards))
         self._check_any(answers)
         pairs = list(zip(self._shards, answers, strict=True))
-        rows = (answer.rows if answer else shard.known.rows for shard, answer in pairs)
+        rows = (answer.rows if answer else shard.last_state.rows for shard, answer in pairs)
         firsts = accumulate(rows, initial=0)  # a missing shard keeps its range of ids
         present = [(first, answer) for first, answer in zip(firsts, answers, strict=False) if answer]
         return {
@@ -146,22 +146,22 @@ class Gateway:
         Raises:
             RemoteError: all shards are missing.
         """
-        states = await asyncio.gather(*(shard.state(self._timeout) for shard in self._shards))
+        states = await asyncio.gather(*(shard.fetch_state(self._timeout) for shard in self._shards))
         self._check_any(states)
-        known, scoring = [shard.known for shard in self._shards], self._shards[0].known.scoring
+        last_states, scoring = [shard.last_state for shard in self._shards], self._shards[0].last_state.scoring
         return ServedCollection(
             retriever=scoring.retriever,
             fusion=DEFAULT_FUSION if RetrieverKind(scoring.retriever).can_fuse else None,
-            kind=", ".join(sorted({state.kind for state in known if state.kind})) or None,
+            kind=", ".join(sorted({state.kind for state in last_states if state.kind})) or None,
             encoder=scoring.encoder,
             **{name: _join_digests(states, name) for name in ("fingerprint", "origin", "corpus")},
-            passages=sum(state.passages for state in known),
-            sources=tuple(dict.fromkeys(source for state in known for source in state.sources)),
+            passages=sum(state.passages for state in last_states),
+            sources=tuple(dict.fromkeys(source for state in last_states for source in state.sources)),
             shards=tuple(
                 ServedShard(
                     name=shard.name,
                     up=state is not None,
-                    passages=shard.known.passages,
+                    passages=shard.last_state.passages,
                     fingerprint=state.fingerprint if state else None,
                     error=shard.lost if state is None else None,
                 )

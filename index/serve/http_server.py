@@ -1,4 +1,4 @@
-"""HTTP server (uvicorn) in a thread, with limits on what a connection may do."""
+"""HTTP server (uvicorn) in a thread, with limits on connections."""
 
 import json
 import logging
@@ -17,19 +17,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ragqa.retrieval.remote import PROTOCOL
 
 MAX_CONNECTIONS = 1000
-"""Number of connections; more are closed at once."""
+"""Maximum number of connections; further connections are closed at once."""
 MAX_HEADER_BYTES = 32 << 10
-"""Maximum size of the request line and the headers."""
+"""Maximum size of the request line and the headers in bytes."""
 HEADER_SECONDS = 10.0
-"""Time limit for the request line and the headers, however slowly they drip."""
+"""Seconds that a client has to send the request line and all headers."""
 LINGER_SECONDS = 5.0
-"""Seconds for which the rest of a refused body is discarded: a client reads its answer only after it has sent all."""
+"""Seconds to discard the rest of a refused body, since clients read an answer only after sending all."""
 IDLE_SECONDS = 75
-"""Seconds after which an idle connection is closed; clients reuse theirs."""
+"""Seconds after which an idle connection is closed; clients reuse connections."""
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 connection whose headers have a time limit, and that an application can abort.
+    """HTTP/1.1 connection with a time limit for headers, which an application can abort.
 
     The application finds the connection in ``scope["state"]["connection"]``.
     """
@@ -42,15 +42,15 @@ class LimitedProtocol(H11Protocol):
         self._timer: TimerHandle | None = None
 
     def is_closing(self) -> bool:
-        """Return whether the connection is closed or about to be."""
+        """Return True if the connection is closed or is being closed."""
         return self.transport.is_closing()
 
     def abort(self) -> None:
-        """Close the connection without sending what is still in its buffer."""
+        """Close the connection at once; data still in its buffer is not sent."""
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for a request, unless too many connections are open."""
+        """Start the time limit for headers, or close the connection if too many are open."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             self.abort()
@@ -58,7 +58,7 @@ class LimitedProtocol(H11Protocol):
             self._set_timer(self.header_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; the first part of its headers starts their time limit."""
+        """Read a part of a request; the first part of the headers starts their time limit."""
         super().data_received(data)
         is_in_headers = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_in_headers:
@@ -67,19 +67,19 @@ class LimitedProtocol(H11Protocol):
             self._set_timer(self.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop the time limit of a connection that is closed."""
         self._set_timer(None)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, and for the end of a body that was not read."""
+        """Prepare for the next request; a body that was not read must end within a time limit."""
         is_unread = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if is_unread and not self.is_closing():
             self.loop.call_later(self.linger_seconds, self._abort_unread, self.cycle)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with one JSON line, or break off a response that has begun."""
+        """Answer bytes that are not HTTP with an error in JSON, or abort a response that has begun."""
         body = json.dumps({"ragqa": PROTOCOL, "error": msg}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         try:

@@ -1,4 +1,4 @@
-"""Checks of HTTP requests before any work is done for them."""
+"""Checks of HTTP requests, made before any work is done for the request."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ from ragqa.reading.base import DEFAULT_PASSAGES
 MAX_QUESTIONS = 1024
 """Maximum number of questions in a request."""
 MAX_PASSAGES = 256_000
-"""Maximum number of questions times k of a request: 256 questions with k = 1,000, about 250 MB of passages."""
+"""Maximum number of questions times k in a request; it is about 250 MB of passages."""
 MAX_BYTES = 16 << 20
 """Maximum size of a request in bytes."""
 MAX_BYTES_IN_ALL = 8 * MAX_BYTES
-"""Maximum size of all request bodies that are in memory at once."""
+"""Maximum size in bytes of all request bodies that are in memory at once."""
 BODY_SECONDS = 30.0
-"""Time limit for the whole body of a request, however slowly it drips."""
+"""Seconds that a client has to send the complete body of a request."""
 PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
-"""Limits of a piece of work, which takes about a tenth of a second: other clients wait so long for their turn."""
+"""Limits of a piece of work; a piece takes about 0.1 s, for which other clients wait for their turn."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
 
@@ -29,7 +29,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class RefusedRequest(Exception):
-    """Request that is answered with an error status and one line."""
+    """Error for a request that is answered with an HTTP error status and a message in one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -37,22 +37,22 @@ class RefusedRequest(Exception):
 
 
 class ClientLeft(Exception):
-    """The client has closed the connection."""
+    """Error for a client that has closed the connection."""
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:
-    """Check that a request was sent to this server, and not to a foreign name that resolves to it.
+    """Check that a request names this server, and not a foreign name that resolves to its address.
 
-    A web page can let its own name resolve to 127.0.0.1 (DNS rebinding), and then a browser on this machine lets it
-    read answers. The browser still sends that name as Host, and the page's origin as Origin.
+    The owner of a web page can make the page's name resolve to 127.0.0.1 (DNS rebinding). Then a browser on this
+    machine lets the page read the server's answers. The browser still sends the page's name as Host and Origin.
 
     Args:
         headers: headers of the request, with names in lower case.
         allowed: names of the server in lower case.
-        local_address: address at which the request arrived; it cannot be rebound, since it is no name.
+        local_address: address at which the request arrived; it is also accepted, since only names can be rebound.
 
     Raises:
-        RefusedRequest: Host is missing, or Host or Origin has another name.
+        RefusedRequest: the Host header is missing, or Host or Origin has another name.
     """
     names = {b"host": "//", b"origin": ""}
     values = [(name, value.decode("latin-1")) for name, value in headers if name in names]
@@ -70,16 +70,25 @@ def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], l
 
 
 class BodyBudget:
-    """Memory that the bodies of all requests may use together."""
+    """Limit on the memory that the bodies of all requests use together.
+
+    Args:
+        limit: maximum number of bytes.
+    """
 
     def __init__(self, limit: int = MAX_BYTES_IN_ALL) -> None:
         self._left = limit
 
     async def read(self, receive: Receive, headers: Iterable[tuple[bytes, bytes]], seconds: float) -> bytes:
-        """Return the body of a request; stop as soon as it exceeds a limit.
+        """Read the body of a request, and stop as soon as the body exceeds a limit.
+
+        Args:
+            receive: ASGI function that returns the next part.
+            headers: headers of the request.
+            seconds: seconds that the client has to send the body.
 
         Raises:
-            RefusedRequest: the body is too large or too slow, or too many others are being read.
+            RefusedRequest: the body is too large or too slow, or the bodies of all requests are too large.
             ClientLeft: the client closed the connection.
         """
         declared = next((int(value) for name, value in headers if name == b"content-length"), 0)
@@ -110,6 +119,10 @@ class BodyBudget:
 def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
     """Return the questions and k of a search request.
 
+    Args:
+        body: body of the request.
+        max_k: maximum k.
+
     Raises:
         BadInput: the body is not a request, or exceeds a limit.
     """
@@ -133,7 +146,12 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
 
 
 def split_questions(questions: list[str], k: int) -> Iterator[list[str]]:
-    """Yield the questions in pieces of similar work, none of which is large."""
+    """Divide the questions of a request into pieces of at most about 0.1 s of work.
+
+    Args:
+        questions: questions of the request.
+        k: number of passages for each question.
+    """
     piece: list[str] = []
     characters, most = 0, min(PIECE_QUESTIONS, max(1, PIECE_PASSAGES // k))
     for question in questions:

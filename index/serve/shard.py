@@ -66,9 +66,9 @@ class ShardReplica:
         """Return at most ``k`` hits for each question."""
         return await asyncio.to_thread(self._search, questions, k)
 
-    async def state(self) -> ShardState | ShardFailure:
-        """Return the current contents of the directory."""
-        return await asyncio.to_thread(self._state)
+    async def read_state(self) -> ShardState | ShardFailure:
+        """Return the current contents of the shard's directory."""
+        return await asyncio.to_thread(self._read_state)
 
     def _search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
         try:
@@ -78,7 +78,7 @@ class ShardReplica:
         except (RagqaError, OSError) as error:
             return ShardFailure(str(error))
 
-    def _state(self) -> ShardState | ShardFailure:
+    def _read_state(self) -> ShardState | ShardFailure:
         try:
             retriever, manifest = self._current(), artefacts.peek_manifest(self._path)
         except (RagqaError, OSError) as error:

@@ -174,7 +174,10 @@ class Health:
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return an alarm if the passages do not lower the loss; call it before a loss is added."""
+        """Return an alarm if the passages do not lower the loss.
+
+        Call this method before another loss is added, which would be trained without useful passages.
+        """
         if not self._steps:
             return []
         loss = self._compare_losses()

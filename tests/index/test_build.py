@@ -209,10 +209,10 @@ def test_changed_parts_are_made_again(
     added: list[tuple[int, int]] = []
     original = faiss_parts._add_missing
 
-    def record_missing(plan: Any, trained: Any, missing: Any) -> Any:
+    def record_missing(plan: Any, trained: Any, missing: Any, insecure: bool) -> Any:
         added.extend(missing)
         assert len(list(parts_folder(out).iterdir())) == 2 * (1 + len(rows) - len(missing))  # no other files are left
-        return original(plan, trained, missing)
+        return original(plan, trained, missing, insecure)
 
     with monkeypatch.context() as patch:
         patch.setattr(faiss_parts, "_add_missing", record_missing)
@@ -317,7 +317,7 @@ def test_a_part_that_crashes_its_workers_stops_the_job(
     printed = capsys.readouterr()
     assert (stop.value.code, printed.out) == (2, "")
     last = printed.err.splitlines()[-1]
-    assert last.startswith("index.build: 4 workers died adding passages 0 to 199, the last of them: ")
+    assert last.startswith("index.build: 4 workers died adding passages 0 to 199; finished parts stay; last error: ")
     assert "finished parts stay" in last
     wait_for(lambda: not find_workers(b"ray::dying"))
 

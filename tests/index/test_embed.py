@@ -159,7 +159,7 @@ def test_the_job_reports_its_result_and_repairs_damaged_shards(cluster: Any, cor
     data = bytearray(flipped.read_bytes())
     data[1000] ^= 1
     flipped.write_bytes(data)
-    with pytest.raises(DamagedArtefact, match=r"^2 shards are not as they were written: \S*40.npy, \S*80.npy; embed"):
+    with pytest.raises(DamagedArtefact, match=r"^2 shards are damaged: \S*40.npy, \S*80.npy; embed"):
         embed(make_config(corpus, out, verify=True))
     assert embed(make_config(corpus, out, repair=True)).embedded == 2 * ROWS
     assert read_vectors(out) == read_expected(corpus)

@@ -115,9 +115,11 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
     return {name: test for name, test in named.items() if test is not None}
 
 
-def _add_recall(plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explain: str) -> None:
+def _add_recall(
+    plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
+) -> None:
     """Add one or two curves of answer recall, and accuracies of gold passages."""
-    with _add_plot(plots, "recall", "Answer recall by number of passages", explain) as axes:
+    with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
             intervals = [recall[str(k)] for k in ks]
