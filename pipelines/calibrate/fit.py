@@ -345,7 +345,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
 
 
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
-    """Choose the threshold that declines at most 5 % of the right answers from an index.
+    """Choose the highest threshold that declines at most 5 % of right answers over an index.
 
     Args:
         rows: answers of all sets.
