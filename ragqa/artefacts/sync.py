@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 
 def sync_file(file: Path) -> None:
@@ -29,6 +30,8 @@ def sync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             file = Path(parent, name)
-            if file.is_file() and not file.is_symlink():
+            state = file.lstat()
+            # A file with a second name belongs to an earlier version, which was synced when it was written.
+            if S_ISREG(state.st_mode) and state.st_nlink == 1:
                 sync_file(file)
         sync_directory(Path(parent))

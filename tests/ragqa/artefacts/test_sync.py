@@ -50,6 +50,15 @@ def test_a_directory_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, ev
     assert after == ["sync parent"] + ["delete old"] * (not is_new)
 
 
+def test_files_shared_with_an_earlier_version_are_not_synced_again(tmp_path: Path, events: list[str]) -> None:
+    old = write_artefact(tmp_path / "old", passages="rows")
+    events.clear()
+    with artefacts.replace_directory(tmp_path / "new") as folder:
+        artefacts.link_file(old / "passages", folder / "passages")
+        artefacts.write_manifest(folder, "index", {}, {})
+    assert "sync passages" not in events and "sync manifest.json" in events
+
+
 def test_a_single_file_is_on_the_disk_before_it_takes_its_place(tmp_path: Path, events: list[str]) -> None:
     artefacts.write_text_whole(tmp_path / "a.json", "{}")
     assert events == ["sync .a.json.writing", f"sync {tmp_path.name}"]
