@@ -222,16 +222,16 @@ def test_no_recipe_imports_another(tree: tuple[list[Import], set[str]]) -> None:
 @pytest.mark.parametrize(
     ("file", "source", "is_borrowing"),
     [
-        ("pipelines/dpr/train.py", "from pipelines.rag import losses", True),
-        ("pipelines/common/run.py", "import pipelines.rag.losses", True),
-        ("pipelines/rag/train.py", "from pipelines.rag import losses", False),
+        ("pipelines/dpr/train.py", "from pipelines.rag import step", True),
+        ("pipelines/common/run.py", "import pipelines.rag.step", True),
+        ("pipelines/rag/train.py", "from pipelines.rag import step", False),
         ("pipelines/rag/train.py", "from pipelines.common import run", False),
-        ("pipelines/realm/__main__.py", "from pipelines.rag import losses", False),
-        ("pipelines/joint/train.py", "from pipelines.rag import losses", False),
+        ("pipelines/realm/__main__.py", "from pipelines.rag import step", False),
+        ("pipelines/joint/train.py", "from pipelines.rag import step", False),
     ],
 )
 def test_borrowing_is_found(tmp_path: Path, file: str, source: str, is_borrowing: bool) -> None:
-    sources = {"pipelines/rag/losses.py": "", "pipelines/common/run.py": "", file: source}
+    sources = {"pipelines/rag/step.py": "", "pipelines/common/run.py": "", file: source}
     imports, _ = write_tree(tmp_path, sources)
     assert bool(find_borrowing(imports)) == is_borrowing
 

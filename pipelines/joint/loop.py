@@ -26,7 +26,7 @@ from pipelines.joint.config import JointConfig, JointSettings
 from pipelines.joint.step import MARKED, MASKED, WRITTEN, WeightedLoss, train_step
 from pipelines.orqa import fine_tune_loop
 from pipelines.orqa.fine_tune_loop import OpenQA
-from pipelines.rag import losses as rag_losses
+from pipelines.rag import step as rag_step
 from pipelines.rag.config import RagConfig
 from pipelines.rag.loop import open_refreshed_index
 from pipelines.realm import pretrain_loop
@@ -84,9 +84,9 @@ class Joint(nn.Module):
         return Realm(self.retriever, self.masked)
 
     @property
-    def rag(self) -> rag_losses.Rag:
+    def rag(self) -> rag_step.Rag:
         """Modules of the loss of written answers."""
-        return rag_losses.Rag(self.retriever, self.generator)
+        return rag_step.Rag(self.retriever, self.generator)
 
     def make_span_model(self, tokenizer: TextTokenizer) -> OpenQA:
         """Return the modules of the loss of marked answers."""
@@ -142,7 +142,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
     def write(step: int) -> BatchLoss:
         batch, seed = written.batch, written.seed
         questions, answers = generator_training.draw_questions(data.training, batch=batch, seed=seed, step=step)
-        return rag_losses.compute_loss(generating, index, questions, answers, written)
+        return rag_step.compute_loss(generating, index, questions, answers, written)
 
     def mark(step: int) -> BatchLoss:
         assert data.answered is not None

@@ -14,7 +14,7 @@ from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import FrozenIndex, RefreshedIndex, TrainingIndex, check_corpus_size
 from pipelines.rag.config import RagConfig
-from pipelines.rag.losses import Rag, compute_loss
+from pipelines.rag.step import Rag, compute_loss
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.pretrained import set_dropout

@@ -16,7 +16,7 @@ from pipelines.common.questions import read_answerable
 from pipelines.common.training_index import NOT_FOUND, FrozenIndex
 from pipelines.orqa import inverse_cloze_loop
 from pipelines.rag import loop as rag
-from pipelines.rag import losses
+from pipelines.rag import step as rag_step
 from pipelines.rag.config import RagConfig
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
@@ -74,8 +74,8 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
         read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
     )
     with torch.no_grad():
-        found = losses.score_answers(model, library, [question.text for question in asked], answers, config)
-        taught = losses.compute_loss(model, library, asked, answers, config)
+        found = rag_step.score_answers(model, library, [question.text for question in asked], answers, config)
+        taught = rag_step.compute_loss(model, library, asked, answers, config)
         wanted, alone = [], []
         seq2seq = model.generator.seq2seq
         for question, answer, rows in zip(asked, answers, found.rows_BK, strict=True):
@@ -112,7 +112,7 @@ def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) 
     )
     with torch.no_grad():
         rows = [
-            losses.compute_loss(model, library, *batch, replace_settings(config, smoothing=s)).figures
+            rag_step.compute_loss(model, library, *batch, replace_settings(config, smoothing=s)).figures
             for s in (0.0, 0.1)
         ]
     assert rows[0]["loss"] == pytest.approx(rows[0]["nll"]) and abs(rows[1]["loss"] - rows[1]["nll"]) > 0.01

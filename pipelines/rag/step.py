@@ -1,4 +1,4 @@
-"""Loss of RAG: likelihood of answers, marginalised over passages (Lewis et al. 2020).
+"""Training step of RAG (Lewis et al. 2020): retrieve, score answers, measure retrieval.
 
 Legend: B questions, K passages of a question, T tokens of an answer, D width.
 """
