@@ -1,4 +1,4 @@
-"""Ray actors that build versions of an index while training goes on elsewhere."""
+"""Ray actors that build versions of an index while training continues in another process."""
 
 import os
 from collections import Counter, deque
@@ -72,6 +72,10 @@ class CoordinatorActor:
         """Build the version of ``step``; return its build times, or an error message in one line.
 
         Errors are returned and not raised, because not every exception can be pickled.
+
+        Args:
+            step: training step of the weights.
+            encoders: handles of the encoding actors.
         """
         try:
             return make_version(self._plan, step, _EncodingPool(encoders))

@@ -123,7 +123,7 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     """Build the index at ``config.out``; it replaces an existing index at the end of the build.
 
     Raises:
-        BadInput: ``out`` is not an index, or the disk is full.
+        BadInput: ``out`` is not an index, the disk is full, or the Ray cluster cannot be used.
         Mismatch: the vectors belong to another corpus, or their encoder has changed.
         RagqaError: the cluster was lost, or workers keep dying on the same part.
         ArtefactError, DamagedArtefact: corpus or vectors are missing or incomplete.
@@ -191,12 +191,12 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
 
 
 def _is_linked(name: str) -> bool:
-    """Return True for a file of the corpus (passages, terms) that the new index links."""
+    """Return True if ``name`` is a file of passages or terms, which the new index links."""
     return not name.startswith(f"{VECTORS_FOLDER}/")
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
-    """Write missing files of the vector index; return its search effort (None for exact search)."""
+    """Write the missing files of the vector index; return its search effort, None for exact search."""
     config = run.config
     if not (work / SEARCH).is_file():
         folder = work / "made" / VECTORS_FOLDER

@@ -122,9 +122,10 @@ def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
     """Write the vectors of all passages of ``config.corpus`` into the directory ``config.out``.
 
     Raises:
-        BadInput: the cluster has no GPU, ``out`` holds other vectors, or the disk is full.
+        BadInput: the encoder or the Ray cluster cannot be used, ``out`` holds other vectors, or the disk is full.
         ArtefactError: there is no index at ``corpus``, or no encoder of this name.
         DamagedArtefact: a shard has changed since it was written.
+        RagqaError: the cluster was lost.
         MissingExtra: Ray is not installed.
     """
     start = time.perf_counter()
@@ -185,7 +186,7 @@ def _lock_directory(out: Path) -> Iterator[None]:
 
 
 def _check_identity(
-    out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], precision_is_chosen: bool
+    out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], has_chosen_precision: bool
 ) -> dict[str, Any]:
     """Write the identity of the vectors into a new ``out``, or check the identity that is there.
 
@@ -202,7 +203,7 @@ def _check_identity(
         existing = dict(json.loads(mark.read_text()))
     except (ValueError, TypeError) as error:
         raise DamagedArtefact(f"{mark} is damaged: choose another directory, or delete {out}") from error
-    if not precision_is_chosen and all(read_shard_record(out, shard, identity["encoder"]) for shard in shards):
+    if not has_chosen_precision and all(read_shard_record(out, shard, identity["encoder"]) for shard in shards):
         identity = {**identity, **{name: existing.get(name) for name in ("device", "precision")}}
     different = [name for name, value in identity.items() if existing.get(name) != value]
     if different:

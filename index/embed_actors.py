@@ -98,7 +98,7 @@ def get_device_name(device: str) -> str:
 
 @contextmanager
 def report_disk_errors(out: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a BadInput that names ``out``."""
+    """Raise an OSError of the block as a BadInput that names ``out``."""
     try:
         yield
     except OSError as error:

@@ -77,7 +77,7 @@ def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Train an index without vectors, unless the folder has one; return its record."""
+    """Train an index that has no vectors yet, unless the folder has one; return its record."""
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
     if record := _find_part(plan.folder, TRAINED, source):
@@ -115,7 +115,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool
 
 
 def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
-    """Delete all files of ``folder`` except those of ``records``: unfinished, changed and foreign ones."""
+    """Delete all files of ``folder`` except those of ``records``."""
     keep = {record.file for record in records}
     keep |= {f"{file.partition('.')[0]}.json" for file in keep}
     for file in folder.iterdir():

@@ -13,11 +13,11 @@ from ragqa.errors import BadInput
 
 ADDRESS, MODE, TOKEN, TOKEN_PATH = "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 _MULTI_NODE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Variable that Ray reads at its import; with 0 all Ray processes listen on 127.0.0.1 only, even on Linux."""
+"""Variable that Ray reads when it is imported; with 0, all Ray processes listen on 127.0.0.1 only, even on Linux."""
 _CLIENT_SCHEME = "ray://"
 _GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
-"""Methods of a cluster's head and of its ``ray://`` server, without effect and required arguments."""
+"""Methods of a cluster's head and of its ``ray://`` server, which have no effects and no required arguments."""
 _PROBE_SECONDS = 5.0
 """Time limit of a probe in seconds; a cluster in the same network answers within milliseconds."""
 
@@ -131,7 +131,7 @@ def _resolve(address: str) -> str | None:
 
 
 def _find_token() -> tuple[str, str]:
-    """Return the place of the user's token and the token (empty if there is none), searched as Ray does."""
+    """Return where the user's token stands, and the token (empty if missing); search in Ray's order."""
     if os.environ.get(TOKEN):
         return TOKEN, os.environ[TOKEN].strip()
     file = Path(os.environ.get(TOKEN_PATH) or _get_default_path())

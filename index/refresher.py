@@ -174,7 +174,7 @@ class IndexRefresher:
             self._resources = resources.pop_all()
 
     def close(self) -> None:
-        """Stop building and unlock the directory, which the next refresher continues with."""
+        """Stop building, and unlock the directory for the next refresher."""
         self._resources.close()
 
     def refresh(self, model: SavableModel, step: int) -> None:
@@ -228,7 +228,11 @@ class IndexRefresher:
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Keep ``versions`` on disk, which checkpoints name, and the last two versions."""
+        """Delete all versions except ``versions``, the last two, and a version in use or being built.
+
+        Args:
+            versions: versions that checkpoints name; refreshes keep them until the next call.
+        """
         self._checkpointed = list(versions)
         self._prune()
 

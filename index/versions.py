@@ -51,7 +51,7 @@ class Versions:
         self._rows, self._deleted = len(store), store.deleted
 
     def list_steps(self, kind: str) -> list[int]:
-        """Return the sorted steps of all complete folders of a kind (``snapshot`` or ``index``)."""
+        """Return the sorted steps of all complete folders of a kind, ``snapshot`` or ``index``."""
         return sorted(step for _, step, path in self._list_folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
