@@ -116,6 +116,7 @@ DOCUMENTS = {
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a folder of three documents in three formats, and a picture that no reader takes."""
     path = tmp_path_factory.mktemp("documents")
     for name, text in DOCUMENTS.items():
         (path / name).write_text(text)
@@ -125,6 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def index(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build an index of the folder of documents."""
     out = tmp_path_factory.mktemp("indexes") / "documents.index"
     from ragqa.indexing.build import build_index
 
@@ -329,3 +331,11 @@ def trained(random_corpus: Path, tmp_path: Path, tower: Callable[[int], Any]) ->
     refresher.poll(0)
     yield refresher
     refresher.close()
+
+
+@pytest.fixture(scope="session")
+def realm_inputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Write a small closed world with an encoder and a retriever, from which REALM's pretraining starts."""
+    from tests.helpers.realm import write_inputs
+
+    return write_inputs(tmp_path_factory.mktemp("realm"))

@@ -1,6 +1,6 @@
-"""Recipes on a GPU: chunks with dropout, fused attention, vectors made there, a resume; the losses of a CPU.
+"""Recipes on a GPU have the losses of a CPU: chunks, dropout, fused attention, embedding, a resumed run.
 
-The CPU's own case shows that the comparison itself holds, where there is no GPU to run the other.
+The case ``cpu`` compares the CPU with itself, so that the comparison is tested without a GPU.
 """
 
 from dataclasses import replace
@@ -17,12 +17,12 @@ from ragqa.training.log import read_rows
 from tests.helpers import closed_world
 
 
-def losses(out: Path) -> list[float]:
+def read_losses(out: Path) -> list[float]:
     return [row["nll"] for row in read_rows(out) if "nll" in row]
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Path) -> None:
+def test_recipes_have_the_losses_of_a_cpu(device: str, tmp_path: Path) -> None:
     world = closed_world.make_world(30, 5, 0)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
@@ -43,18 +43,17 @@ def test_recipes_learn_on_it_what_they_learn_on_a_cpu(device: str, tmp_path: Pat
         steps=4, batch=2, beam=20, read=2, hidden=8, max_input=64, warmup=1, dropout=0.0,
     )  # fmt: skip
     fine_tune_loop.main(tune)
-    there = {"device": device}
-    inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-2", **there))
-    begun = replace_settings(realm, out=tmp_path / "realm-2", **there)
-    interrupt(pretrain_loop.main, begun, 5)
-    pretrain_loop.main(begun)
-    fine_tune_loop.main(replace_settings(tune, out=tmp_path / "tune-2", **there))
+    inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-2", device=device))
+    interrupted = replace_settings(realm, out=tmp_path / "realm-2", device=device)
+    interrupt(pretrain_loop.main, interrupted, 5)
+    pretrain_loop.main(interrupted)
+    fine_tune_loop.main(replace_settings(tune, out=tmp_path / "tune-2", device=device))
     for name, steps in (("cloze", 4), ("realm", 6), ("tune", 4)):
-        here, other = losses(tmp_path / name), losses(tmp_path / f"{name}-2")
-        assert len(here) == len(other) == steps
-        assert other == pytest.approx(here, rel=3e-2)
+        cpu_losses, device_losses = read_losses(tmp_path / name), read_losses(tmp_path / f"{name}-2")
+        assert len(cpu_losses) == len(device_losses) == steps
+        assert device_losses == pytest.approx(cpu_losses, rel=3e-2)
     dropped = replace_settings(
-        cloze, out=tmp_path / "cloze-3", dropout=0.1, **there
+        cloze, out=tmp_path / "cloze-3", dropout=0.1, device=device
     )  # each chunk is computed twice, alike
     inverse_cloze_loop.main(dropped)
-    assert all(0 < loss < 10 for loss in losses(dropped.out))
+    assert all(0 < loss < 10 for loss in read_losses(dropped.out))

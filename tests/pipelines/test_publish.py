@@ -1,4 +1,4 @@
-"""A published checkpoint of RAG and DPR's encoder of passages, as one pipeline that answers."""
+"""Published checkpoints of RAG and DPR become a pipeline or a retriever."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60, seed: int = 8, **options: Any) -> Any:
-    """DPR's encoder of passages, as it is published."""
+    """Write a passage encoder in the format of DPR's published checkpoints."""
     torch.manual_seed(seed)
     model = kind(tiny_dpr_config(size, **options)).eval()
     model.save_pretrained(path)
@@ -47,27 +47,27 @@ def write_passages(path: Path, kind: Any = DPRContextEncoder, *, size: int = 60,
     return model
 
 
-def vector(model: Any, text: str) -> torch.Tensor:
-    """Return the vector of a text by an encoder of transformers."""
+def encode(model: Any, text: str) -> torch.Tensor:
+    """Return the vector of a text, computed by transformers."""
     ids = torch.tensor([[2, *word_tokenizer(60)(text, add_special_tokens=False)["input_ids"], 3]])
-    found: torch.Tensor = model(ids).pooler_output[0]
-    return found
+    vector: torch.Tensor = model(ids).pooler_output[0]
+    return vector
 
 
 @pytest.mark.thorough
-def test_a_checkpoint_of_rag_answers_as_a_pipeline(
+def test_a_rag_checkpoint_answers_in_a_pipeline_as_in_transformers(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It reads what transformers' own encoders find, and writes what its generator writes beside that."""
+    """Sources and answer equal those of the encoders of transformers and of RAG's generator."""
     checkpoint = write_rag(tmp_path / "rag", RagTokenForGeneration)
     encoder = write_passages(tmp_path / "dpr")
-    told: list[str] = []
+    lines: list[str] = []
     config = PublishConfig(
         rag=str(tmp_path / "rag"), passages=str(tmp_path / "dpr"), corpus=corpus, out=tmp_path / "out"
     )
-    path = publish.main(config, notify=told.append)
-    assert told[0] == "rag-token, 3 passages a question"
-    capsys.readouterr()  # what transformers said while it wrote
+    path = publish.main(config, notify=lines.append)
+    assert lines[0] == "rag-token, 3 passages a question"
+    capsys.readouterr()  # discards messages of transformers
     options = ("--pipeline", str(path), "--reader", "rag-token", "--max-answer", "5", "--min-confidence", "0", "--json")
     status, out, error = run("ask", QUESTION, *options, capsys=capsys)
     assert (status, error) == (0, "")
@@ -75,28 +75,31 @@ def test_a_checkpoint_of_rag_answers_as_a_pipeline(
 
     passages = list(PassageStore.open(corpus / "passages").read_rows(0, 20))
     with torch.no_grad():
-        vectors = torch.stack([vector(encoder, passage.titled_text) for passage in passages])
-        scores = vectors @ vector(checkpoint.rag.question_encoder, QUESTION)
+        vectors = torch.stack([encode(encoder, passage.titled_text) for passage in passages])
+        scores = vectors @ encode(checkpoint.rag.question_encoder, QUESTION)
     best = scores.topk(3)
     assert {source["document"] for source in row["sources"]} == {passages[n].document for n in best.indices.tolist()}
     generator = load_rag(tmp_path / "rag").generator.eval()
     inputs = generator.make_inputs([QUESTION], [[passages[n] for n in best.indices.tolist()]])
-    ((wanted,),) = generator.generate(inputs, best.values[None], SearchSettings(max_answer=5))
-    assert row["answer"] == generator.seq2seq.tokens.decode(wanted.ids) != ""
-    weights = {passages[n].document: weight for n, weight in zip(best.indices.tolist(), wanted.posterior, strict=True)}
-    found = {source["document"]: source["weight"] for source in row["sources"]}
-    assert found == pytest.approx(weights, abs=0.05)  # questions are encoded in 8 bits
+    ((expected,),) = generator.generate(inputs, best.values[None], SearchSettings(max_answer=5))
+    assert row["answer"] == generator.seq2seq.tokens.decode(expected.ids) != ""
+    weights = {
+        passages[n].document: weight for n, weight in zip(best.indices.tolist(), expected.posterior, strict=True)
+    }
+    row_weights = {source["document"]: source["weight"] for source in row["sources"]}
+    assert row_weights == pytest.approx(weights, abs=0.05)  # questions are encoded in 8 bits
 
     pipeline = Pipeline.load(path)
     assert (pipeline.k, pipeline.note, pipeline.ask(QUESTION).text is not None) == (3, None, True)
-    straight = Pipeline.load(path, reader=tmp_path / "rag")  # whoever takes the checkpoint itself cannot be known
-    assert straight.note is not None and "another dense retriever" in straight.note
+    # The checkpoint itself does not name the retriever with which it was trained.
+    direct = Pipeline.load(path, reader=tmp_path / "rag")
+    assert direct.note is not None and "another dense retriever" in direct.note
 
 
-def test_two_encoders_of_dpr_become_a_retriever(corpus: Path, tmp_path: Path) -> None:
-    """An index of it finds by the very vectors of transformers' own two encoders."""
-    asks = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
-    reads = write_passages(tmp_path / "reads", initializer_range=0.4)
+def test_two_dpr_encoders_become_a_retriever(corpus: Path, tmp_path: Path) -> None:
+    """Vectors and scores equal those of the two encoders of transformers."""
+    question_encoder = write_passages(tmp_path / "asks", DPRQuestionEncoder, seed=1, initializer_range=0.4)
+    passage_encoder = write_passages(tmp_path / "reads", initializer_range=0.4)
     config = PublishConfig(questions=str(tmp_path / "asks"), passages=str(tmp_path / "reads"), out=tmp_path / "out")
     pair = publish.main(config)
     assert pair == publish.main(config) == tmp_path / "out" / "model"
@@ -107,22 +110,25 @@ def test_two_encoders_of_dpr_become_a_retriever(corpus: Path, tmp_path: Path) ->
     build_index([corpus.parent / "c.jsonl"], tmp_path / "i", IndexConfig(retriever="dense", encoder=str(pair)))
     (hits,) = open_retriever(tmp_path / "i", "dense").search([QUESTION], 20)
     with torch.no_grad():
-        asked, vectors = vector(asks, QUESTION), torch.stack([vector(reads, hit.passage.titled_text) for hit in hits])
-    found = load_encoder(pair)
-    np.testing.assert_allclose(found.encode_questions([QUESTION])[0], asked, atol=1e-5)
-    np.testing.assert_allclose(found.encode([hit.passage.titled_text for hit in hits]), vectors, atol=1e-5)
+        query, vectors = (
+            encode(question_encoder, QUESTION),
+            torch.stack([encode(passage_encoder, hit.passage.titled_text) for hit in hits]),
+        )
+    encoder = load_encoder(pair)
+    np.testing.assert_allclose(encoder.encode_questions([QUESTION])[0], query, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode([hit.passage.titled_text for hit in hits]), vectors, atol=1e-5)
     assert len(hits) == 20 and hits[0].score > hits[-1].score + 1
-    assert [hit.score for hit in hits] == pytest.approx((vectors @ asked).tolist(), abs=0.02)  # kept in half precision
+    assert [hit.score for hit in hits] == pytest.approx((vectors @ query).tolist(), abs=0.02)  # stored as float16
 
 
-def test_models_that_do_not_belong_together_are_refused_in_one_line(corpus: Path, tmp_path: Path) -> None:
+def test_models_that_do_not_fit_are_refused_in_one_line(corpus: Path, tmp_path: Path) -> None:
     write_rag(tmp_path / "rag", RagTokenForGeneration)
     write_passages(tmp_path / "dpr")
     write_passages(tmp_path / "asks", DPRQuestionEncoder)
     write_passages(tmp_path / "narrow", projection_dim=6)
     write_passages(tmp_path / "words", size=50)
-    given: dict[str, Any] = {"rag": "rag", "passages": "dpr", "corpus": corpus, "out": tmp_path / "out"}
-    for changed, kind, line in (
+    usual: dict[str, Any] = {"rag": "rag", "passages": "dpr", "corpus": corpus, "out": tmp_path / "out"}
+    for changes, kind, message in (
         ({"rag": "dpr"}, ArtefactError, "dpr is a model of type dpr, and a model of type rag is needed"),
         ({"passages": "rag"}, ArtefactError, "rag is a model of type rag, and a model of type dpr is needed"),
         ({"rag": None, "questions": "dpr"}, ArtefactError, "dpr holds DPRContextEncoder, not a DPRQuestionEncoder"),
@@ -135,10 +141,10 @@ def test_models_that_do_not_belong_together_are_refused_in_one_line(corpus: Path
         ({"passages": "words"}, Mismatch, "they do not belong together"),
         ({"corpus": tmp_path / "rag"}, ArtefactError, "rag"),
     ):
-        settings = {**given, **changed}
-        named = ("rag", "questions", "passages")
-        places = {name: str(tmp_path / settings[name]) for name in named if settings.get(name)}
-        with pytest.raises(kind, match=line) as caught:
-            publish.main(PublishConfig(**{**settings, **places}))
+        settings = {**usual, **changes}
+        names = ("rag", "questions", "passages")
+        paths = {name: str(tmp_path / settings[name]) for name in names if settings.get(name)}
+        with pytest.raises(kind, match=message) as caught:
+            publish.main(PublishConfig(**{**settings, **paths}))
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()

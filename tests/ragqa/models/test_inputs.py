@@ -1,9 +1,9 @@
-"""Batches are grouped by length and rounded to few sizes."""
+"""Batches are grouped by length, padded and rounded to few sizes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragqa.models.inputs import group_by_length, round_up
+from ragqa.models.inputs import group_by_length, pad_rows, round_up
 
 
 def test_sizes_are_rounded_up_to_eight_values_per_doubling() -> None:
@@ -36,3 +36,9 @@ def test_groups_hold_every_text_once(lengths: list[int], min_saving: int, max_to
     assert [row for first, last in groups for row in range(first, last)] == list(range(len(lengths)))
     sizes = [(last - first, lengths[first] * (last - first)) for first, last in groups]
     assert max_tokens is None or all(count == 1 or tokens <= max_tokens for count, tokens in sizes)
+
+
+def test_rows_are_padded_to_the_longest() -> None:
+    batch = pad_rows([[5, 6], [7], []])
+    assert batch.ids_NL.tolist() == [[5, 6], [7, 0], [0, 0]]
+    assert batch.mask_NL.tolist() == [[1, 1], [1, 0], [0, 0]]

@@ -1,4 +1,4 @@
-"""Plain masked language modelling: what every tower and reader that is made here begins from."""
+"""Plain masked language modelling: the loss, learning, and killed runs."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> MaskedLMConfig:
     return MaskedLMConfig(corpus=world.corpus, encoder=small, fresh=True, out=tmp_path / "run", **few)
 
 
-def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: MaskedLMConfig) -> None:
+def test_the_loss_is_the_mean_over_masked_pieces_and_ignores_padding(config: MaskedLMConfig) -> None:
     tokenizer = TextTokenizer(config.encoder)
     texts = MaskedTexts(
         PassageStore.open(config.corpus / "passages"),
@@ -52,33 +52,35 @@ def test_the_loss_is_that_of_each_masked_piece_read_without_padding(config: Mask
         for text in (long, short):
             ids = torch.tensor([[first, *text.ids, last]])
             log_probs = model.model(input_ids=ids, token_type_ids=torch.zeros_like(ids)).logits[0].log_softmax(-1)
-            losses += [-log_probs[at + 1, label].item() for at, label in zip(text.positions, text.labels, strict=True)]
-        found = masked_lm.compute_loss(model, texts.collate([long, short])).loss
-    assert len(losses) == 3 and found.item() == pytest.approx(np.mean(losses), rel=1e-5)
+            losses += [
+                -log_probs[place + 1, label].item() for place, label in zip(text.positions, text.labels, strict=True)
+            ]
+        loss = masked_lm.compute_loss(model, texts.collate([long, short])).loss
+    assert len(losses) == 3 and loss.item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_it_learns_from_nothing_and_from_what_there_is(config: MaskedLMConfig) -> None:
-    """Passages repeat few words, so the loss falls; a second run begins where the first ended."""
+def test_training_starts_from_random_or_from_trained_weights(config: MaskedLMConfig) -> None:
+    """The passages have few words, so the loss falls. A second run starts with the loss at which the first ended."""
     long = replace_settings(config, steps=60, lr=3e-3, batch=16, save_every=100)
-    made = masked_lm.main(long)
+    trained = masked_lm.main(long)
     losses = [row["nll"] for row in read_rows(long.out)]
     assert losses[0] > 6 and np.mean(losses[-10:]) < 0.8 * losses[0]
-    again = replace_settings(config, encoder=made, fresh=False, out=config.out.with_name("again"), lr=1e-9, steps=1)
+    again = replace_settings(config, encoder=trained, fresh=False, out=config.out.with_name("again"), lr=1e-9, steps=1)
     masked_lm.main(again)
     assert read_rows(again.out)[0]["nll"] == pytest.approx(np.mean(losses[-10:]), rel=0.2)
 
 
-def test_a_broken_run_goes_on_with_the_very_losses(config: MaskedLMConfig) -> None:
+def test_a_killed_run_continues_with_the_same_losses(config: MaskedLMConfig) -> None:
     config = replace_settings(config, dropout=0.1)
     masked_lm.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
     interrupt(masked_lm.main, broken, 3)
     masked_lm.main(broken)
-    whole, again = ([row["nll"] for row in read_rows(run.out)] for run in (config, broken))
-    assert whole == again and len(whole) == 4
+    losses, continued = ([row["nll"] for row in read_rows(run.out)] for run in (config, broken))
+    assert losses == continued and len(losses) == 4
 
 
-def test_what_cannot_be_meant_is_refused(config: MaskedLMConfig, world: tiny.Tiny) -> None:
+def test_unsuitable_settings_and_inputs_are_refused(config: MaskedLMConfig, world: tiny.Tiny) -> None:
     with pytest.raises(BadInput, match=r"masking = salient: .*salient masking is in pipelines\.realm\.pretrain"):
         replace_settings(config, masking="salient")
     with pytest.raises(ArtefactError, match=r"lacks .* weights of its masked language model"):

@@ -1,4 +1,4 @@
-"""Joint training: losses that are those of the recipes, a schedule of their weights, one directory that answers."""
+"""Joint training: the losses of the recipes, the schedule of their weights, and a pipeline with both readers."""
 
 import math
 from contextlib import nullcontext
@@ -54,31 +54,31 @@ def config(folders: closed_world.WorldFolders, tmp_path: Path) -> JointConfig:
     )
 
 
-def run(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
+def train_jointly(config: JointConfig, world: closed_world.World, **options: Any) -> Path:
     return joint.main(config, tagger=closed_world.ObjectTagger(world.objects), **options)
 
 
-def test_rates_without_warm_up_are_0_before_a_loss_begins(config: JointConfig) -> None:
-    """Before a part begins its step is negative, which is below a warm-up of no steps."""
+def test_without_warm_up_the_rate_is_zero_before_a_loss_begins(config: JointConfig) -> None:
+    """A loss counts its steps from its own beginning, so earlier steps are negative."""
     few = replace_settings(config, warmup=0, frozen=0)
-    late = WeightedLoss("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("learned"))
+    late = WeightedLoss("gen_", 1.0, 3, 6, torch.nn.Linear(1, 1), lambda step: pytest.fail("the loss was computed"))
     assert [compute_rates(step, [late], few.rates)[2:] for step in (0, 3, 6)] == [[0, 0], [few.lr, few.lr], [0, 0]]
 
 
-def steps_of(out: Path) -> list[dict[str, Any]]:
+def read_steps(out: Path) -> list[dict[str, Any]]:
+    """Return the logged training steps, without evaluations and swaps."""
     return [row for row in read_rows(out) if "grad_norm" in row]
 
 
-def test_the_first_steps_are_those_of_realm_and_then_all_losses_count(
+def test_the_first_steps_equal_those_of_realm_and_later_steps_have_all_losses(
     config: JointConfig, world: closed_world.World
 ) -> None:
-    """Until questions are asked, a run is one of ``pipelines.realm.pretrain`` to the last digit."""
+    """Before the generator begins to learn, a step equals one of ``pipelines.realm.pretrain``."""
     config = replace_settings(
         config, dropout=0.0, span=1.0, tune=replace_settings(SPAN, batch=4, beam=3, read=2, max_input=64)
     )
-    told: list[str] = []
-    run(config, world, notify=told.append)
-    rows = steps_of(config.out)
+    train_jointly(config, world)
+    rows = read_steps(config.out)
     assert [("gen_nll" in row, "span_nll" in row, "nll" in row) for row in rows] == (
         [(False, False, True)] * 3 + [(True, True, True)] * 3
     )
@@ -87,78 +87,77 @@ def test_the_first_steps_are_those_of_realm_and_then_all_losses_count(
     alone = replace_settings(masked, out=config.out.with_name("realm"), dev=None, clip=config.clip)
     alone = replace_settings(alone, save_every=2, eval_every=3, warmup=1)
     pretrain_loop.main(alone, tagger=closed_world.ObjectTagger(world.objects))
-    for ours, theirs in zip(rows[:3], steps_of(alone.out), strict=False):
+    for joint_row, realm_row in zip(rows[:3], read_steps(alone.out), strict=False):
         for name in ("nll", "nll_alone", "utility", "entropy", "distinct", "grad_norm", "staleness"):
-            assert ours[name] == pytest.approx(theirs[name], rel=1e-4), name
+            assert joint_row[name] == pytest.approx(realm_row[name], rel=1e-4), name
     scored = [row for row in read_rows(config.out) if "recall@5" in row]
     assert [("em" in row, "span_em" in row) for row in scored] == [(False, False), (False, False), (True, True)]
 
 
-def test_a_step_adds_the_weighted_gradients(
+def test_a_step_adds_the_weighted_gradients_of_both_losses(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weighed: that of the joint loss is what the recipes' own losses give, each by itself."""
+    """The gradient of a joint step is the weighted sum of the gradients of the two losses by themselves."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     config = replace_settings(config, dropout=0.0, gen_from=0.0, mlm=0.5, gen=2.0, frozen=0, steps=1)
-    seen: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
 
-    def kept(
+    def record_gradients(
         run: Any, retriever: Any, losses: list[WeightedLoss], config: JointConfig, rates: Any, **options: Any
     ) -> Any:
-        both, model = [], run.state.model
+        gradients, model = [], run.state.model
         for part in losses[:2]:
             model.zero_grad()
             part.compute(0).loss.backward()
-            both.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
-        seen["wanted"] = [
+            gradients.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
+        recorded["expected"] = [
             sum((w * g for w, g in zip((0.5, 2.0), pair, strict=True) if g is not None), torch.zeros(()))
-            for pair in zip(*both, strict=True)
+            for pair in zip(*gradients, strict=True)
         ]
         model.zero_grad()
         rows = train_step(run, retriever, losses, replace_settings(config, clip=1e9), rates, **options)
-        seen["got"] = [p.grad for p in model.parameters()]
+        recorded["joint"] = [p.grad for p in model.parameters()]
         return rows
 
     train_step = joint.train_step
-    monkeypatch.setattr(joint, "train_step", kept)
-    run(config, world)
-    pairs = [(a, b) for a, b in zip(seen["wanted"], seen["got"], strict=True) if b is not None]
+    monkeypatch.setattr(joint, "train_step", record_gradients)
+    train_jointly(config, world)
+    pairs = [(a, b) for a, b in zip(recorded["expected"], recorded["joint"], strict=True) if b is not None]
     assert len(pairs) > 20 and all(torch.allclose(a.expand_as(b), b, atol=1e-5) for a, b in pairs)
 
 
-def test_masked_words_can_end_when_questions_begin(config: JointConfig, world: closed_world.World) -> None:
-    """REALM, then RAG."""
-    run(replace_settings(config, mlm_until=0.5, gen_from=0.5), world)
-    assert [("nll" in row, "gen_nll" in row) for row in steps_of(config.out)] == [(True, False)] * 3 + [
+def test_pretraining_can_end_when_the_generator_begins(config: JointConfig, world: closed_world.World) -> None:
+    train_jointly(replace_settings(config, mlm_until=0.5, gen_from=0.5), world)
+    assert [("nll" in row, "gen_nll" in row) for row in read_steps(config.out)] == [(True, False)] * 3 + [
         (False, True)
     ] * 3
-    began, learned = load_generator(config.generator, "rag-token"), load_generator(config.out / "generator")
-    assert any(not torch.equal(a, b) for a, b in zip(began.parameters(), learned.parameters(), strict=True))
+    start, result = load_generator(config.generator, "rag-token"), load_generator(config.out / "generator")
+    assert any(not torch.equal(a, b) for a, b in zip(start.parameters(), result.parameters(), strict=True))
 
 
 def test_impossible_weights_are_refused(config: JointConfig) -> None:
     with pytest.raises(BadInput, match=r"mlm_until = 0\.2: out of range \(mlm_until: from gen_from = 0\.5 to 1"):
         replace_settings(config, mlm_until=0.2)
     with pytest.raises(BadInput, match=r"gen_from = 0\.5"):
-        replace_settings(config, mlm=0.0)  # nothing would be learned at first
+        replace_settings(config, mlm=0.0)  # the first half would have no loss
     with pytest.raises(BadInput, match=r"gen = 0"):
         replace_settings(config, gen=0.0)
     assert replace_settings(config, mlm=0.0, gen_from=0.0).first_question_step == 0
 
 
-def test_a_loss_that_begins_later_warms_up_then(config: JointConfig) -> None:
+def test_a_loss_that_begins_later_has_its_own_warm_up(config: JointConfig) -> None:
     settings = replace_settings(config, steps=100, frozen=0, warmup=10, lr=1.0, retriever_lr=0.5, gen_from=0.5)
-    nothing: Any = None
+    unused: Any = None
     parts = [
-        WeightedLoss("", 1.0, 0, 100, nothing, nothing),
-        WeightedLoss("gen_", 1.0, 50, 100, nothing, nothing),
-        WeightedLoss("span_", 0.0, 50, 100, nothing, nothing),
+        WeightedLoss("", 1.0, 0, 100, unused, unused),
+        WeightedLoss("gen_", 1.0, 50, 100, unused, unused),
+        WeightedLoss("span_", 0.0, 50, 100, unused, unused),
     ]
-    at = {step: compute_rates(step, parts, settings.rates) for step in (9, 49, 50, 59)}
-    assert at[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-    assert at[49][4:] == [0.0] * 4
-    assert at[50][4:] == [0.1, 0.1, 0.0, 0.0]
-    assert at[59][4:] == [1.0, 1.0, 0.0, 0.0]
+    rates = {step: compute_rates(step, parts, settings.rates) for step in (9, 49, 50, 59)}
+    assert rates[9] == [0.5, 0.5, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert rates[49][4:] == [0.0] * 4
+    assert rates[50][4:] == [0.1, 0.1, 0.0, 0.0]
+    assert rates[59][4:] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_unused_passages_raise_an_alarm() -> None:
@@ -173,13 +172,13 @@ def test_unused_passages_raise_an_alarm() -> None:
     assert health.check_passages_used() == []
 
 
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: JointConfig, world: closed_world.World) -> None:
-    """Dropout and all, the generator made of the run's own encoder; killed before questions begin, and after."""
+def test_a_killed_run_takes_the_same_steps(config: JointConfig, world: closed_world.World) -> None:
+    """With dropout and a generator made of the run's encoder; killed before and after the generator begins."""
     config = replace_settings(config, generator=None, decoder_layers=1)
-    run(config, world)
+    train_jointly(config, world)
     broken = replace_settings(config, out=config.out.with_name("broken"))
-    interrupt(partial(run, world=world), broken, 1, 5)
-    run(broken, world)
+    interrupt(partial(train_jointly, world=world), broken, 1, 5)
+    train_jointly(broken, world)
     one, other = (
         [untimed(row) for row in read_rows(out) if "swap_version" not in row] for out in (config.out, broken.out)
     )
@@ -187,29 +186,29 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: JointConfig, wo
 
 
 @pytest.mark.thorough
-def test_one_directory_answers_by_marking_and_by_writing(
+def test_one_pipeline_answers_with_the_span_reader_and_the_generator(
     config: JointConfig, world: closed_world.World, folders: closed_world.WorldFolders
 ) -> None:
     config = replace_settings(
         config, span=1.0, steps=4, tune=replace_settings(SPAN, batch=4, beam=3, read=2, max_input=64)
     )
-    run(config, world)
+    train_jointly(config, world)
     path = assemble(joint.plan_pipeline(config))
     question = world.held_out[0].question
-    marked, written = (
+    span_answer, rag_answer = (
         Pipeline.load(path, reader=name).ask(question, min_confidence=0) for name in ("span", "rag-token")
     )
-    assert Pipeline.load(path).ask(question, min_confidence=0) == marked
-    assert marked.text is not None and marked.sources[0].span is not None
-    assert {source.hit.passage.id for source in marked.sources} <= {s.hit.passage.id for s in written.sources}
+    assert Pipeline.load(path).ask(question, min_confidence=0) == span_answer
+    assert span_answer.text is not None and span_answer.sources[0].span is not None
+    assert {source.hit.passage.id for source in span_answer.sources} <= {s.hit.passage.id for s in rag_answer.sources}
 
 
-def test_the_generator_gets_the_encoder_when_questions_begin(
+def test_the_generator_starts_from_the_pretrained_encoder_when_it_begins(
     config: JointConfig, world: closed_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    steps: list[int] = []
 
-    def kept(
+    def record_equal_encoders(
         run: Any, retriever: Any, losses: list[WeightedLoss], config: JointConfig, rates: Any, **options: Any
     ) -> Any:
         model = run.state.model
@@ -217,10 +216,10 @@ def test_the_generator_gets_the_encoder_when_questions_begin(
         layer = "encoder.layer.0.attention.self.query.weight"
         names = f"encoder.{layer}", f"decoder.bert.{layer}"
         if all(torch.equal(learned[name], masked[f"bert.{layer}"]) for name in names):
-            seen.append(run.step)
+            steps.append(run.step)
         return train_step(run, retriever, losses, config, rates, **options)
 
     train_step = joint.train_step
-    monkeypatch.setattr(joint, "train_step", kept)
-    run(replace_settings(config, generator=None, decoder_layers=1), world)
-    assert seen == [0, 3]  # as both begin, and as questions begin
+    monkeypatch.setattr(joint, "train_step", record_equal_encoders)
+    train_jointly(replace_settings(config, generator=None, decoder_layers=1), world)
+    assert steps == [0, 3]  # when the run begins, and when the generator begins
