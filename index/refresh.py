@@ -15,7 +15,7 @@ files in ``work``, and ``index/refresher.py`` the logged figures.
 from collections.abc import Callable
 from pathlib import Path
 
-from index.actors import RayBuilder
+from index.refresh_actors import RayBuilder
 from index.refresher import IndexRefresher as IndexRefresher
 from index.refresher import Swap as Swap
 from index.version_build import BuildSeconds, LocalEmbedder, VersionPlan, describe_error, make_version, plan_versions
