@@ -22,7 +22,8 @@ from pipelines.calibrate.conditions import (
     search_other_documents,
     search_passages,
 )
-from pipelines.calibrate.report import choose_threshold, measure_refusals, plot_figures, summarise_answers
+from pipelines.calibrate.report import measure_refusals, plot_figures, summarise_answers
+from pipelines.calibrate.threshold import choose_threshold
 from pipelines.common.config import check, require_non_negative, require_positive, require_share_below_1
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.calibrate.conditions import ANSWERABLE, MISSED, UNANSWERABLE
+from pipelines.calibrate.threshold import MAX_DECLINED
 from pipelines.common.plot import check_plot
 from ragqa import artefacts
 from ragqa.evaluation.statistics import (
@@ -21,8 +22,8 @@ from ragqa.evaluation.statistics import (
     compute_risk_coverage,
 )
 
-MAX_DECLINED, COVERAGE = 0.05, 0.5
-"""Largest share of right answers to decline, and share of questions to answer, in the main figures."""
+COVERAGE = 0.5
+"""Share of questions to answer in the main figures."""
 _CURVE_POINTS = 100
 """Number of points of the refusal curve in the report."""
 
@@ -89,18 +90,6 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
         },
         "curve": np.round(np.stack([thresholds, answerable, right, unanswerable], -1)[points], 4).tolist(),
     }
-
-
-def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Return the highest threshold that declines at most ``MAX_DECLINED`` of the right answers.
-
-    Args:
-        confidence_N: confidence of each answer.
-        right_N: 1 if the answer is right.
-    """
-    right = np.sort(confidence_N[right_N == 1])
-    # Rounded down, so that rounding declines no further right answer.
-    return float(np.floor(100 * right[int(MAX_DECLINED * len(right))]) / 100) if len(right) else 0.0
 
 
 def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:

@@ -1,13 +1,11 @@
-"""Calibration: figures, refusals and threshold by hand, conditions of asking, and the command."""
+"""Calibration: figures and refusals by hand, conditions of asking, and the command."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run
 
 from pipelines.calibrate import fit as calibrate
 from pipelines.calibrate.__main__ import main
@@ -30,14 +28,12 @@ from pipelines.calibrate.fit import (
     CalibrateConfig,
     CalibrationRow,
     balance_files,
-    choose_decline_threshold,
     measure_likelihood,
     select_questions,
 )
-from pipelines.calibrate.report import choose_threshold, summarise_answers
+from pipelines.calibrate.report import summarise_answers
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out, make_gold_hits, split_held_out
 from pipelines.common.questions import read_answerable
-from pipelines.common.recipe_calibration import CrossFit, install_calibration
 from pipelines.span_reader import loop as span_reader
 from pipelines.span_reader.config import ReaderConfig
 from ragqa import artefacts
@@ -92,13 +88,6 @@ def test_no_confidence_surpasses_the_limit() -> None:
     """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
     found = summarise_answers(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
     assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
-
-
-def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
-    said = np.arange(1, 101) / 100 + 0.004
-    assert choose_threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
-    assert choose_threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
-    assert choose_threshold(said, np.zeros(100)) == 0.0
 
 
 class Finds:
@@ -178,25 +167,6 @@ def test_the_likelihood_of_a_question_by_hand() -> None:
     assert calibrate._make_row(held, 4, asked, [hit(0, "", "b")], found[1:]).right == 1
     unanswerable = replace(held, is_unanswerable=True)
     assert calibrate._make_row(unanswerable, 4, asked, [hit(0, "", "b")], found[1:]).right == 0
-
-
-def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
-    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of the wiki. Other conditions do not count."""
-
-    def answers(name: str, said: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
-        row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
-        return [(replace(row, **other), each) for each in said]
-
-    rows = [
-        *answers("paragraphs", [0.5 + n / 100 for n in range(40)]),
-        *answers("wiki", [0.1 + n / 100 for n in range(20)]),
-        *answers(OWN_PARAGRAPH, [0.01] * 50),
-        *answers("wiki", [0.02] * 50, is_shallow=True),
-        *answers("wiki", [0.03] * 50, kind=UNANSWERABLE),
-    ]
-    said = np.array([each for _, each in rows])
-    found = CrossFit(Calibration(()), said, np.ones(len(rows)))
-    assert choose_decline_threshold([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
 def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
@@ -306,15 +276,3 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         said = capsys.readouterr().err
         assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate: ")
     assert Calibration.load(reader) == saved
-
-
-def test_questions_below_the_threshold_of_the_reader_are_declined(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reader = towns.reader(tmp_path)
-    ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
-    assert run(*ask, capsys=capsys)[0] == 0
-    install_calibration(replace(Calibration.load(reader), threshold=0.999), reader)
-    status, out, _ = run(*ask, capsys=capsys)
-    assert status == 1 and "below 1.00" in out
-    assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

@@ -1,0 +1,21 @@
+"""Threshold of confidence below which a calibrated reader declines to answer.
+
+Legend: N answers.
+"""
+
+import numpy as np
+
+MAX_DECLINED = 0.05
+"""Largest share of right answers to decline."""
+
+
+def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
+    """Return the highest threshold that declines at most ``MAX_DECLINED`` of the right answers.
+
+    Args:
+        confidence_N: confidence of each answer.
+        right_N: 1 if the answer is right.
+    """
+    right = np.sort(confidence_N[right_N == 1])
+    # Rounded down, so that rounding declines no further right answer.
+    return float(np.floor(100 * right[int(MAX_DECLINED * len(right))]) / 100) if len(right) else 0.0
