@@ -21,7 +21,8 @@ def realm_mlm_nll(
 ) -> Tensor:
     """Compute the masked language modelling loss of REALM, marginalised over the passages.
 
-    This function defines the loss. REALM's training calls ``marginal_nll``, which does not need all logits at once.
+    This function defines the loss for tests and users. REALM's training step calls ``marginal_nll``, which does not
+    need all logits at once.
 
     Args:
         logits: ``[B, K, L, V]``, logits of the knowledge-augmented encoder.
@@ -40,8 +41,8 @@ def realm_mlm_nll(
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Sequence: one passage explains the whole answer.
 
-    This function defines the loss. ``RagGenerator`` calls ``sequence_nll``, which does not need all logits at once.
-    Source: Lewis et al. 2020, section 2.1.
+    This function defines the loss for tests and users. RAG's training step (``RagGenerator.score_labels``) calls
+    ``sequence_nll``, which does not need all logits at once. Source: Lewis et al. 2020, section 2.1.
 
     Args:
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
@@ -61,7 +62,8 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Token: each token can have another passage.
 
-    Source: Lewis et al. 2020, section 2.1.
+    RAG's training step (``RagGenerator.score_labels``) calls this function with label smoothing, and ``token_nll``
+    without it. Source: Lewis et al. 2020, section 2.1.
 
     Args:
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.

@@ -89,6 +89,14 @@ def test_every_command_exists(page: Path) -> None:
     assert not missing, f"{name_of(page)} names commands that do not exist"
 
 
+def test_the_architecture_names_every_command_of_the_recipes() -> None:
+    files = [file for file in (ROOT / "pipelines").rglob("*.py") if 'if __name__ == "__main__":' in file.read_text()]
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for file in files}
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert len(modules) > 15
+    assert not {module for module in modules if f"`{module}`" not in text}
+
+
 def is_runnable(module: str) -> bool:
     """Tell whether ``python -m module`` finds something to run, without importing it."""
     path = ROOT.joinpath(*module.split("."))
