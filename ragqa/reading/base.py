@@ -52,7 +52,11 @@ class Reader(Protocol):
     kind: str
     """Key of ``ragqa.reading.registry.READERS``."""
     fingerprint: str
-    """Digest of everything that determines answers and confidences."""
+    """Digest of everything that determines answers and confidences, with the kind: ``DIGEST-KIND``.
+
+    ``ragqa.reading.registry.read_kind`` reads the kind back, so the digest has no hyphen. Only the span reader leaves
+    out its kind.
+    """
 
     @property
     def threshold(self) -> float:

@@ -1,7 +1,7 @@
 """Registry of reader kinds, and functions that open a reader from its setting.
 
-To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load``, and add
-one entry to ``READERS``.
+To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load`` and whose
+``fingerprint`` ends in its kind (see ``ragqa.reading.base.Reader``), and add one entry to ``READERS``.
 """
 
 import json
@@ -116,5 +116,5 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
 
 
 def read_kind(fingerprint: str) -> str:
-    """Return the reader kind that is part of a reader's fingerprint."""
+    """Return the reader kind from a fingerprint ``DIGEST-KIND``; ``span`` if there is no kind in it."""
     return fingerprint.partition("-")[2] or SPAN
