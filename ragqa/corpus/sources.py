@@ -21,6 +21,10 @@ __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "t
 
 MAX_CHARACTERS = 500_000_000
 """Maximum length of a document; up to it, offsets in UTF-8 bytes fit into 32 bits."""
+MAX_TITLE_CHARACTERS = 1_000
+"""Longest title; a longer one is cut, because each passage of a document repeats it."""
+MAX_ID_CHARACTERS = 10_000
+"""Longest id, which each passage repeats, too; the path of a file has at most 4,096."""
 _VISIBLE = re.compile(r"\S")
 
 
@@ -68,6 +72,11 @@ def _iter_unique(
 ) -> Iterator[Document]:
     report, known = problems.report, DigestSet()
     for file, line, document in _read_paths(paths, problems):
+        if len(document.id) > MAX_ID_CHARACTERS:
+            file.reject(f"an id of more than {MAX_ID_CHARACTERS:,} characters", line)
+            continue
+        if len(document.title) > MAX_TITLE_CHARACTERS:
+            document = replace(document, title=document.title[:MAX_TITLE_CHARACTERS])
         if _VISIBLE.search(document.text, document.body) is None:
             report.empty += 1
             on_left_out(_replace_surrogates(document))

@@ -5,10 +5,10 @@ the rules below would still be needed.
 """
 
 import re
-from collections.abc import Iterator
-from html.parser import HTMLParser
+from collections.abc import Iterable, Iterator
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.html_tokens import Token, iter_tokens
 
 _INVISIBLE = frozenset(("script", "style", "nav", "template", "noscript"))
 _PARAGRAPH_TAGS = re.compile(
@@ -22,44 +22,42 @@ _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the page as one document; passage offsets are positions in its extracted text.
-
-    Raises:
-        BadInput: the page cannot be parsed, and bad input is not skipped.
-    """
+    """Yield the page as one document; passage offsets are positions in its extracted text."""
     page = _HtmlPage()
-    try:
-        page.feed(file.read_text())
-        page.close()
-    except AssertionError as error:  # html.parser raises AssertionError on unknown declarations
-        file.reject(f"not HTML that can be read: {error}")
-        return
+    page.read(iter_tokens(file.read_text()))
     yield 0, Document(file.path, page.get_title() or file.make_title(), page.get_text(), file.path)
 
 
-class _HtmlPage(HTMLParser):
-    """Parser that collects the title and the visible text of a page."""
+class _HtmlPage:
+    """Title and visible text of a page."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
-        self._titles: list[str] = []
+        self._titles: list[list[str]] = []
         self._invisible_depth = 0
         self._pre_depth = 0
         self._in_title = False
 
+    def read(self, tokens: Iterable[Token]) -> None:
+        """Add the tags and texts of a page."""
+        handlers = {"start": self._handle_start_tag, "end": self._handle_end_tag, "text": self._handle_text}
+        for kind, value in tokens:
+            handlers[kind](value)
+
     def get_title(self) -> str:
-        return _SPACES.sub(" ", self._titles[0] if self._titles else "").strip()
+        """Return the first title of the page, which an icon can follow with its own, or an empty string."""
+        return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def get_text(self) -> str:
+        """Return the visible text."""
         return _BLANK_LINES.sub("\n\n", "".join(self._pieces)).strip()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def _handle_start_tag(self, tag: str) -> None:
         if tag in _INVISIBLE:
             self._invisible_depth += 1
         elif tag == "title":
             self._in_title = True
-            self._titles.append("")
+            self._titles.append([])
         elif _PARAGRAPH_TAGS.fullmatch(tag):
             self._end_block("\n\n")
             self._in_title = False  # some pages do not close their title
@@ -70,7 +68,7 @@ class _HtmlPage(HTMLParser):
         if tag == "pre":
             self._pre_depth += 1
 
-    def handle_endtag(self, tag: str) -> None:
+    def _handle_end_tag(self, tag: str) -> None:
         if tag in _INVISIBLE:
             self._invisible_depth = max(0, self._invisible_depth - 1)
         elif tag == "title":
@@ -80,11 +78,11 @@ class _HtmlPage(HTMLParser):
         if tag == "pre":
             self._pre_depth = max(0, self._pre_depth - 1)
 
-    def handle_data(self, data: str) -> None:
+    def _handle_text(self, data: str) -> None:
         if self._invisible_depth:
             return
         if self._in_title:
-            self._titles[-1] += data
+            self._titles[-1].append(data)
             return
         if not self._pre_depth:
             data = _SPACES.sub(" ", data)

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from ragqa.corpus.formats.limits import LimitError
 
+_REPEAT_SECONDS = 0.5
+"""Pause after which the signal is repeated: Python drops one that comes within a callback of the garbage collector."""
 _Result = TypeVar("_Result")
 
 
@@ -36,22 +38,28 @@ def call_with_time_limit(function: Callable[[], _Result], seconds: float) -> _Re
     finished, lock = threading.Event(), threading.Lock()
 
     def watch() -> None:
-        while not finished.wait(max(end - read_clock(), 0.01)):
+        wait = seconds
+        while not finished.wait(wait):
             with lock:
+                wait = max(end - read_clock(), 0.01)
                 if read_clock() >= end and not finished.is_set():
                     _raise_in_thread(thread, _TimeOver)
-                    return
+                    wait = _REPEAT_SECONDS
+
+    def stop() -> None:
+        finished.set()
+        with lock:  # after this, the watching thread raises no error
+            pass
+        _raise_in_thread(thread, None)  # cancels an error that the watching thread has just raised
 
     threading.Thread(target=watch, daemon=True).start()
     try:
         try:
             return function()
         finally:
-            finished.set()
-            with lock:  # after this, the watching thread raises no error
-                pass
-            _raise_in_thread(thread, None)  # cancels an error that the watching thread has just raised
+            stop()
     except _TimeOver:
+        stop()
         raise LimitError(f"it takes more than {seconds:.0f} seconds") from None
 
 

@@ -8,7 +8,8 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 
 _BEGINNING = '<doc id="'
-_HEAD = re.compile(r'<doc id="([^"]+)"(?: .*?)? title="(.*)">\s*')
+_ID = re.compile(r'<doc id="([^"]+)"(?= )')
+_TITLE, _HEAD_END = ' title="', '">'
 _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 
 
@@ -19,7 +20,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         BadLine: text is outside of an article, or an article has no end, and bad input is not skipped.
     """
     for first, lines, is_replaced in _iter_articles(file):
-        head = _HEAD.fullmatch(lines[0])
+        head = _parse_head(lines[0])
         if not lines[0].startswith(_BEGINNING):
             file.reject("text outside of <doc …> and </doc>", first)
         elif head is None:
@@ -29,7 +30,18 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         else:
             if is_replaced:
                 file.note_undecodable(first)
-            yield first, _make_document(head[1], head[2], lines[1:-1], file.path)
+            yield first, _make_document(*head, lines[1:-1], file.path)
+
+
+def _parse_head(line: str) -> tuple[str, str] | None:
+    """Return id and title of a ``<doc …>`` line, or None if it is malformed; a title may hold quotes."""
+    # One pattern for both would take quadratic time on ' title="' repeated.
+    identifier, line = _ID.match(line), line.rstrip()
+    title = line.find(_TITLE, identifier.end()) + len(_TITLE) if identifier else 0
+    end = len(line) - len(_HEAD_END)
+    if identifier is None or title < len(_TITLE) or end < title or not line.endswith(_HEAD_END):
+        return None
+    return identifier[1], line[title:end]
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:

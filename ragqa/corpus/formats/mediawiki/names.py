@@ -6,7 +6,7 @@ from pathlib import Path
 
 _NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
 _DISAMBIGUATION_TEMPLATES = frozenset(_NAMES["disambiguation_templates"])
-_TEMPLATE = re.compile(r"\{\{\s*(?:template:\s*)?([^{}|<>\[\]]{2,60}?)\s*(?=[|}])", re.IGNORECASE)
+_TEMPLATE = re.compile(r"\{\{\s*+(?:template:\s*+)?([^{}|<>\[\]]{2,60}?)\s*+(?=[|}])", re.IGNORECASE)
 _TITLE = re.compile(r"\(disambiguation(?: page)?\)\s*\Z", re.IGNORECASE)
 
 # Every wiki understands these English names; the header of a dump has the names in the wiki's language. MediaWiki shows

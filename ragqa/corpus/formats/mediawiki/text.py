@@ -23,6 +23,9 @@ _RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
 # Characters parsed at a time. In the worst case, the parser's time grows with the square of the length of the text
 # after a bracket that is never closed.
 _CHUNK = 16_000
+_SHORT_CHUNK = 1_000
+_MANY_OPEN = 100
+"""Brackets never closed in a chunk, above which chunks are short; an honest page has none or a few."""
 
 _PLAIN_LINK = re.compile(r"\[\[([^][{}|<>\n]++)(?:\|([^][{}|<>\n]*+))?\]\]")
 _QUOTES = re.compile("('{2,})")
@@ -71,13 +74,17 @@ def _replace_links(wikitext: str, invisible: frozenset[str]) -> str:
 def _split_chunks(text: str) -> Iterator[str]:
     """Yield parts of up to ``_CHUNK`` characters, cut between paragraphs or lines if possible."""
     start = 0
-    while len(text) - start > _CHUNK:
+    while start < len(text):
         end = start + _CHUNK
+        if text.count("[", start, end) - text.count("]", start, end) > _MANY_OPEN:
+            end = start + _SHORT_CHUNK
+        if end >= len(text):
+            yield text[start:]
+            return
         places = (text.rfind(gap, start + 1, end) for gap in ("\n\n", "\n"))
         cut = next((place for place in places if place > 0), end)
         yield text[start:cut]
         start = cut
-    yield text[start:]
 
 
 def _extract_nodes(code: Any, invisible: frozenset[str]) -> str:

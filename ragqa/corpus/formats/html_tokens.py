@@ -1,0 +1,106 @@
+"""Tags and texts of an HTML page, in linear time on any input.
+
+``html.parser`` takes quadratic time on constructs that are never closed (``<!--``, ``</``, ``<a``), in some versions of
+Python on others than in the next, and ends with an error on some declarations. What a construct is follows the HTML
+standard (https://html.spec.whatwg.org/multipage/parsing.html); one that is never closed is text.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Literal
+
+Token = tuple[Literal["start", "end", "text"], str]
+"""Kind of a token, and the name of its tag in lower case, or its text."""
+
+_TAG_NAME = re.compile(r"[a-zA-Z][^\s/>]*+")
+_BEFORE_VALUE_OR_END = re.compile(r">|=\s*+[\"']")
+_COMMENT_END = re.compile(r"--!?\s*+>")
+_RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
+"""Ends of elements whose content is no HTML."""
+# Python refuses to read numbers of thousands of digits; the largest character has seven.
+_LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
+
+
+def iter_tokens(page: str) -> Iterator[Token]:
+    """Yield the tags and texts of a page, with decoded character references; comments are skipped."""
+    scanner = _Scanner(page)
+    text_start = position = 0
+    while (position := page.find("<", position)) >= 0:
+        found = scanner.scan(position)
+        if found is None:  # a bare <
+            position += 1
+            continue
+        tokens, end = found
+        if position > text_start:
+            yield "text", _decode(page[text_start:position])
+        yield from tokens
+        text_start = position = end
+    if text_start < len(page):
+        yield "text", _decode(page[text_start:])
+
+
+def _decode(text: str) -> str:
+    return unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+
+
+class _Scanner:
+    """Finder of the ends of constructs, which remembers what is nowhere in the rest of the page."""
+
+    def __init__(self, page: str) -> None:
+        self._page = page
+        self._last = {sign: page.rfind(sign) for sign in (">", '"', "'", "]]>")}
+        self._has_comment_end = True
+        self._are_quotes_closed = True
+
+    def scan(self, start: int) -> tuple[list[Token], int] | None:
+        """Return the tokens of the construct that begins with the < at ``start``, and its end, or None."""
+        page = self._page
+        if start > self._last[">"]:
+            return None
+        if page.startswith("<!--", start):
+            return self._skip_comment(start)
+        if page.startswith("<![CDATA[", start) and start < self._last["]]>"]:
+            return [], page.find("]]>", start) + 3
+        if page.startswith(("<!", "<?"), start):
+            return [], page.find(">", start) + 1
+        if page.startswith("</", start):
+            name = _TAG_NAME.match(page, start + 2)
+            tokens: list[Token] = [("end", name[0].lower())] if name else []
+            return tokens, page.find(">", start) + 1
+        name = _TAG_NAME.match(page, start + 1)
+        return self._scan_start_tag(name[0].lower(), name.end()) if name else None
+
+    def _skip_comment(self, start: int) -> tuple[list[Token], int] | None:
+        # "<!-->" and "<!--->" are whole comments.
+        end = _COMMENT_END.search(self._page, start + 2) if self._has_comment_end else None
+        if end is None:
+            self._has_comment_end = False
+            return None
+        return [], end.end()
+
+    def _scan_start_tag(self, name: str, position: int) -> tuple[list[Token], int]:
+        end = self._find_tag_end(position)
+        if self._page[end - 2] == "/":
+            return [("start", name), ("end", name)], end
+        if name not in _RAW:
+            return [("start", name)], end
+        closing = _RAW[name].search(self._page, end)
+        return [("start", name)], closing.start() if closing else len(self._page)
+
+    def _find_tag_end(self, start: int) -> int:
+        """Return the end of a tag; a > in a quoted value does not end it."""
+        position = start
+        while self._are_quotes_closed:
+            match = _BEFORE_VALUE_OR_END.search(self._page, position)
+            if (
+                match is None
+            ):  # all > that follow are in quotes: one was never closed, and would be sought from each tag
+                self._are_quotes_closed = False
+            elif match[0] == ">":
+                return match.end()
+            else:
+                quote, position = match[0][-1], match.end()
+                if position <= self._last[quote]:
+                    position = self._page.index(quote, position) + 1
+        return self._page.index(">", start) + 1
