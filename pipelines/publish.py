@@ -13,8 +13,8 @@ r"""Publish models: make pipelines of published checkpoints, and add model cards
 
 A checkpoint of RAG holds the question tower and the generator. The index of passages that belongs to it is not read.
 Instead, the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores
-differ a little from those of the published index, because title and text are read as one segment, without DPR's [SEP]
-between them.
+differ a little from those of the published index, because the encoder reads title and text without DPR's
+[SEP] between them.
 
 Nothing is trained, but the output has the form of trained models: ``model`` has both towers. For RAG, ``generator`` is
 the generator, from which pipelines.rag.train can continue. With a corpus, ``system`` is the pipeline, as
@@ -58,7 +58,7 @@ class PublishConfig:
     kind: str = DEFAULT_KIND
     """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
     workers: int = 0
-    """Ray actors that embed the passages; 0 embeds in this process."""
+    """Number of Ray actors that embed the passages; 0 embeds in this process."""
     insecure: bool = False
     """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     device: str = "cpu"
@@ -90,7 +90,7 @@ def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify =
     """Write the models, embed and index the corpus, or add a card.
 
     Returns:
-        The directory of the pipeline. Without a corpus, it is that of the retriever; with a card, that of the export.
+        The directory of the pipeline; without a corpus, of the retriever; with a card, of the export.
 
     Raises:
         ArtefactError, DamagedArtefact: a checkpoint, index or export has another format, or is damaged.
@@ -134,6 +134,11 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
 
     Returns:
         The kind of the generator, or None without RAG.
+
+    Raises:
+        ArtefactError, DamagedArtefact: a checkpoint is missing, damaged, or of another type.
+        BadInput: ``out`` holds other files, or models of other checkpoints.
+        Mismatch: the encoders of questions and passages differ in width or vocabulary.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common.generator_training import write_generator
@@ -179,8 +184,8 @@ def add_card(card: Path, export: Path) -> None:
         export: directory of the export.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``export`` is no export, or is damaged.
-        BadInput: ``card`` is no text file.
+        ArtefactError, DamagedArtefact: ``export`` is not an export, or is damaged.
+        BadInput: ``card`` is not a text file.
     """
     if not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")

@@ -3,8 +3,8 @@ r"""Calibrate the confidence of an exported span reader on held-out questions.
     python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl \
         --index wiki.index --work DIR --out FILE.json --plot FILE.png
 
-The reader answers the questions of the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from the
-own paragraph of each question, and from all paragraphs of the file. It answers the questions of ``--questions`` from
+The reader answers the questions of the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from
+each question's own paragraph, and from all paragraphs of the file. It answers the questions of ``--questions`` from
 ``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and ``--selection-sample``
 must be ``--seed``, ``--held-out`` and ``--sample`` of the training.
 
@@ -20,7 +20,7 @@ shares a word with this answer is right with the probability that another annota
 
 The weight of retrieval scores in reading (per standard deviation) is chosen first: the weight that makes right answers
 from an index most probable. Then a regression is fitted, and a threshold of confidence is chosen below which questions
-are declined: the highest threshold that declines at most 5 % of the right answers from an index. All three are written
+are declined: the highest threshold that declines at most 5 % of right answers over an index. All three are written
 into the reader's ``calibration.json``. All figures come from fits on one half of the questions, applied to the other
 half.
 """

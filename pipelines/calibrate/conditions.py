@@ -25,8 +25,8 @@ Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from answers and gold answers to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
-"""Kinds of questions in reports: some passage that is read has an answer; no passage that is read has an answer, though
-another passage may; all passages with an answer were removed."""
+"""Kinds of questions in reports. ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not
+read can have an answer. UNANSWERABLE: all documents with an answer were removed."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
 SEARCH_FACTOR = 10

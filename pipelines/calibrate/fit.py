@@ -1,4 +1,4 @@
-"""Fit of a span reader's confidence, and choice of the threshold of declining."""
+"""Fit of a span reader's confidence, and choice of the threshold below which questions are declined."""
 
 import datetime
 import json
@@ -167,7 +167,11 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 
 
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
-    """Return the sets of questions with the conditions under which they are answered."""
+    """Return the sets of questions with the conditions under which they are answered.
+
+    Raises:
+        BadInput: no question of a file is left.
+    """
     sets = []
     if squad := config.squad:
         questions = select_questions(read_held_out_questions(squad, config.held_out), config, squad)
@@ -193,7 +197,7 @@ def search_index(
         file: file of the questions.
         name: name of the set in reports.
         questions: questions of the file.
-        judge: judge of the answers.
+        judge: function that returns the probability that an answer is right.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
@@ -304,6 +308,9 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
 
     Returns:
         The weight, and the mean log-likelihood of right answers with each weight, in nats.
+
+    Raises:
+        BadInput: no question is answerable.
     """
     likelihoods = {weight: measure_likelihood(rows) for weight, rows in by_weight.items()}
     best = max(likelihoods, key=lambda weight: likelihoods[weight])

@@ -68,7 +68,7 @@ def locate_answers(
         training: training questions. A question whose answer is not in the corpus has no loss and is left out.
         held_out: held-out questions.
         cache: directory for the rows; a later call with the same arguments reads them.
-        regex: whether the answers are regular expressions.
+        regex: True if the answers are regular expressions.
         progress: shows the pass over the corpus.
 
     Returns:
@@ -110,7 +110,7 @@ def find_answer_rows(
         corpus_fingerprint: fingerprint of the passages.
         answers: gold answers of each question.
         cache: directory for the rows.
-        regex: whether the answers are regular expressions.
+        regex: True if the answers are regular expressions.
         progress: shows the pass over the corpus.
     """
     key = json.dumps([corpus_fingerprint, regex, [list(texts) for texts in answers]])

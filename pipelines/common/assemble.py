@@ -1,4 +1,4 @@
-r"""Make a pipeline of trained models: export, index the passages, calibrate the reader.
+r"""Make a pipeline from trained models: export, index the passages, calibrate the reader.
 
     python -m pipelines.common.assemble --corpus wiki.index --retriever runs/tuned/model --reader runs/tuned/reader \
         --vectors runs/tuned/vectors --dev dev.jsonl --train train.jsonl --out system
@@ -61,7 +61,7 @@ class AssembleConfig:
     read: int | None = None
     """Passages to read per question, by default 10; generators read as many as in training."""
     workers: int = 0
-    """Ray actors that embed; 0 embeds in this process."""
+    """Number of Ray actors that embed; 0 embeds in this process."""
     insecure: bool = False
     """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
     dev: Path | None = None
@@ -164,7 +164,12 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 
 
 def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the exported readers, and write the pipeline directory that names all parts."""
+    """Calibrate the exported readers, and write the pipeline; return its directory.
+
+    Raises:
+        BadInput: two generators have the same kind, or a part cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch: a part is missing, damaged, or does not fit the others.
+    """
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
     readers |= {kind: out / kind for kind in sort_generators(config.generators)}

@@ -1,4 +1,4 @@
-"""Generate a closed world: invented entities whose facts must be retrieved to be answered.
+"""Generate a closed world: invented entities, whose facts a model must retrieve to answer.
 
 Each fact stands in exactly one passage. Statements and questions express the fact in other words. Held-out facts occur
 only in passages: recipes train on other facts about the same entities. So a model can answer a question about a

@@ -30,7 +30,7 @@ def run_recipe(
         main: function of the settings, ``progress`` and ``notify`` that runs the recipe and returns its directory; or
             the name of a module with such a function named ``main``. The module is imported only after the options were
             read, because it loads torch, which --help does not need.
-        in_processes: whether to train in the number of processes that the settings name.
+        in_processes: True to train in the number of processes that the settings name.
     """
     with report_errors(program):
         config = parse_config(ConfigClass, description)

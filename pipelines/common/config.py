@@ -21,7 +21,7 @@ from ragqa.settings.groups import collect_settings, get_flat_groups
 MASKINGS = ("salient", "spans", "words", "uniform")
 
 Rule = tuple[bool, str]
-"""Result of a check: True if the value is in range, and a description of the range."""
+"""Rule for a value: True if the value is in range, and a description of the range."""
 Rules = dict[str, Rule]
 """Rules of settings by their names."""
 
@@ -41,52 +41,52 @@ def check(config: Any, rules: Mapping[str, Rule]) -> None:
 
 
 def require_positive(value: float | None) -> Rule:
-    """Check that a count or a rate is above 0; None is allowed."""
+    """Return the rule that a count or a rate is above 0; None is allowed."""
     return value is None or 0 < value < math.inf, "above 0"
 
 
 def require_non_negative(value: float | None) -> Rule:
-    """Check that a count or a weight is 0 or more; None is allowed."""
+    """Return the rule that a count or a weight is 0 or more; None is allowed."""
     return value is None or value >= 0, "0 or more"
 
 
 def require_share(value: float) -> Rule:
-    """Check that a share is from 0 to 1."""
+    """Return the rule that a share is from 0 to 1."""
     return 0 <= value <= 1, "from 0 to 1"
 
 
 def require_share_below_1(value: float) -> Rule:
-    """Check that a share is 0 or more, and below 1."""
+    """Return the rule that a share is 0 or more, and below 1."""
     return 0 <= value < 1, "0 or more and below 1"
 
 
 def require_proper_share(value: float | None) -> Rule:
-    """Check that a share is above 0 and below 1; None is allowed."""
+    """Return the rule that a share is above 0 and below 1; None is allowed."""
     return value is None or 0 < value < 1, "between 0 and 1"
 
 
 def require_text_length(value: int) -> Rule:
-    """Check that a text length in wordpieces, including [CLS] and [SEP], is more than 3."""
+    """Return the rule that a text has more than 3 wordpieces, including [CLS] and [SEP]."""
     return value > 3, "more than 3, because [CLS] and [SEP] count"
 
 
 def require_input_length(value: int) -> Rule:
-    """Check that the input length of a reader or generator, in tokens, is large enough."""
+    """Return the rule that an input of a reader or generator has ``MIN_WINDOW`` or more tokens."""
     return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
 
 
 def require_layer_width(value: int | None) -> Rule:
-    """Check that the width of a vector or a layer is from 1 to 65,536; None is allowed."""
+    """Return the rule that a vector or layer has a width from 1 to 65,536; None is allowed."""
     return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
 
 
 def require_choice(value: str, choices: Sequence[str]) -> Rule:
-    """Check that a setting is one of ``choices``."""
+    """Return the rule that a setting is one of ``choices``."""
     return value in choices, f"one of {', '.join(choices)}"
 
 
 def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
-    """Check the settings of a learning rate that rises and then falls to 0; return their rules.
+    """Return the rules for a learning rate that rises and then falls to 0.
 
     Args:
         steps: steps of the run.
@@ -100,7 +100,7 @@ def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rul
 
 
 class FromRecipe:
-    """Mark of a default in a stage, which the value of the whole recipe replaces.
+    """Marker of a stage's default that the value of the whole recipe replaces.
 
     ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each stage has the default
     ``NumberFromRecipe(0)``. With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not
@@ -135,7 +135,7 @@ class TrainingConfig:
     dropout: float = 0.1
     """Dropout; on a CPU, 0 makes a step more than twice as fast."""
     compile: bool = False
-    """Compile the encoders. The start takes a minute longer, each step a quarter less time."""
+    """Compile the encoders. The start takes a minute longer, and each step takes a quarter less time."""
     processes: int = 1
     """Number of processes of Ray Train that share each batch."""
     gpus: bool = False
@@ -162,7 +162,7 @@ class TrainingConfig:
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def rules(self) -> Rules:
-        """Check the shared settings; return the rule of each setting. A recipe adds its own rules."""
+        """Return the rules of the shared settings; a recipe adds its own rules."""
         return {
             "weight_decay": require_non_negative(self.weight_decay),
             "clip": require_positive(self.clip),
@@ -197,7 +197,7 @@ class HeldOutConfig:
     """Steps between two evaluations."""
 
     def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
+        """Return the rule of each setting of this group, by its name."""
         return {"sample": require_positive(self.sample), "eval_every": require_positive(self.eval_every)}
 
 
@@ -216,7 +216,7 @@ class TrainingIndexConfig:
             mips.check_kind(self.kind, "cpu")
 
     def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
+        """Return the rule of each setting of this group, by its name."""
         return {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
 
 
@@ -230,7 +230,7 @@ class RefreshConfig:
     """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
 
     def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
+        """Return the rule of each setting of this group, by its name."""
         every, limit = self.refresh_every, self.max_staleness
         limit_rule = require_non_negative(limit)
         if limit is not None and every is None:
@@ -261,7 +261,7 @@ class MaskingConfig:
     """Largest length of a text or question in wordpieces, at most half of the encoder's input."""
 
     def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
+        """Return the rule of each setting of this group, by its name."""
         return {
             "masking": require_choice(self.masking, MASKINGS),
             "spans": require_positive(self.spans),
@@ -282,7 +282,7 @@ class WritingConfig:
     """Largest length of an answer in tokens, including the end token."""
 
     def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
+        """Return the rule of each setting of this group, by its name."""
         return {"max_input": require_input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
 
 

@@ -34,7 +34,7 @@ class ContrastiveBatch:
     passages: Rows
     """Wordpiece ids of the P passages."""
     positive_B: Tensor
-    """Place of each question's positive among the passages."""
+    """Position of each question's positive passage in ``passages``."""
     masked_BP: Tensor
     """True for passages that the loss of a question ignores."""
 
@@ -101,7 +101,13 @@ def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Cal
 
 
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
-    """Return the vectors [N, D] of sequences; sequences of similar length share a call."""
+    """Return the vectors [N, D] of sequences; sequences of similar length share a call.
+
+    Args:
+        tower: encoder.
+        rows: wordpiece ids of the sequences.
+        device: device of the encoder.
+    """
     vectors, order = [], group_by_length(rows)
     with autocast(device):
         for group in order:

@@ -81,7 +81,7 @@ def prepare_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Prepare a loaded generator for training.
+    """Prepare a loaded generator for training, and return it.
 
     Args:
         generator: generator of any kind.
@@ -175,7 +175,7 @@ def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *
     Args:
         answers: one answer to each question.
         questions: questions with gold answers.
-        regex: whether the gold answers are regular expressions.
+        regex: True if the gold answers are regular expressions.
     """
     pairs = zip(answers, questions, strict=True)
     with name_slow_question(questions):
@@ -218,7 +218,7 @@ def evaluate_generator(
     *,
     device: str,
     regex: bool,
-    write: bool = True,
+    with_answers: bool = True,
 ) -> dict[str, float]:
     """Evaluate a generator in training on held-out questions.
 
@@ -227,8 +227,8 @@ def evaluate_generator(
         find_passages: function that retrieves the passages.
         questions: held-out questions.
         device: device of the generator.
-        regex: whether answers are regular expressions.
-        write: whether to write answers; otherwise only recall is measured.
+        regex: True if gold answers are regular expressions.
+        with_answers: True to write and score answers; otherwise only recall is measured.
 
     Returns:
         ``em``, the exact match of greedy answers, and ``recall@k`` by DPR's rule. A closed book has no recall.
@@ -239,12 +239,12 @@ def evaluate_generator(
         texts = [question.text for question in batch]
         hits = find_passages(texts)
         texts_found += [[hit.passage.text for hit in question_hits] for question_hits in hits]
-        if write:
+        if with_answers:
             read = [question_hits[: generator.passages] for question_hits in hits]
             passages = [[hit.passage for hit in question_hits] for question_hits in read]
             answers = write_answers(generator, texts, passages, stack_scores(read, device))
             right += count_exact_matches(answers, batch, regex=regex)
-    em = {"em": right / len(questions)} if write else {}
+    em = {"em": right / len(questions)} if with_answers else {}
     if generator.template.is_closed_book:
         return em
     gold = [list(question.answers) for question in questions]

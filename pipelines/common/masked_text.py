@@ -28,7 +28,7 @@ NULL = -1
 _SAMPLE = 10_000
 """Number of passages from which the tagger learns common words."""
 _TRIES = 1000
-"""Training stops after this number of consecutive texts without anything to mask."""
+"""Number of consecutive texts without anything to mask after which training stops."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
 """Function from a text, its wordpieces and a random generator to the positions to mask."""
@@ -70,7 +70,7 @@ class MaskedBatch:
     """Wordpieces at these positions before masking; IGNORED for padding."""
 
     def to(self, device: str) -> "MaskedBatch":
-        """Return the same batch on another device."""
+        """Return a copy of the batch on ``device``."""
         return MaskedBatch(self.texts, self.x.to(device), self.positions_BM.to(device), self.labels_BM.to(device))
 
 
@@ -140,7 +140,10 @@ def open_masked_texts(
         batch: texts per step.
         seed: seed of all random choices.
         texts: index directory of other passages to mask.
-        are_passages: whether the masked passages can be retrieved.
+        are_passages: True if the masked passages can be retrieved.
+
+    Raises:
+        BadInput: there is no masking or tagger of the configured name.
     """
     if tagger is None and config.masking == "salient":
         titles = {passage.title for batch in passages.store.iter_batches() for passage in batch if passage.title}
@@ -152,8 +155,8 @@ def open_masked_texts(
         batch=batch,
         max_text=config.max_text,
         seed=seed,
-        masks_only=config.masking == "salient",
-        together=config.masking == "spans",
+        only_masks=config.masking == "salient",
+        in_spans=config.masking == "spans",
         are_passages=are_passages,
     )
 
@@ -176,8 +179,8 @@ class MaskedTexts:
         batch: int,
         max_text: int,
         seed: int,
-        masks_only: bool,
-        together: bool = False,
+        only_masks: bool,
+        in_spans: bool = False,
         are_passages: bool = True,
     ) -> None:
         """Prepare to mask passages of a store.
@@ -190,15 +193,15 @@ class MaskedTexts:
             max_text: wordpieces of a text, including [CLS] and [SEP]. A text is some consecutive sentences of a
                 passage.
             seed: seed of all random choices.
-            masks_only: whether a mask replaces every chosen wordpiece. Otherwise, as in BERT, a mask replaces 80 %, a
+            only_masks: True to replace every chosen wordpiece by a mask. Otherwise, as in BERT, a mask replaces 80 %, a
                 random wordpiece replaces 10 %, and 10 % stay.
-            together: whether consecutive positions get the same kind of replacement, as a span does in SpanBERT.
-            are_passages: whether the passages of ``store`` can be retrieved.
+            in_spans: True to give consecutive positions the same kind of replacement, as in SpanBERT.
+            are_passages: True if the passages of ``store`` can be retrieved.
         """
         self._store, self._tokenizer, self._choose_positions = store, tokenizer, choose_positions
         self._batch, self._room, self._seed = batch, max_text - 2, seed
-        self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if masks_only else {}
-        self._together, self._are_passages = together, are_passages
+        self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if only_masks else {}
+        self._in_spans, self._are_passages = in_spans, are_passages
         self._others = np.asarray(tokenizer.ordinary_ids)  # once, because they are some tens of thousands
 
     def __getitem__(self, step: int) -> MaskedBatch:
@@ -234,7 +237,7 @@ class MaskedTexts:
             return None
         mask = self._tokenizer.mask_id
         ids = masking.corrupt_wordpieces(
-            pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._together, **self._shares
+            pieces.ids, positions, rng, mask=mask, vocabulary=self._others, per_run=self._in_spans, **self._shares
         )
         row = row if self._are_passages else NULL
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))

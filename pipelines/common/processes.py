@@ -23,7 +23,7 @@ _TIMEOUT = 7 * 24 * 3600
 """Number of seconds that processes wait for the first process, which sometimes embeds a whole corpus.
 The limit is not needed to notice a crashed process."""
 _MESSAGE_INTERVAL = 0.2
-"""Least number of seconds between two progress messages."""
+"""Minimum number of seconds between two progress messages."""
 
 
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:

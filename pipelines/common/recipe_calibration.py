@@ -30,9 +30,9 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Least number of right answers for a fit, and least number of wrong answers."""
+"""Minimum number of right answers for a fit, and of wrong answers."""
 MIN_UNSEEN = 200
-"""Least number of questions that did not select the weights.
+"""Minimum number of questions that did not select the weights.
 With fewer, the questions that selected the weights are also used."""
 
 
@@ -167,7 +167,7 @@ def calibrate_reader(
         questions: questions that were not used in training.
         k: number of passages to read per question; None takes the number of the training.
         name: name of the questions, saved with the calibration.
-        regex: whether the answers are regular expressions.
+        regex: True if the answers are regular expressions.
         device: device of a generator.
         progress: shows the number of questions.
 

@@ -140,7 +140,7 @@ def evaluate_with_new_index(
         corpus: index directory of the passages.
         device: device of the encoders.
         workers: number of Ray actors that embed; 0 embeds in this process.
-        insecure: whether to accept a Ray cluster without a token.
+        insecure: True to accept a Ray cluster without a token.
     """
     shutil.rmtree(work, ignore_errors=True)
     # Loading a model uses random numbers. The fork keeps those of the training unchanged.

@@ -29,13 +29,13 @@ class BatchLoss:
     """Loss of a batch, and its figures for the log."""
 
     loss: Tensor
-    """Part of this process in the mean loss over the whole batch."""
+    """This process's part of the mean loss over the whole batch."""
     figures: dict[str, float]
     """``nll`` and other figures of the whole batch."""
     tokens: int
     """Number of tokens that went through a model in this process, including padding."""
     flops: float
-    """Floating-point operations in this process."""
+    """Number of floating-point operations in this process."""
 
     @classmethod
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":

@@ -31,7 +31,7 @@ CONFIG = "config.json"
 INPUTS = "inputs"
 """Key in CONFIG for the digests of the files and directories that the settings name."""
 PRECISION = "precision"
-"""Key in CONFIG for the precision of a run on a CPU, and for the machine that chose it."""
+"""Key in CONFIG for the precision of a run on a CPU and the machine that chose the precision."""
 PRECISIONS = ("float32", "bfloat16")
 _BEFORE_A_RUN = ("negatives.jsonl",)
 """Files that a recipe writes before its run starts."""
@@ -44,7 +44,7 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
 
     Args:
         config: settings with a directory ``out`` and a ``device``.
-        has_begun: whether the run has a checkpoint; before that, other settings replace the recorded ones.
+        has_begun: True if the run has a checkpoint; before that, other settings replace the recorded ones.
 
     Raises:
         BadInput: the settings or inputs have changed, or the directory holds files that the run would replace.
@@ -120,6 +120,9 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
     A timing chooses the precision, and another timing can have another result. So a run keeps its first precision as
     long as it stays on the same machine. All processes use the precision of the first process.
+
+    Raises:
+        DamagedArtefact: the recorded settings cannot be read.
     """
     from ragqa.training import parallel, precision
 

@@ -11,7 +11,8 @@ from pipelines.common.config import Rules, TrainingConfig, require_choice, requi
 class DenoiseConfig(TrainingConfig):
     """Settings of pretraining by denoising.
 
-    The papers: T5 has batches of 128 texts of 512 tokens and 524,288 steps, BART batches of 8000 and 500,000 steps.
+    The papers: T5 has batches of 128 texts of 512 tokens and 524,288 steps, BART has
+    batches of 8,000 texts and 500,000 steps.
     """
 
     corpus: Path
@@ -25,7 +26,7 @@ class DenoiseConfig(TrainingConfig):
     decoder_layers: int | None = None
     """Decoder layers of a generator made from ``encoder``; by default as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """Objective: write the missing parts (spans, T5) or the whole text (infilling, BART)."""
+    """Objective: spans (T5) writes the missing parts, infilling (BART) writes the whole text."""
     rate: float | None = None
     """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0

@@ -102,7 +102,7 @@ def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, mark
     conventions, tokenizer = model.conventions, model.tokens.tokenizer
     frame = Frame.from_tokenizer(tokenizer, conventions.start, conventions.ends[0], conventions.pad)
     room = config.max_text - frame.room
-    options: Any = {"rate": config.rate, "mean": config.mean_span, "permute": config.permute}
+    options: Any = {"rate": config.rate, "mean": config.mean_span, "is_permuted": config.permute}
     corrupt = make_corruption(config.objective, marks, room=room, source=_find_source(config), **options)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:

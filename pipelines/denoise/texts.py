@@ -58,7 +58,7 @@ class Frame:
         Args:
             tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``;
                 ``start`` is left out if it is the padding id, as in T5.
-            start: id with which the decoder starts; it is no part of the target.
+            start: id with which the decoder starts; the target does not contain it.
             end: id that ends the target.
             pad: padding id.
         """
@@ -107,7 +107,7 @@ class Marks:
 
 
 def make_corruption(
-    objective: str, marks: Marks, *, room: int, rate: float | None, mean: float, permute: bool, source: object
+    objective: str, marks: Marks, *, room: int, rate: float | None, mean: float, is_permuted: bool, source: object
 ) -> Corruption:
     """Return the function that corrupts a text.
 
@@ -117,7 +117,7 @@ def make_corruption(
         room: tokens of the longest text.
         rate: share of the tokens that are missing; None for the share in the paper.
         mean: mean length of a span in tokens.
-        permute: True to put the sentences into random order (infilling).
+        is_permuted: True to put the sentences into random order (infilling).
         source: directory of the model, for the error.
 
     Raises:
@@ -132,7 +132,7 @@ def make_corruption(
 
     def corrupt_by_infilling(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> Pair | None:
         ids = list(chain.from_iterable(sentences))
-        before = permute_sentences(sentences, rng) if permute else ids
+        before = permute_sentences(sentences, rng) if is_permuted else ids
         assert marks.mask is not None
         read = infill_spans(before, sample_bart_spans(len(ids), rng, **options), marks.mask)
         return (read[:room], ids) if ids else None  # masks of empty spans can make the input longer than the text
@@ -163,7 +163,7 @@ class DenoisingBatch:
     """Ids of the targets, padded with ``IGNORED``."""
 
     def to(self, device: str) -> "DenoisingBatch":
-        """Return the same batch on another device."""
+        """Return a copy of the batch on ``device``."""
         return DenoisingBatch(self.x.to(device), self.labels_BT.to(device))
 
 
@@ -182,7 +182,7 @@ class DenoisedTexts:
         seed: int,
         has_sentences: bool = False,
     ) -> None:
-        """Take texts from the passages of ``store``.
+        """Prepare to corrupt texts from the passages of ``store``.
 
         Args:
             store: passages.
@@ -240,7 +240,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Cut off the end of a text, so that its sentences have at most ``room`` tokens.
+    """Return the beginning of a text, as sentences with at most ``room`` tokens together.
 
     Args:
         sentences: token ids of each sentence.

@@ -25,7 +25,7 @@ class RetrievalBatch:
     positive_B: Tensor
     """Position in ``passages`` of each question's positive passage."""
     masked_BP: Tensor
-    """True for relevant passages other than the positive; they are no negatives."""
+    """True for relevant passages other than the positive, which are not negatives of the question."""
 
     def pad_passages(self, count: int) -> "RetrievalBatch":
         """Return the batch with masked passages added, so that ``count`` processes share it evenly."""

@@ -59,7 +59,7 @@ class DprConfig(TrainingConfig):
     hard: int = 1
     """Hard negatives of each question in a batch."""
     chunk: int = 128
-    """Texts whose activations are in memory at the same time; it changes speed, not results."""
+    """Number of texts whose activations are in memory at the same time; it does not change results."""
     lr: float = 2e-5
     """Peak learning rate."""
     warmup: int | None = None
@@ -81,7 +81,7 @@ class DprConfig(TrainingConfig):
     eval_every: int = 1000
     """Steps between two evaluations."""
     workers: int = 0
-    """Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
+    """Number of Ray actors that embed passages for an evaluation or for mining; 0 embeds in this process."""
     no_export: bool = False
     """Do not export the retriever to 8 bits."""
 

@@ -38,7 +38,7 @@ DONE_FILE = "done.json"
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine, train and export, or continue a run; return the directory of the retriever.
+    """Mine examples, train and export a retriever, or continue a run; return its directory.
 
     Raises:
         BadInput, ArtefactError: a setting, file or directory cannot be used.
@@ -88,6 +88,10 @@ def train_round(
         held_out: held-out questions to measure recall on, or None.
         progress: shows the steps.
         notify: takes a line for each evaluation.
+
+    Raises:
+        BadInput: the round was trained with other settings, or the weights to begin from are missing.
+        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
     folder = get_round_folder(config, number)
@@ -154,7 +158,7 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the retriever with which a round begins; raise BadInput if it does not exist."""
+    """Return the retriever with which round ``number`` begins; raise BadInput if it is missing."""
     if number > 1 and config.continue_weights:
         return DualEncoder.load(get_round_folder(config, number - 1) / "model")
     start = config.retriever or config.encoder
@@ -167,7 +171,7 @@ def load_start(config: DprConfig, number: int) -> DualEncoder:
 
 
 def get_round_folder(config: DprConfig, number: int) -> Path:
-    """Return the directory of a round."""
+    """Return the directory of round ``number``."""
     return config.out / f"round-{number}"
 
 

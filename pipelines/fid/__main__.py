@@ -9,7 +9,7 @@ The method is Fusion-in-Decoder (Izacard & Grave 2021).
 The passages come from the retriever of the index: dense vectors, BM25 or both. Only the generator learns.
 
 With ``--k 0``, or without an index, the recipe trains the closed book (Roberts et al. 2020): a baseline that answers
-from the generator's weights alone. It owes its right answers to held-out questions to its pretraining, or to training
+from the generator's weights alone. Its right answers to held-out questions come from its pretraining, or from training
 questions with the same meaning.
 
     python -m pipelines.fid --k 0 --generator t5-base --questions train.jsonl --dev dev.jsonl --out runs/closed

@@ -19,8 +19,8 @@ from ragqa.settings.groups import FLAT
 class FidConfig(TrainingConfig):
     """Settings of the training of FiD or of a closed book.
 
-    The papers: FiD is T5 with 100 passages of 250 tokens, batch 64 and 10,000 steps. The closed book is T5 with 10,000
-    to 20,000 steps.
+    The papers: FiD is T5 with 100 passages of 250 tokens, 64 questions per step and 10,000 steps. The closed book is T5
+    with 10,000 to 20,000 steps.
     """
 
     questions: Path

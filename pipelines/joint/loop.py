@@ -106,6 +106,9 @@ def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -
         config: settings of the joint training.
         rag_config: settings of RAG's loss.
         notify: takes a line if a limit of input or answer is lowered.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact: the generator or the encoder cannot be used.
     """
     kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:
@@ -269,7 +272,7 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
         data.held_out,
         device=config.device,
         regex=config.held_out.regex,
-        write=has_begun,
+        with_answers=has_begun,
     )
     if has_begun and data.answered_held_out is not None:
         marking = model.make_span_model(index.tokenizer)

@@ -1,6 +1,6 @@
 """Training loop of masked language modelling (``pipelines.masked_lm``).
 
-Legend: B texts, L tokens, M masked positions, padded to the largest number of a text, V vocabulary.
+Legend: B texts, L tokens, M masked positions (the largest number in a text), V vocabulary.
 """
 
 from pathlib import Path
@@ -61,8 +61,8 @@ def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify 
         batch=config.batch,
         max_text=min(config.max_text, model.max_tokens),
         seed=config.seed,
-        masks_only=False,
-        together=config.masking == "spans",
+        only_masks=False,
+        in_spans=config.masking == "spans",
     )
     with open_run(config, model, name="masked words", progress=progress, notify=notify) as run:
         for step in run.remaining_steps(config.save_every):

@@ -28,7 +28,7 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class InverseClozeConfig(TrainingConfig):
-    """Settings of the inverse cloze task. The paper has batch 4096 and 100,000 steps."""
+    """Settings of the inverse cloze task. The paper has 4,096 pairs per step and 100,000 steps."""
 
     corpus: Path
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
@@ -37,7 +37,7 @@ class InverseClozeConfig(TrainingConfig):
     batch: int = 4096
     """Pairs of sentence and passage per step."""
     chunk: int = 128
-    """Texts whose activations are in memory at the same time."""
+    """Number of texts whose activations are in memory at the same time."""
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"

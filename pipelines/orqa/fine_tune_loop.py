@@ -126,7 +126,7 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Evaluate the model on held-out questions, which are answered as by a pipeline.
+    """Evaluate the model on held-out questions; it answers them as a pipeline does.
 
     Args:
         model: question tower and reader.
@@ -186,7 +186,7 @@ def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune, or continue a run; return the directory of the retriever.
+    """Fine-tune question tower and reader, or continue a run; return the retriever's directory.
 
     The reader is written beside it, into ``reader``.
 
@@ -222,7 +222,7 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
 
 
 def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run.
+    """Return the settings that make a pipeline from a finished run.
 
     Args:
         config: settings of the run.

@@ -27,7 +27,7 @@ from ragqa.settings.groups import FLAT
 class RagConfig(TrainingConfig):
     """Settings of RAG's training.
 
-    The paper begins from DPR and BART-large, and has k 5 or 10 and at most 100 epochs.
+    The paper begins from DPR and BART-large, reads 5 or 10 passages, and has at most 100 epochs.
     """
 
     corpus: Path
@@ -51,7 +51,7 @@ class RagConfig(TrainingConfig):
     lr: float = 3e-5
     """Peak learning rate of the generator."""
     retriever_lr: float | None = None
-    """Peak learning rate of the retriever; by default that of the generator, as in the paper."""
+    """Peak learning rate of the retriever; by default ``lr``, as in the paper."""
     frozen: int | None = 0
     """Steps before the retriever learns; the paper, which begins from BART, has none.
     An untrained generator must learn to use passages first."""

@@ -116,7 +116,7 @@ def open_refreshed_index(
 
 
 def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline of a finished run.
+    """Return the settings that make a pipeline from a finished run.
 
     Args:
         config: settings of the run.

@@ -7,7 +7,7 @@ The retriever finds passages for each question. The generator, a sequence-to-seq
 each passage and writes the answer. The likelihood of the answer, marginalised over the passages, trains the question
 tower and the generator. The vectors of the passages stay as they are, as in the paper. With ``--learn-passages`` the
 passage tower learns as well, and the index is refreshed during training, as in ``pipelines.realm.pretrain``.
-``pipelines.common.assemble`` makes a pipeline of the result.
+``pipelines.common.assemble`` makes a pipeline from the result.
 """
 
 from pipelines.common.command import run_recipe

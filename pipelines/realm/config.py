@@ -62,7 +62,7 @@ class ReaderWarmupConfig(TrainingConfig):
 class PretrainConfig(TrainingConfig):
     """Settings of pretraining.
 
-    The paper has batch 512, 200,000 steps, k 8, and a refresh every 500 steps.
+    The paper has 512 texts per step, 200,000 steps, 8 passages per text, and a refresh every 500 steps.
     """
 
     corpus: Path

@@ -114,6 +114,9 @@ def predict(
         batch: masked texts.
         config: settings of the run.
         score: function of the reader's logits and the masked wordpieces.
+
+    Raises:
+        BadInput: the corpus is too small.
     """
 
     def read(rows_BK: np.ndarray, limit: int) -> tuple[Tensor, int]:
@@ -198,6 +201,9 @@ def compute_loss(
         passages: wordpieces of the passages.
         batch: masked texts.
         config: settings of the run.
+
+    Raises:
+        BadInput: the corpus is too small.
     """
     prediction = predict(model, mips, passages, batch, config)
     counted_BM = batch.labels_BM != IGNORED
@@ -237,7 +243,7 @@ def measure(
 def main(
     config: PretrainConfig, *, tagger: Tagger | None = None, progress: Progress = SILENT, notify: Notify = ignore_line
 ) -> Path:
-    """Pretrain, or continue a run; return the directory of the retriever.
+    """Pretrain retriever and reader, or continue a run; return the directory of the retriever.
 
     The reader is written beside it, into ``reader``.
 

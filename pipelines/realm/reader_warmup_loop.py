@@ -1,6 +1,6 @@
 """Training loop of the warm-up of REALM's reader (``pipelines.realm.reader_warmup``).
 
-Legend: B texts, M masked positions, padded to the largest number of a text.
+Legend: B texts, M masked positions (the largest number in a text).
 """
 
 from collections.abc import Sequence

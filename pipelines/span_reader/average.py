@@ -4,8 +4,8 @@
 
 Each run began with the reader of the run before. So all readers lie in one valley of the loss, and their mean lies in a
 flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
-2022, "Model soups"). The mean of readers that were trained independently is worthless. Evaluate the result on held-out
-questions.
+2022, "Model soups"). Do not average readers that were trained independently, because their mean is worthless. Evaluate
+the result on held-out questions.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
 
     Raises:
         BadInput: fewer than two readers are given, or ``out`` is one of them or holds something else.
-        ArtefactError, DamagedArtefact: a directory is no torch reader, or is damaged.
+        ArtefactError, DamagedArtefact: a directory is not a torch reader, or is damaged.
         Mismatch: the readers differ in kind, size or tokenizer.
     """
     # Imported here, so that --help needs no torch.

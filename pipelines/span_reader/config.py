@@ -46,15 +46,15 @@ class ReaderConfig(TrainingConfig):
     pool: int = 20
     """Largest number of mined passages per question, both with and without an answer."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
-    """Sorts of passages in which a question is read."""
+    """Numbers and shares of the passages in which a question is read."""
     loss: Literal["marginal", "hard"] = "marginal"
-    """Marginal: any gold span counts; hard: the most probable gold span counts."""
+    """Gold spans that count: all of them (marginal), or only the most probable one (hard)."""
     hard_warmup: float = 0.5
     """Share of the steps over which the probability of a hard step rises from 0 to 1; it stops at 0.8."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss of the passages' relevance: 1 for a passage with an answer, 0 without."""
+    """Weight of the loss of relevance, whose target is 1 for a passage with an answer and 0 without."""
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0
@@ -74,7 +74,7 @@ class ReaderConfig(TrainingConfig):
     max_span: int = MAX_ANSWER
     """Wordpieces of the longest answer."""
     freeze_embeddings: bool = True
-    """Keep the encoder's embeddings, so that the exports of encoder and reader can share them."""
+    """Freeze the encoder's embeddings, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
     """File of held-out questions, evaluated over the index and left out of training."""
     exclude: tuple[Path, ...] = ()
@@ -89,7 +89,7 @@ class ReaderConfig(TrainingConfig):
     """Steps between two evaluations."""
     patience: int | None = None
     """Number of evaluations without improvement after which training stops.
-    With or without it, the best weights are saved; of equally good weights, the latest."""
+    The best weights are saved in any case; of equally good weights, the latest."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""

@@ -81,7 +81,7 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the scores of all spans of all passages of a question ``[B, K S]``.
+    """Return the scores of all spans of all passages of a question ``[B, K · S]``.
 
     Args:
         score_BKS: scores of the spans of a passage.

@@ -28,7 +28,7 @@ class GoldSpans:
         Args:
             tokenizer: the reader's tokenizer.
             answers: gold answers of a question.
-            regex: whether the answers are regular expressions.
+            regex: True if the answers are regular expressions.
         """
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]

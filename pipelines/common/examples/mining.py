@@ -87,7 +87,7 @@ def mine_examples(
         search: search by BM25.
         out: file to write.
         identity: names and values of everything that the result depends on; ``read_examples`` compares them.
-        keep_texts: whether a gold passage that is not in the corpus becomes a positive itself. If not, the question is
+        keep_texts: True to use a gold passage that is not in the corpus as a positive. Otherwise the question is
             treated like a question without gold passages.
         held_out: texts of questions that training must leave out; case, punctuation and articles are ignored.
         progress: shows the number of questions.
@@ -221,7 +221,7 @@ def build_temporary_index(
         work: directory for the vectors.
         device: device for embedding.
         workers: number of Ray actors that embed; 0 embeds in this process.
-        insecure: whether to accept a Ray cluster without a token.
+        insecure: True to accept a Ray cluster without a token.
         progress: shows the number of passages.
     """
     gpu = device.startswith("cuda")

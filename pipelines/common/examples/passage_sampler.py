@@ -142,7 +142,12 @@ class PassageSampler:
         return len(self._load(int(rows[0]))[1]) if len(rows) else 0
 
     def holds_answer(self, text: str, number: int) -> bool:
-        """Return True if a text contains an answer to a question, by the rule of mining."""
+        """Return True if a text contains an answer to a question, by the rule of mining.
+
+        Args:
+            text: text to search.
+            number: number of the question.
+        """
         question, regex = self.questions[number]
         with name_slow_question([question]):
             return has_answer(text, question.answers, regex=regex)

@@ -21,7 +21,7 @@ from ragqa.types import Hit, Passage, Question
 NGRAM = 3
 """Number of words of an n-gram, by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Least overlap of a passage with a gold passage, for a passage with an answer and for a question without answers."""
+"""Minimum overlap of a passage with a gold passage, for a passage with an answer and for a question without answers."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def make_example(
 
     Args:
         question: the question, with answers, with gold passages, or with both.
-        regex: whether the answers are regular expressions.
+        regex: True if the answers are regular expressions.
         hits: hits for the question, best first.
         gold_hits: hits of a search with the text of each gold passage.
         pool: largest number of negatives.
-        keep_texts: whether a gold passage that is not in the corpus becomes a positive itself.
+        keep_texts: True to use a gold passage that is not in the corpus as a positive.
     """
     relevant = [hit.passage.id for hit in hits if is_relevant(hit.passage, question, regex)]
     golds = [_find_in_corpus(gold, question, regex, gold_hits[gold]) for gold in list_gold_passages(question)]
@@ -96,7 +96,7 @@ def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
     Args:
         passage: passage to judge.
         question: question with answers or gold passages.
-        regex: whether the answers are regular expressions.
+        regex: True if the answers are regular expressions.
     """
     if question.answers:
         with name_slow_question([question]):

@@ -53,12 +53,12 @@ class ReaderBatch:
     """Rank of the passage of each window, among the passages of its question."""
 
     def to(self, device: str) -> "ReaderBatch":
-        """Return the batch on another device."""
+        """Return a copy of the batch on ``device``."""
         return ReaderBatch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Rows to encode in one call, and the length to which each group is padded."""
+        """Groups of rows to encode in one call, each with the length to which it is padded."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()

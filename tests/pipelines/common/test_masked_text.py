@@ -26,7 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> closed_world.WorldFolde
 def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
     blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
     for kind in ("spans", "words", "uniform"):
-        options: Any = {"batch": 5, "max_text": 12, "seed": 3, "masks_only": kind == "uniform"}
+        options: Any = {"batch": 5, "max_text": 12, "seed": 3, "only_masks": kind == "uniform"}
         texts = MaskedTexts(
             blocks.store, blocks.tokenizer, make_position_chooser(kind, None, rate=0.3, count=1), **options
         )
@@ -48,11 +48,11 @@ def test_masked_texts_are_a_function_of_the_step(folders: closed_world.WorldFold
 
 def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFolders, tmp_path: Path) -> None:
     blocks = TokenizedPassages.open(folders.corpus, TextTokenizer(folders.encoder), tmp_path)
-    options: Any = {"batch": 200, "max_text": 12, "seed": 3, "masks_only": False}
+    options: Any = {"batch": 200, "max_text": 12, "seed": 3, "only_masks": False}
     mixed = {}
     for kind in ("spans", "words"):
         chooses = make_position_chooser(kind, None, rate=0.5, count=1)
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, together=kind == "spans", **options)
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, in_spans=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
         masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
         mixed[kind] = sum(len(each) > 1 for each in masked)

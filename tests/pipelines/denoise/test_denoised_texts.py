@@ -149,7 +149,7 @@ def test_masks_beyond_the_positions_of_the_model_are_cut() -> None:
     """Empty spans add masks, so that an input could be longer than the model's positions."""
     marks = Marks([], 9)
     # No config allows so short a mean span: nearly all spans are empty.
-    corrupt = make_corruption("infilling", marks, room=2, rate=0.1, mean=0.001, permute=False, source="it")
+    corrupt = make_corruption("infilling", marks, room=2, rate=0.1, mean=0.001, is_permuted=False, source="it")
     pair = corrupt([[1, 2]], np.random.default_rng(0))
     assert pair is not None and len(pair[0]) == 2 and pair[1] == [1, 2]
 

@@ -41,7 +41,7 @@ def test_the_loss_is_the_mean_over_masked_pieces_and_ignores_padding(config: Mas
         batch=6,
         max_text=12,
         seed=0,
-        masks_only=False,
+        only_masks=False,
     )
     torch.manual_seed(0)
     model = KnowledgeAugmentedEncoder.from_config(config.encoder).eval()

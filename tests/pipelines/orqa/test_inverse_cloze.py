@@ -57,7 +57,7 @@ def test_deleted_passages_are_not_trained_on(config: InverseClozeConfig, drop_ra
 def test_deleted_passages_are_not_masked(config: InverseClozeConfig) -> None:
     blocks = opened(config, range(0, 30))
     chooses = make_position_chooser("uniform", None, rate=0.3, count=1)
-    texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, batch=30, max_text=12, seed=0, masks_only=True)
+    texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, batch=30, max_text=12, seed=0, only_masks=True)
     assert {text.row for text in texts[0].texts} == set(range(30, 40))
     assert sample_texts(blocks.store) == [blocks.store[row].text for row in range(30, 40)]
 
