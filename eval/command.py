@@ -13,7 +13,7 @@ Config = TypeVar("Config")
 
 
 def run_command(
-    main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, positional: bool = False
+    main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, is_positional: bool = False
 ) -> None:
     """Run a command with the options of the command line; print an expected error as one line.
 
@@ -21,10 +21,10 @@ def run_command(
         main: function of the settings that runs the command.
         ConfigClass: dataclass whose fields are the options.
         description: text above the options in the help.
-        positional: whether fields without a default are positional arguments.
+        is_positional: True to make fields without a default positional arguments.
     """
     with report_errors(get_main_module()):
-        main(parse_config(ConfigClass, description, positional=positional))
+        main(parse_config(ConfigClass, description, positional=is_positional))
 
 
 def format_command_line() -> str:

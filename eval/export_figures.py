@@ -44,6 +44,9 @@ def export_figures(report: Report, out: Path) -> None:
     Args:
         report: report to export.
         out: JSON file; the ``.tsv`` file has the same name.
+
+    Raises:
+        BadInput: the name of ``out`` does not end in .json.
     """
     check_place(out)
     about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
@@ -77,4 +80,4 @@ def main(config: ExportConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, ExportConfig, __doc__, positional=True)
+    run_command(main, ExportConfig, __doc__, is_positional=True)

@@ -85,4 +85,4 @@ def main(config: PairedConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, PairedConfig, __doc__, positional=True)
+    run_command(main, PairedConfig, __doc__, is_positional=True)

@@ -142,7 +142,7 @@ class SuiteConfig:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """Options of generative readers, by their names in ``Decoding``; None if not given."""
+        """Options of generative readers, by their names in ``Decoding``; None for an option that is not given."""
         options = {"beams": self.beams, "fast": self.fast or None}
         return {**options, "max_answer": self.max_answer, "min_answer": self.min_answer}
 
@@ -207,6 +207,9 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
     Args:
         suite: the data set.
         config: options of the command.
+
+    Raises:
+        RagqaError: the questions or the pipeline cannot be used.
     """
     uses_hub = suite.hub is not None and config.data is None
     split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
@@ -278,6 +281,9 @@ def print_scores(suite: Suite, config: SuiteConfig) -> None:
     Args:
         suite: the data set.
         config: options of the command.
+
+    Raises:
+        RagqaError: the questions or the pipeline cannot be used, or the files cannot be written.
     """
     report = score_suite(suite, config)
     if config.record:

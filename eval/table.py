@@ -71,7 +71,7 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Return the difference of exact match in points, and whether the intervals touch.
+    """Format the gain over the closed book in points of exact match; say if the intervals touch.
 
     The interval of a run is the wider of two: the bootstrap interval and Wilson's. The bootstrap interval alone is too
     narrow for scores near 0, because a resample without a right answer has the score 0.
@@ -148,4 +148,4 @@ def main(config: RecordsConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, RecordsConfig, __doc__, positional=True)
+    run_command(main, RecordsConfig, __doc__, is_positional=True)

@@ -57,7 +57,11 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed`` and, if it is given, sentence-transformers; write the figures."""
+    """Measure ``index.embed``, and sentence-transformers if the settings name it; write figures.
+
+    Raises:
+        RuntimeError: the job failed, so there are no figures.
+    """
     options = ["--encoder", config.encoder, "--shard-rows", str(config.shard_rows)]
     options += ["--precision", config.precision] if config.precision else []
     counts, runs = sorted(config.passages), []

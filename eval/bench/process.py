@@ -60,6 +60,9 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
         python: Python program of the peer's environment.
         folder: directory of the models.
         arguments: further arguments of the script.
+
+    Raises:
+        BadInput: the script failed.
     """
     run = run_timed([python, str(Path(__file__).with_name("peer.py")), str(folder), *arguments])
     return {**run, **json.loads(run["out"])}

@@ -65,7 +65,11 @@ class RagSpeedConfig:
 
 
 def main(config: RagSpeedConfig) -> None:
-    """Measure training steps and decoding of RAG; write the figures."""
+    """Measure training steps and decoding of RAG; write the figures.
+
+    Raises:
+        BadInput: the losses or the decoded answers of the two sides differ.
+    """
     import torch
 
     from ragqa.models.generation.generator_kinds import MAX_INPUT

@@ -55,7 +55,11 @@ class ServeBenchConfig:
 
 
 def main(config: ServeBenchConfig) -> None:
-    """Measure each retriever with each number of shards; write the figures."""
+    """Measure each retriever with each number of shards; write the figures.
+
+    Raises:
+        RuntimeError: a shard did not answer, so the times are not valid.
+    """
     from index.serve.deploy import ServeConfig, serve_collection
 
     questions = [question.text for question in islice(read_questions(config.questions), config.sample)]
@@ -125,6 +129,9 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
     Args:
         retriever: retriever to measure.
         questions: questions to search for.
+
+    Raises:
+        RuntimeError: a shard did not answer, so the times are not valid.
     """
     seconds = [time_search(retriever, [question]) for question in questions]
     batches = sum(time_search(retriever, questions[n : n + BATCH]) for n in range(0, len(questions), BATCH))

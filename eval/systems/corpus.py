@@ -121,6 +121,9 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
     Args:
         config: settings of the corpus.
         gold: title and text of each gold passage.
+
+    Raises:
+        BadInput: the gold passages alone are larger than the corpus.
     """
     split, titles = make_word_splitter(), {normalize_answer(title) for title, _ in gold}
     room = config.blocks - sum(sum(1 for _ in split(text, 0)) for text in {text for _, text in gold})
@@ -139,7 +142,11 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
 
 
 def write_questions(config: CorpusConfig) -> dict[str, int]:
-    """Write the three files of questions; return the number of questions of each file."""
+    """Write the three files of questions; return the number of questions of each file.
+
+    Raises:
+        BadInput: NQ dev has too few questions.
+    """
     rng, tests = np.random.default_rng(config.seed), [config.data / name for name in TESTS]
     known = make_question_keys(file for file in tests if file.is_file())
     candidates = drop_known(list(read_questions(config.data / "nq/dev.jsonl")), known)

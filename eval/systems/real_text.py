@@ -67,7 +67,7 @@ class TableConfig:
         Args:
             folder: directory for the folders ``vectors`` and ``index``.
             encoder: encoder of the passages.
-            gpus: whether to embed on GPUs.
+            gpus: True to embed on GPUs.
             exported: export of the encoder, for questions; by default ``encoder`` encodes them.
         """
         from index.build import BuildConfig, build

@@ -166,7 +166,11 @@ class AblationConfig(TableConfig):
 
 
 def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
-    """Train and measure the arms; return the figures by arm and measure."""
+    """Train and measure the arms; return the figures by arm and measure.
+
+    Raises:
+        BadInput: a chosen arm does not exist, or its inputs are missing.
+    """
     names = select_arms(ARMS, config.arms)
     if "from-minilm" in names and config.minilm is None:
         raise BadInput("the arm from-minilm needs --minilm, the folder of all-MiniLM-L6-v2's torch weights")

@@ -216,6 +216,9 @@ class TableRunner:
             stages: all stages on which the row depends.
             options: further JSON values on which the row depends.
             measure: function that trains and measures, and returns the figures.
+
+        Raises:
+            BadInput: the output file is not a table.
         """
         settings = [self.describe(self.configure(stage)) for stage in stages]
         digest = digest_settings([options, settings])
@@ -263,7 +266,11 @@ def digest_settings(settings: Any) -> str:
 
 
 def read_table(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of an output file; a missing file has none."""
+    """Return the rows of an output file; a missing file has none.
+
+    Raises:
+        BadInput: the file is not a table.
+    """
     if not file.is_file():
         return []
     try:
