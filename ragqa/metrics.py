@@ -27,8 +27,8 @@ def exact_match(
     Args:
         prediction: answer of the system; None, for a declined question, is never right.
         answers: gold answers, any of which is right.
-        regex: the answers are patterns (CuratedTREC, by ORQA's rule). A pattern must match at the start of the raw
-            prediction, not necessarily to its end; case is ignored. An invalid pattern matches nothing.
+        regex: True if the answers are patterns (CuratedTREC, by ORQA's rule). A pattern must match at the start of the
+            raw prediction, not necessarily to its end; case is ignored. An invalid pattern matches nothing.
         unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open, None the rule of
             SQuAD 1.1 and DPR. It does not affect patterns.
     """
@@ -76,7 +76,7 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
     Args:
         passage_text: text of the passage, without its title.
         answers: gold answers.
-        regex: the answers are patterns, which can match anywhere in the text.
+        regex: True if the answers are patterns, which can match anywhere in the text.
     """
     _check_answers(answers)
     if regex:
@@ -159,7 +159,7 @@ def answer_recall(
         passage_texts_per_question: texts of the passages of each question, best first.
         answers_per_question: gold answers of each question.
         ks: numbers of passages.
-        regex: the answers are patterns, see ``has_answer``.
+        regex: True if the answers are patterns, see ``has_answer``.
 
     Raises:
         ValueError: the two iterables differ in length.

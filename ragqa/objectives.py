@@ -160,6 +160,9 @@ def marginal_nll(
 
     Returns:
         A scalar; 0 if no position counts.
+
+    Raises:
+        ValueError: the marginal is unknown.
     """
     if marginal == "token":
         return token_nll(gold, relevance, counted).sum() / counted.sum().clamp_min(1)

@@ -37,7 +37,11 @@ class PipelineSettings:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the settings of a pipeline directory; resolve paths, which are relative to it."""
+        """Read the settings of a pipeline directory, to which their paths are relative.
+
+        Raises:
+            OSError, ValueError, KeyError, TypeError: ``pipeline.json`` is missing or damaged.
+        """
         saved = json.loads((folder / "pipeline.json").read_text())
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
@@ -85,24 +89,24 @@ class PipelineSettings:
                 settings = replace(settings, reader=chosen, k=None, decoding=None)
         return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
-    def find_local_models(self, named: Collection[str | None]) -> Self:
-        """Return the settings with the paths of models that were downloaded, so that opening them downloads nothing.
+    def find_local_models(self, user_models: Collection[str | None]) -> Self:
+        """Return a copy with the paths of downloaded models, so that opening downloads nothing.
 
         Args:
-            named: models and readers that the user has named, which can be downloaded.
+            user_models: models and readers that the user has named, which can be downloaded.
 
         Raises:
             ArtefactError: a model is not on this machine.
         """
         encoder, reader = self.encoder, self.reader
-        if encoder is not None and encoder not in named:
+        if encoder is not None and encoder not in user_models:
             encoder = find_local_model(encoder)
-        if reader is not None and reader not in named:
+        if reader is not None and reader not in user_models:
             reader = registry.find_local_setting(reader)
         return replace(self, encoder=encoder, reader=reader)
 
     def _relocate_paths(self, move: Callable[[str], str], is_encoder_path: Callable[[str], bool]) -> Self:
-        """Apply ``move`` to every path; URLs and names on the hub stay unchanged."""
+        """Return a copy with ``move`` applied to every path; URLs and hub names do not change."""
         return replace(
             self,
             index=self.index if parse_url(self.index) else move(self.index),

@@ -106,7 +106,7 @@ class _Pace:
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
     def format_rate(self) -> str:
-        """Format the rate; a rate below one unit per second, as seconds per unit."""
+        """Format the rate in units per second, or a rate below one in seconds per unit."""
         speed = self._compute_rate()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"

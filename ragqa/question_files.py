@@ -37,7 +37,7 @@ class SquadQuestion:
     text: str
     answers: tuple[str, ...]
     answer_start: int
-    """Offset of the first answer in the paragraph, in characters; -1 without answers."""
+    """Offset of the first answer in the paragraph, in characters; -1 if there is no answer."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> Non
 def print_styled(text: str) -> None:
     """Print a text that can contain the styles of ``format_bold`` and ``mark_answer``.
 
-    Parts that come from documents must come through ``to_one_line``, else a document could imitate the styles.
+    Pass text from documents through ``to_one_line`` first; otherwise a document could imitate the styles.
     """
     _write(_STYLE_OR_CONTROL.sub(lambda match: match["style"] or _escape(match), text), sys.stdout, "\n")
 

@@ -58,7 +58,7 @@ def join_tokens(tokens: list[str]) -> str:
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
-    """Return start and end of the first place where ``text`` contains ``answer``, or None.
+    """Return the start and end of the first occurrence of ``answer`` in ``text``, or None.
 
     The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. Case, Unicode form and the white space
     between tokens do not matter.

@@ -10,20 +10,20 @@ from ragqa.artefacts.sync import sync_directory, sync_file, sync_tree
 
 
 @contextmanager
-def replace_file(target: Path, *, durable: bool = True) -> Iterator[Path]:
+def replace_file(target: Path, *, is_durable: bool = True) -> Iterator[Path]:
     """Yield a temporary file name, which becomes ``target`` if the block ends without an error.
 
     Args:
         target: file to write.
-        durable: wait until the file is on the disk; False if losing it in a power failure does no harm.
+        is_durable: True to wait until the file is on the disk; False if a power failure may lose the file.
     """
     temporary = target.with_name(f".{target.name}.writing")
     try:
         yield temporary
-        if durable:
+        if is_durable:
             sync_file(temporary)
         temporary.replace(target)
-        if durable:
+        if is_durable:
             sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -42,9 +42,9 @@ def create_directory(target: Path) -> Iterator[Path]:
     sync_directory(target.parent)
 
 
-def write_text_whole(file: Path, text: str, *, durable: bool = True) -> None:
+def write_text_whole(file: Path, text: str, *, is_durable: bool = True) -> None:
     """Write a text file in UTF-8, so that it appears whole or not at all; see ``replace_file``."""
-    with replace_file(file, durable=durable) as temporary:
+    with replace_file(file, is_durable=is_durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

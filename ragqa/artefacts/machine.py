@@ -12,7 +12,7 @@ def get_processor_name() -> str:
 
 
 def describe_hardware() -> str:
-    """Describe processor, usable cores, memory and Python version in one line."""
+    """Describe the processor, usable cores, memory and Python version in one line."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     return f"{get_processor_name()}, {cores} cores, {memory:.0f} GiB, Python {platform.python_version()}"

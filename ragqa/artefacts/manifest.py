@@ -232,11 +232,11 @@ def _write_stamp(path: Path, states: str) -> None:
     stamp = _get_stamp_file(path)
     with suppress(OSError):  # without the cache, the next check only takes longer
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        write_text_whole(stamp, states, durable=False)
+        write_text_whole(stamp, states, is_durable=False)
 
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:
-    """Return size, times and inode of every file; raise DamagedArtefact if a size differs."""
+    """Return the size, times and inode of every file; raise DamagedArtefact if a size differs."""
     check_entries(path)
     states = {MANIFEST: _read_file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():
@@ -248,13 +248,13 @@ def _read_file_states(path: Path, manifest: Manifest) -> str:
 
 
 def _read_link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return size, modification time and inode of every file; hard links do not change them."""
+    """Return the size, modification time and inode of every file; hard links do not change them."""
     states = {name: _read_file_state(path / name) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 
 
 def _read_file_state(file: Path) -> list[int]:
-    """Return size (bytes), modification time, change time (nanoseconds) and inode of a file."""
+    """Return the size (bytes), modification and change time (nanoseconds) and inode of a file."""
     try:
         stat = file.stat()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""NumPy files, opened by a single thread at a time."""
+"""Load NumPy files, in one thread at a time."""
 
 from pathlib import Path
 from threading import Lock
@@ -11,7 +11,7 @@ import numpy as np
 _LOCK = Lock()
 
 
-def load_array(file: Path, *, mapped: bool = False) -> Any:
-    """Load the array of a ``.npy`` file, memory-mapped if ``mapped`` is True."""
+def load_array(file: Path, *, is_mapped: bool = False) -> Any:
+    """Load the array of a ``.npy`` file, memory-mapped if ``is_mapped`` is True."""
     with _LOCK:
-        return np.load(file, mmap_mode="r" if mapped else None)
+        return np.load(file, mmap_mode="r" if is_mapped else None)

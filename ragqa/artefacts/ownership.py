@@ -21,7 +21,7 @@ from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
-"""Files of an artefact that its manifest does not list; a killed process can leave the second."""
+"""Files of an artefact that its manifest does not list; a killed process can leave the temporary one."""
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
@@ -97,6 +97,10 @@ def delete_replaced(folder: Path, own: Collection[str]) -> None:
     """Delete the replaced directory ``folder``, unless it has files that are not in ``own``.
 
     A user can write a file into the directory just before the swap.
+
+    Args:
+        folder: the directory, already replaced.
+        own: relative paths of the files that ragqa wrote in ``folder``.
     """
     if next(iter_other_files(folder, own), None) is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,9 +128,13 @@ def is_free(target: Path) -> bool:
 
 
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
-    """Yield relative paths of files and links in ``folder`` that are not in ``own``, sorted.
+    """Yield the relative paths of files and links in ``folder`` that are not in ``own``, sorted.
 
     Empty lock files are left out: search engines leave them in their folders.
+
+    Args:
+        folder: directory to search.
+        own: relative paths of the files that ragqa wrote in ``folder``.
     """
     for parent, folders, files in os.walk(folder):
         folders.sort()
@@ -140,7 +148,7 @@ def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
 
 
 def _read_owner(folder: Path) -> tuple[str | None, set[str]]:
-    """Return kind and files of an artefact; raise ArtefactError if ragqa did not make it."""
+    """Return the kind and files of an artefact; raise ArtefactError if ragqa did not make it."""
     try:
         manifest = peek_manifest(folder)
         return manifest.kind, set(manifest.files)

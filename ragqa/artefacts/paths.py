@@ -42,12 +42,12 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def make_encoder_absolute(name: str) -> str:
-    """Return the absolute path of an encoder's directory; the default encoder and hub names stay as they are."""
+    """Return an encoder's absolute path; hub names and the default encoder do not change."""
     return str(Path(name).absolute()) if is_encoder_path(name) else name
 
 
 def is_encoder_path(name: str) -> bool:
-    """Return True if ``name`` is the path of an encoder; a folder that is named default needs ``./default``."""
+    """Return True if ``name`` is an existing path; a folder named default needs ``./default``."""
     return name != DEFAULT_ENCODER and Path(name).exists()
 
 
@@ -58,12 +58,14 @@ def check_model(name: str | Path) -> None:
 
 
 def find_local_model(name: str) -> str:
-    """Return a model that an artefact names, by a path if its hub name was downloaded before.
+    """Return the directory of a model that an artefact names; ``default`` does not change.
 
-    Nothing is downloaded: an index or a pipeline from elsewhere could name anything.
+    Nothing is downloaded: an index or a pipeline from elsewhere could name anything. A hub name needs a model that was
+    downloaded before.
 
     Raises:
         ArtefactError: there is no such directory, or the model was not downloaded.
+        MissingExtra: huggingface_hub is not installed.
     """
     if name == DEFAULT_ENCODER or Path(name).is_dir():
         return name
@@ -84,7 +86,7 @@ def find_local_model(name: str) -> str:
 def parse_url(path: object) -> str | None:
     """Return ``path`` as a URL, or None if it is not a URL.
 
-    ``Path`` turns ``http://`` into ``http:/``; the slash is put back.
+    ``Path`` turns ``http://`` into ``http:/``; this function restores the slash.
     """
     match = _URL.fullmatch(str(path))
     return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None

@@ -56,7 +56,12 @@ def is_complete(work: Path) -> bool:
 
 
 def move_into_place(work: Path, target: Path) -> None:
-    """Swap the artefact ``made/`` with ``target``, unless an earlier run did so already."""
+    """Replace ``target`` by the folder ``made/`` of a workspace, unless an earlier run did so.
+
+    Args:
+        work: workspace that ``open_workspace`` yielded.
+        target: directory of the artefact.
+    """
     folder = work / BUILD_FOLDER
     if not is_complete(work):
         write_text_whole(work / IDENTITY_FILE, _identify(folder))

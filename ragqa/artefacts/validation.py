@@ -1,4 +1,4 @@
-"""Checks of artefacts that may come from elsewhere: what a manifest names, and what is in a directory.
+"""Checks of manifests and directories of artefacts that may come from elsewhere.
 
 Checksums show damage, not intent: whoever changes an artefact can also write a new manifest.
 """
@@ -13,9 +13,9 @@ from typing import Any
 from ragqa.errors import ArtefactError, DamagedArtefact
 
 MAX_MANIFEST_BYTES = 64 << 20
-"""Size above which a manifest is not read: one of 21 million passages in shards of 8192 has less than 1 MB."""
+"""Maximum size of a manifest; with 21 million passages in shards of 8192 it has less than 1 MB."""
 MAX_COUNT = 1 << 20
-"""Largest width, length in tokens or search effort in a manifest: more than any model or tuning has."""
+"""Maximum width, length in tokens or search effort in a manifest; no model or tuning comes near it."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTENT_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
@@ -60,7 +60,12 @@ def _is_inside(name: str) -> bool:
 
 
 def check_entries(folder: Path) -> None:
-    """Raise DamagedArtefact if ``folder`` holds a pipe, device or socket, which would never end when it is read."""
+    """Check that ``folder`` holds only files and folders; reading a pipe might never end.
+
+    Raises:
+        DamagedArtefact: there is a pipe, device or socket, or the folder is missing.
+        ArtefactError: a folder cannot be read.
+    """
     folders, known = [folder], set()
     try:
         while folders:
@@ -80,16 +85,24 @@ def check_entries(folder: Path) -> None:
 
 
 def check_count(value: object, name: str) -> None:
-    """Raise ValueError unless ``value`` is a whole number from 1 to ``MAX_COUNT``."""
+    """Raise ValueError unless ``value`` is a whole number from 1 to ``MAX_COUNT``.
+
+    Args:
+        value: value to check.
+        name: name of the value, for the message.
+    """
     if type(value) is not int or not 0 < value <= MAX_COUNT:
         raise ValueError(f"{name} is {value!r:.40}")
 
 
 @contextmanager
 def report_damage(path: str | Path) -> Iterator[None]:
-    """Convert an error from wrong values in the artefact ``path`` to DamagedArtefact with one line.
+    """Convert any error that wrong values in the artefact ``path`` cause in the block.
 
     Put only the reading of artefacts into the block, where such an error has no other cause.
+
+    Raises:
+        DamagedArtefact: a value is wrong, or a file is missing.
     """
     try:
         yield

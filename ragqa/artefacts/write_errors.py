@@ -1,4 +1,4 @@
-"""Convert errors of the system during the writing of an artefact to one line."""
+"""Convert system errors during the writing of an artefact to errors with one line."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,11 @@ from ragqa.errors import BadInput
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Convert a failure to write ``path`` (full disk, no permission) to a BadInput of one line."""
+    """Convert a system error in the block, which writes ``path``.
+
+    Raises:
+        BadInput: ``path`` cannot be written, for example because the disk is full.
+    """
     try:
         yield
     except OSError as error:

@@ -89,14 +89,14 @@ def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tu
 
 
 def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of ``size`` words in ``text[first:last]``."""
+    """Yield the start and end of each run of ``size`` words in ``text[first:last]``."""
     # Possessive quantifiers do not backtrack, so every text takes linear time.
     pattern = re.compile(rf"\S++(?:\s++\S++){{0,{size - 1}}}+")
     return (match.span() for match in pattern.finditer(text, first, last))
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence; cut longer ones at ``size``."""
+    """Yield the start, end and number of words of each sentence, cut after ``size`` words."""
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):
@@ -104,7 +104,7 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of wordpieces of each word; cut longer ones at ``size``."""
+    """Yield the start, end and number of wordpieces of each word, cut after ``size`` wordpieces."""
     for left, right in _match_words(_WORDS_PER_CALL, text, first):
         offsets = tokenizer.tokenize(text[left:right]).offsets
         piece = 0
@@ -143,7 +143,7 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and number of words of each sentence, from character ``first`` on.
+    """Yield the start, end and number of words of each sentence, from character ``first`` on.
 
     White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not
     in lower case follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.

@@ -1,4 +1,4 @@
-"""Compact set of digests, for duplicates among 21 million documents."""
+"""Compact set of digests, which finds duplicates among 21 million documents."""
 
 from array import array
 from struct import unpack

@@ -43,7 +43,7 @@ def is_hub_name(path: str | Path) -> bool:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Make a path absolute, also the folder in ``hf:./…``; other names on the hub stay."""
+    """Return an absolute path, also for the folder in ``hf:./…``; hub names do not change."""
     if not is_hub_name(path):
         return paths.make_absolute(path)
     name = str(path).removeprefix(_PREFIX)

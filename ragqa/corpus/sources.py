@@ -146,7 +146,7 @@ def to_document_id(name: str) -> str:
 
 
 def _compute_digests(document: Document) -> tuple[bytes, bytes]:
-    """Return 16-byte digests of title and text, and of path and id."""
+    """Return 16-byte digests of a document's title and text, and of its path and id."""
     text = blake2b(f"{len(document.title)} {document.title}".encode(), digest_size=16, person=b"text")
     text.update(document.text.encode())
     path_and_id = f"{document.path}\0{document.id}".encode()

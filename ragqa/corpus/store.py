@@ -154,7 +154,7 @@ class PassageStore:
         return cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
 
     def __len__(self) -> int:
-        """Return the number of rows, including the deleted ones."""
+        """Return the number of rows, including deleted rows."""
         return self._first_rows[-1]
 
     @property
@@ -176,7 +176,7 @@ class PassageStore:
 
     @property
     def last_file(self) -> tuple[int, int]:
-        """Number and first row of the last file; -1 and 0 if there is none."""
+        """Number and first row of the last file; -1 and 0 if there is no file."""
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:

@@ -36,7 +36,7 @@ class Missing:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Return the positions from their JSON form."""
+        """Restore the positions from the result of ``to_json``."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 

@@ -1,4 +1,4 @@
-"""Systems that can be evaluated: a pipeline, a reader without a retriever, a file of predictions."""
+"""Systems to evaluate: a pipeline, a reader without a retriever, a file of predictions."""
 
 import json
 import math
@@ -70,7 +70,7 @@ class EvaluatedPipeline(System):
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """Return the parts of the pipeline.
+        """Describe the parts of the pipeline.
 
         Raises:
             RemoteError: a shard of a served index is missing.
@@ -80,7 +80,7 @@ class EvaluatedPipeline(System):
         return parts if self._read else {**parts, "k": 0, "reader": None}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Answer the questions; each gets an equal share of the batch's seconds.
+        """Answer the questions; each result has an equal share of the batch's seconds.
 
         Raises:
             RemoteError: a shard of a served index did not answer.
@@ -108,7 +108,7 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing, because the scores would hold for a smaller corpus."""
+    """Raise RemoteError if shards are missing: the scores would be those of a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, so run "
@@ -117,17 +117,17 @@ def _check_complete(shards: Iterable[str]) -> None:
 
 
 class GoldPassages(System):
-    """Reader without a retriever, which reads the gold passages of each question (the task of SQuAD)."""
+    """Reader without a retriever, which reads each question's gold passages (SQuAD's task)."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Return the parts of the system: the fingerprint of the reader, and the gold passages."""
+        """Describe the system: the fingerprint of the reader, and the gold passages."""
         return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Answer the questions from their gold passages; each gets an equal share of the batch's seconds.
+        """Answer from the gold passages; each result has an equal share of the batch's seconds.
 
         Raises:
             BadInput: a question names no gold passage.
@@ -179,7 +179,7 @@ class Predictions(System):
         self._lines = _read_lines(file) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
-        """Return the name and the checksum of the file."""
+        """Describe the system: the name and the checksum of the file."""
         parts = {"predictions": self._file.name, "sha256": self._sha256, "depth": self._depth}
         return parts if self._read else {**parts, "reader": None}
 

@@ -56,7 +56,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
         "loss": losses if read and retrieved else None,
         "confidence": _measure_confidence(tally, answerable, about["min_confidence"]) if read else None,
         "breakdown": _break_down(tally, answerable) if read else {},
-        "seconds": _measure_seconds(tally, read),
+        "seconds": _measure_seconds(tally, is_read=read),
         "warnings": _list_warnings(tally, about),
     }
 
@@ -159,9 +159,9 @@ def _break_down(tally: Tally, answerable: npt.NDArray[np.bool_]) -> dict[str, li
     return table
 
 
-def _measure_seconds(tally: Tally, read: bool) -> dict[str, dict[str, float]] | None:
+def _measure_seconds(tally: Tally, *, is_read: bool) -> dict[str, dict[str, float]] | None:
     parts = {"retrieve": tally.get_column("retrieve_seconds")}
-    if read:
+    if is_read:
         parts["read"] = tally.get_column("read_seconds")
         parts["total"] = parts["retrieve"] + parts["read"]
     known_parts = {name: seconds for name, seconds in parts.items() if not np.isnan(seconds).any()}

@@ -37,7 +37,7 @@ class QuestionSet:
         return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
 
     def sample(self, limit: int | None) -> "QuestionSet":
-        """Return a random sample of ``limit`` questions with a fixed seed, or all if it is None.
+        """Return a reproducible random sample of ``limit`` questions, or all questions for None.
 
         Raises:
             BadInput: ``limit`` is less than 1.

@@ -133,7 +133,7 @@ class Row:
 
     @classmethod
     def from_json(cls, line: str) -> "Row":
-        """Return the row of a line.
+        """Restore a row from the result of ``to_json``.
 
         Raises:
             ValueError, KeyError, TypeError: the line is not a row.
@@ -224,7 +224,7 @@ def has_name(document: str, names: Sequence[str]) -> bool:
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return a span where the first answer in the text begins, ignoring case; None without one."""
+    """Return the first character of the first answer in a text, or None; case does not matter."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
@@ -235,19 +235,19 @@ def _cut_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
         return None
     source = answer.sources[0]
     rank = first_rank(hit.passage.id == source.hit.passage.id for hit in hits)
-    return _cut_excerpt(source.hit, rank, source.span, marked=True)
+    return _cut_excerpt(source.hit, rank, source.span, is_predicted=True)
 
 
-def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, marked: bool = False) -> Excerpt:
-    """Cut a passage to an excerpt around ``span``, and mark the span as the prediction if ``marked``."""
+def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, is_predicted: bool = False) -> Excerpt:
+    """Cut a passage to an excerpt around ``span``; mark the span if it is the prediction."""
     text, low = hit.passage.text, 0
     if span is not None and len(text) > _EXCERPT:
         low = max(0, min(span.start, (span.start + span.end - _EXCERPT) // 2))
-    start, end = (span.start - low, span.end - low) if span is not None and marked else (None, None)
+    start, end = (span.start - low, span.end - low) if span is not None and is_predicted else (None, None)
     return Excerpt(hit.passage.title, _shorten_path(hit.passage.document), text[low : low + _EXCERPT], rank, start, end)
 
 
 def _shorten_path(document: str) -> str:
-    """Return a document's id, or the last two parts of an absolute path, since reports are shared."""
+    """Return an id, or the last two parts of an absolute path, since reports are shared."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

@@ -52,14 +52,14 @@ def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, valid for shares of 0 and 1 too (Wilson 1927).
+    """Return the 95 % interval of a share; it is also valid for 0 and 1 (Wilson 1927).
 
     Args:
         share: share of the questions, in [0, 1].
         questions: number of questions.
 
     Returns:
-        Lower and upper end of the interval.
+        The lower and the upper end of the interval.
     """
     z2 = 1.959964**2 / questions
     middle, half = share + z2 / 2, math.sqrt(z2 * share * (1 - share) + z2 * z2 / 4)
@@ -119,7 +119,7 @@ def _randomisation_test(changed: Values) -> float:
 
 
 def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return coverage and risk for every threshold (El-Yaniv & Wiener 2010).
+    """Return the coverage and the risk for every threshold (El-Yaniv & Wiener 2010).
 
     Coverage is the share of questions that are answered. Risk is the share of wrong answers among them. Questions of
     equal confidence are answered together.
@@ -150,12 +150,12 @@ def compute_area_under_risk(coverage: Values, risk: Values) -> float:
 
 
 def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the accuracy on the most confident share of the questions; None if fewer are answered.
+    """Return the accuracy on the most confident questions; None if too few are answered.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
         risk: [T] risks that ``compute_risk_coverage`` returned.
-        share: share of the questions that are answered, in [0, 1].
+        share: share of the questions to measure, in [0, 1].
     """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
@@ -193,7 +193,7 @@ class ReliabilityBin:
 
 
 def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
-    """Sort answers into bins of equal width in confidence, and return the bins that are not empty.
+    """Sort answers into bins of equal width in confidence; return the bins with answers.
 
     Args:
         confidence_N: [N] confidence of each answer, in [0, 1].

@@ -80,7 +80,7 @@ class Tally:
         return [rank or None for rank in self._table[name].tolist()]
 
     def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return for each breakdown the kinds of the N questions."""
+        """Return the kinds [N] of the questions for each breakdown."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
@@ -112,7 +112,7 @@ class Tally:
 
 
 def find_loss(row: Row, missing: Missing | None) -> str:
-    """Return the stage at which the answer of a row was lost; empty if retrieval alone is scored.
+    """Return the stage at which a row's answer was lost; empty if retrieval alone is scored.
 
     Args:
         row: the row.

@@ -153,6 +153,10 @@ def open_splitter(blocks: str, size: int | None, encoder: str) -> Splitter:
         blocks: unit of the passage size: words, sentences or wordpieces.
         size: maximum size of a passage, in words or wordpieces; None for the default.
         encoder: encoder whose tokenizer counts wordpieces: export, Hugging Face directory or hub name.
+
+    Raises:
+        BadInput: the unit is unknown, or the size is out of range.
+        ArtefactError: there is no such encoder.
     """
     tokenizer = TextTokenizer(find_tokenizer(encoder)) if blocks == "wordpieces" else None
     return make_splitter(blocks, size, tokenizer)
@@ -189,7 +193,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of ragqa's version, options, encoder, and sizes and times of the input."""
+    """Return a digest of ragqa's version, options, encoder, and input sizes and times."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):

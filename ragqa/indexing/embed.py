@@ -63,7 +63,7 @@ class ShardRecord(EmbeddingShard):
 
 
 def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
-    """Return the shards of a store of ``rows`` rows; all but the last have ``size`` rows."""
+    """Divide a store of ``rows`` rows into shards; each shard but the last has ``size`` rows."""
     return [EmbeddingShard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
@@ -132,7 +132,13 @@ def write_shard_file(file: Path, data: bytes) -> None:
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a shard; None if the encoder (a fingerprint) did not finish it."""
+    """Return the record of a shard, or None if this encoder has not finished the shard.
+
+    Args:
+        folder: folder of the shards.
+        shard: rows of the shard.
+        encoder: fingerprint of the encoder.
+    """
     try:
         record = ShardRecord(**json.loads((folder / shard.record_file).read_text()))
         size = (folder / shard.vectors_file).stat().st_size

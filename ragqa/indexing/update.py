@@ -148,7 +148,7 @@ def update_index(
 def _read_deleted(work: Path, version: Manifest) -> set[str]:
     """Return the ids that an update to ``version`` deleted, if it was killed after its swap.
 
-    A killed update prints no report, so its user runs it again. Then these ids are unknown, but no mistake.
+    A killed update prints no report, so its user runs it again. Then these ids are unknown, but not an error.
     """
     try:
         return set(json.loads((work / _DELETED_IDS).read_text())[version.fingerprint])
@@ -272,20 +272,20 @@ class _NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return number and first row of the file to write: the last file if small, or a new one."""
+        """Return the number and the first row of the file to write: a small last file or a new file."""
         number, first_row = self.store.last_file
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_blocks(self, ids: set[str]) -> dict[DocumentKey, list[tuple[str, int, int, str]]]:
-        """Return title, span and text of all passages of the documents with these ids."""
+        """Return the title, span and text of every passage of the documents with these ids."""
         blocks: dict[DocumentKey, list[tuple[str, int, int, str]]] = {}
         for p in self.store.get(self.store.find_rows(ids).tolist()):
             blocks.setdefault((p.document, p.path), []).append((p.title, p.start, p.end, p.text))
         return blocks
 
     def _change_rows(self, deleted: Rows, first_added: int) -> None:
-        """Delete rows, and add the rows from ``first_added`` on to terms and vectors."""
+        """Delete rows from the terms and vectors, and add the rows from ``first_added`` on."""
         _replace_array(self.folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
         self.store = PassageStore.open(self.folder / "passages")
         if not self.store.live_count:
@@ -308,7 +308,7 @@ class _NewVersion:
                 "index again"
             )
         files = sorted(folder.glob("added-*.npy"))
-        is_small = bool(files) and len(npy.load_array(files[-1], mapped=True)) < _SMALL
+        is_small = bool(files) and len(npy.load_array(files[-1], is_mapped=True)) < _SMALL
         vectors = [npy.load_array(files.pop())] if is_small else []
         with self._progress.step("embedding", len(added), "passages") as step:
             for first in range(0, len(added), _EMBED_BATCH):

@@ -22,7 +22,7 @@ class AnswerFinder:
 
         Args:
             answers: gold answers of each question; questions are numbered from 0 in this order.
-            regex: the answers are patterns.
+            regex: True if the answers are patterns.
         """
         questions_of_pattern: dict[str, list[int]] = {}
         sequences: dict[str, tuple[str, list[int]]] = {}

@@ -71,15 +71,15 @@ class Pattern:
             raise ValueError(str(error)) from error
 
     def search(self, text: str) -> Any:
-        """Return the first match in a text, or None; raise SlowPattern if it takes too long."""
+        """Return the first match in a text, or None; raise SlowPattern after the time limit."""
         return self._run(self._compiled.search, text)
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Return start and end of all matches in a text; raise SlowPattern if it takes too long."""
+        """Return the start and end of each match in a text; raise SlowPattern after the time limit."""
         return self._run(lambda *args, **limit: [m.span() for m in self._compiled.finditer(*args, **limit)], text)
 
     def match(self, text: str) -> Any:
-        """Return the match at the start of a text, or None; raise SlowPattern if it takes too long."""
+        """Return the match at the start of a text, or None; raise SlowPattern after the time limit."""
         return self._run(self._compiled.match, text)
 
     def _run(self, find: Callable[..., Any], text: str) -> Any:

@@ -31,7 +31,7 @@ BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of every transformers model in ``model`` that supports a choice.
+    """Set the attention function of each transformers model in ``model`` that has a choice.
 
     Args:
         model: module that contains transformers models.
@@ -88,7 +88,7 @@ def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
 
 
 def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
-    """Return no mask if all tokens see each other, and otherwise a mask that ignores padding.
+    """Return None if all tokens see each other, and otherwise a mask that ignores padding.
 
     Args:
         mask_function: function of transformers that says which tokens see each other.

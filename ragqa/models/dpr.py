@@ -29,7 +29,7 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
 
 
 def make_dpr_tower(model: Any) -> Tower:
-    """Make a tower from a DPR encoder of transformers: a plain BERT, and its projection if any."""
+    """Make a tower from a DPR encoder of transformers: BERT, and a projection if there is one."""
     bert, projection = model.base_model.bert_model, getattr(model.base_model, "encode_proj", None)
     names = BertConfig().to_dict().keys() & bert.config.to_dict().keys() - {"model_type", "architectures"}
     config = BertConfig(**{name: getattr(bert.config, name) for name in names if hasattr(bert.config, name)})

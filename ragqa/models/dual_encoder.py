@@ -1,4 +1,4 @@
-"""Dual encoder, whose relevance f(x, z) is the inner product of question and passage vectors."""
+"""Dual encoder: its relevance f(x, z) is the inner product of question and passage vectors."""
 
 from pathlib import Path
 from typing import cast
@@ -13,10 +13,10 @@ QUESTIONS, PASSAGES = "questions", "passages"
 
 
 class DualEncoder(nn.Module):
-    """Question and passage tower (ORQA, REALM, DPR), or a shared tower (most sentence encoders).
+    """Two towers for questions and passages (ORQA, REALM, DPR), or one shared tower.
 
     On disk, two towers are two subdirectories, and a shared tower is the directory itself, in sentence-transformers'
-    format. ``ragqa.runtime.encoder.load_encoder`` reads both forms, tokenizer included.
+    format. ``ragqa.runtime.encoder.load_encoder`` reads both forms, including the tokenizer.
     """
 
     def __init__(self, questions: Tower, passages: Tower | None = None, *, tokenizer: Path | None = None) -> None:

@@ -20,7 +20,7 @@ class Inputs:
     """1 on tokens, 0 on padding."""
 
     def to(self, device: torch.device | str) -> "Inputs":
-        """Move the batch to ``device``."""
+        """Return the batch on ``device``."""
         return Inputs(self.ids_NL.to(device), self.mask_NL.to(device))
 
 

@@ -1,4 +1,4 @@
-"""Knowledge-augmented encoder: masked language model over text and passage (REALM, section 3.2).
+"""Knowledge-augmented encoder: masked language model of text and passage (REALM, 3.2).
 
 Legend: N pairs of text and passage, L tokens, M masked positions, V vocabulary.
 """

@@ -55,7 +55,11 @@ class EncoderReader(nn.Module):
 
     @property
     def max_span(self) -> int | None:
-        """Longest answer in training in tokens (``reader_span`` of the configuration), or None."""
+        """Longest answer in training in tokens (``reader_span`` of the configuration), or None.
+
+        Raises:
+            DamagedArtefact: the setting is not a number of tokens.
+        """
         value = getattr(self.config, "reader_span", None)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise DamagedArtefact(f"config.json of a reader has reader_span: {value!r}, not a number of wordpieces")
@@ -208,7 +212,7 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
 
 
 def read_reader_kind(path: Path) -> str | None:
-    """Return the kind (key of ``SPAN_READERS``) of the reader in a directory, or None if there is none.
+    """Return the kind of the reader in a directory (key of ``SPAN_READERS``), or None.
 
     Raises:
         ArtefactError: the kind is unknown, or ``config.json`` is damaged.

@@ -63,7 +63,7 @@ class Tower(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Maximum length of a text in tokens, [CLS] and [SEP] included."""
+        """Maximum length of a text in tokens, including [CLS] and [SEP]."""
         return get_max_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -17,9 +17,9 @@ Spans = list[tuple[int, int]]
 """First and last token (exclusive) of each span; spans are sorted and do not overlap."""
 
 RATE, MEAN = 0.15, 3.0
-"""T5: share of dropped tokens, mean span length in tokens (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
+"""T5: share of dropped tokens, and mean span length in tokens (Raffel et al. 2020, 3.1.4 and 3.3.4)."""
 BART_RATE, BART_MEAN = 0.3, 3.0
-"""BART: share of masked tokens, mean span length in tokens (Lewis et al. 2020, 5.1 and 2.2)."""
+"""BART: share of masked tokens, and mean span length in tokens (Lewis et al. 2020, 5.1 and 2.2)."""
 
 
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
@@ -58,7 +58,7 @@ def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple
 
 
 def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return input and target of T5's span corruption (Raffel et al. 2020, figure 2).
+    """Return the input and target of T5's span corruption (Raffel et al. 2020, figure 2).
 
     The input has a sentinel in place of each span. The target has each sentinel followed by its span, and a last
     sentinel at the end. (T5's released code has only </s> at the end, without the last sentinel.)
@@ -125,6 +125,6 @@ def _replace_spans(ids: Sequence[int], spans: Spans, marks: Sequence[int]) -> li
 
 
 def _split_randomly(total: int, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Return ``count`` random positive lengths that sum to ``total``; all splits are equally likely."""
+    """Return ``count`` positive lengths that sum to ``total``; all splits are equally likely."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(cuts, prepend=0, append=total)

@@ -19,7 +19,7 @@ Positions = npt.NDArray[np.int64]
 RATE = 0.15
 """Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
 LONGEST_SPAN, STOP_RATE = 10, 0.2
-"""SpanBERT: longest span in words, probability to end it after each word (Joshi et al. 2020, 3.1)."""
+"""SpanBERT: longest span in words, and probability to end it after each word (Joshi et al. 2020, 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
@@ -28,7 +28,7 @@ def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE)
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words until a share ``rate`` of the wordpieces is masked (BERT's later releases).
+    """Sample whole words until a share ``rate`` of the wordpieces is masked (later BERT).
 
     Words are sampled in random order. A word that would exceed the share is skipped. If every word would exceed it, the
     first word is masked.
@@ -91,7 +91,7 @@ def sample_salient_spans(
     rng: np.random.Generator,
     count: int = 1,
 ) -> Positions:
-    """Sample salient spans and return the positions of all their wordpieces (REALM, section 3.4).
+    """Sample salient spans and return the positions of their wordpieces (REALM, section 3.4).
 
     Args:
         offsets: ``[L]`` first and last character (exclusive) of each wordpiece.
@@ -164,5 +164,5 @@ def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces to mask: round(rate · length), but 1 of a short text."""
+    """Return the number of wordpieces to mask: round(rate · length), but at least 1 if possible."""
     return min(length, max(1, round(rate * length)))

@@ -1,4 +1,4 @@
-"""Salient spans: names, dates and numbers, which a model can hardly predict without a retriever.
+"""Salient spans: names, dates and numbers, which are hard to predict without a retriever.
 
 Source: REALM (Guu et al. 2020), section 3.4. REALM finds names by a tagger trained on CoNLL-2003 and dates by a regular
 expression; ragqa adds numbers. ``RuleTagger`` needs no model, ``SpacyTagger`` needs a spaCy model.

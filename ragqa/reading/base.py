@@ -25,7 +25,7 @@ class Decoding:
     It scores a candidate only under the passages whose search found the candidate.
     """
     max_answer: int | None = None
-    """Maximum answer length in tokens, the end included; None for the length used in training."""
+    """Maximum answer length in tokens, including the end; None for the length used in training."""
     min_answer: int = 0
     """Minimum answer length in tokens."""
 

@@ -1,4 +1,4 @@
-"""Calibration of confidences: the probability that an answer is right, given the reader's evidence.
+"""Calibration of confidences: the probability that an answer is right, given its evidence.
 
 A logistic regression (Platt 1999) maps evidence to the probability of an exact match. It is fitted on held-out
 questions. For some of them, the document with the answer is removed from the corpus. ``calibration.json``, next to the
@@ -149,7 +149,7 @@ class Calibration:
         return calibration
 
     def _check(self) -> None:
-        """Raise ValueError or KeyError if no confidence can be computed."""
+        """Raise ValueError or KeyError if the calibration cannot compute a confidence."""
         Evidence(0.5, 0.0, 0.0).compute_features(self.features)
         if len(self.coefficients) != len(self.features):
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")

@@ -69,7 +69,7 @@ def split_setting(setting: str | None) -> tuple[str | None, str | None]:
 
 
 def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
-    """Return a reader setting with ``relocate`` applied to its path; hub names stay unchanged."""
+    """Return a reader setting with ``relocate`` applied to its path; hub names do not change."""
     kind, source = split_setting(setting)
     assert source is not None
     if kind is None:
@@ -78,7 +78,11 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def find_local_setting(setting: str) -> str:
-    """Return a setting with the path of its model; raise ArtefactError if a hub name was not downloaded."""
+    """Return a setting with the directory of its model; nothing is downloaded.
+
+    Raises:
+        ArtefactError: there is no such directory, or the model was not downloaded.
+    """
     kind, source = split_setting(setting)
     return setting if kind is None or source is None else f"{kind}:{find_local_model(source)}"
 

@@ -1,4 +1,4 @@
-"""Extractive reader, which answers with the most probable spans of all passages of a question.
+"""Extractive reader, which answers with the most probable spans of a question's passages.
 
 Probabilities are normalised over the spans of all K passages at once (Clark & Gardner 2018; ORQA, section 4.1), so that
 spans of different passages compete. Spans that normalise to the same answer are merged.

@@ -111,7 +111,7 @@ def make_windows(
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
-    """Return [P, 2] start and end of each wordpiece in characters, combining marks included.
+    """Return [P, 2] start and end of each wordpiece in characters, including combining marks.
 
     BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points), and an answer
     must not lose its last one.

@@ -109,7 +109,7 @@ def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
 
 
 class PassageRetriever:
-    """Retriever that returns the passages at the rows that a ranker finds."""
+    """Retriever that returns the passages of the rows that a ranker finds."""
 
     def __init__(self, ranker: Ranker, passages: PassageStore) -> None:
         self.ranker, self.passages = ranker, passages

@@ -85,15 +85,21 @@ class _BoundedSocket:
 class BoundedConnection:
     """Connection to an HTTP server that can be used for one request after another."""
 
-    def __init__(self, host: str, port: int | None, secure: bool) -> None:
-        """Prepare a connection; the first request opens it."""
+    def __init__(self, host: str, port: int | None, use_tls: bool) -> None:
+        """Prepare a connection; the first request opens it.
+
+        Args:
+            host: name or address of the server.
+            port: port of the server; None for the default port.
+            use_tls: True for HTTPS, False for HTTP.
+        """
         self._bounds = _Bounds()
-        self._connection = HTTPSConnection(host, port) if secure else HTTPConnection(host, port)
+        self._connection = HTTPSConnection(host, port) if use_tls else HTTPConnection(host, port)
 
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request and return status and body of the response; follow no redirection.
+        """Send a request and return the status and body of the response; follow no redirection.
 
         Args:
             method: GET or POST.
@@ -103,7 +109,7 @@ class BoundedConnection:
             max_bytes: maximum size of the response's body in bytes.
 
         Returns:
-            Status, body, and whether the connection can be used again; otherwise it is closed.
+            Status, body, and True if the connection can be used again; otherwise the connection is closed.
 
         Raises:
             TimeoutError: the deadline is over.

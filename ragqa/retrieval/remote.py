@@ -192,7 +192,7 @@ class RemoteRetriever:
         return row
 
     def _exchange(self, method: str, path: str, body: bytes | None, max_bytes: int) -> tuple[int, bytes]:
-        """Send a request and return status and body of the response."""
+        """Send a request and return the status and body of the response."""
         deadline = monotonic() + self._timeout
         # The server can have closed an idle connection. To repeat a search does no harm.
         with suppress(IndexError, ConnectionError):

@@ -127,7 +127,12 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """Load a tower in torch; return the tower, its directory and its settings.
 
     A sentence-transformers directory defines pooling, projection and normalisation. Vectors of a plain encoder are
-    normalised means of its states.
+    normalised means of its states. For a hub name, the files are downloaded.
+
+    Raises:
+        ArtefactError: there is no such directory or hub model, or it is not an encoder.
+        Mismatch: it is one of DPR's two encoders.
+        MissingExtra: torch or transformers is not installed.
     """
     path = _download(name)
     from ragqa.models.tower import Tower
@@ -143,13 +148,18 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory of an encoder's ``tokenizer.json``; download it for a hub name."""
+    """Return the directory of an encoder's ``tokenizer.json``; download files for a hub name.
+
+    Raises:
+        ArtefactError: there is no such directory or hub model.
+        MissingExtra: transformers, which downloads the files, is not installed.
+    """
     path = Path(find_towers(str(get_encoder_path(name)))[0])
     return path if path.is_dir() else _download(name)
 
 
 def _download(name: str) -> Path:
-    """Return the directory of a model; download configuration and tokenizer for a hub name."""
+    """Return the directory of a model; download its configuration and tokenizer for a hub name."""
     if Path(name).is_dir():
         return Path(name)
     try:
@@ -205,7 +215,7 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of passage and question tower, or ``name`` for a shared tower."""
+    """Return the directories of the passage and question towers, or ``name`` for a shared tower."""
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 

@@ -99,7 +99,7 @@ def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, iden
 
 
 def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, the later ``out``; return its entry on the embeddings."""
+    """Write a model into ``folder``, which will become ``out``; return the embeddings' entry."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         model = _quantise(module, kind, Path(scratch))
@@ -109,7 +109,7 @@ def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | 
 
 
 def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
-    """Load a model; return its kind, module (ids, types) -> outputs, directory and config."""
+    """Load a model; return its kind, module from (ids, types) to outputs, directory and config."""
     import torch
 
     from ragqa.models import span_readers
@@ -197,7 +197,7 @@ def _check_runs(model: Path) -> None:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Suppress the exporter's and quantiser's warnings about missing packages and optional steps."""
+    """Suppress warnings of the exporter and quantiser about missing packages and optional steps."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -208,7 +208,7 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings into a file, or refer to the shared file; return their entry."""
+    """Move the word embeddings into a file or use the shared file; return the manifest entry."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))  # the word embeddings are the largest

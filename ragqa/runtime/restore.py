@@ -1,4 +1,4 @@
-"""Torch weights from an exported reader, to train the reader if only its export is available.
+"""Torch weights from an exported reader, to train a reader of which only an export exists.
 
 The restored weights are the 8-bit weights of the export, converted to float32.
 """
@@ -17,19 +17,19 @@ _READER_PREFIX = "function."
 """Prefix that the exporter puts before the names of a reader's parameters."""
 
 
-def restore_weights(exported: Path, like: Path, out: Path) -> None:
+def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
     """Write the torch reader of an export and its tokenizer into the directory ``out``.
 
     Args:
         exported: directory of an exported reader.
-        like: directory of the encoder that the reader was trained from; an export does not hold its architecture.
+        encoder: directory of the encoder that the reader was trained from; an export does not hold its architecture.
         out: directory to write; a reader there is replaced.
 
     Raises:
         BadInput: ``out`` holds something other than a reader.
         MissingExtra: torch, transformers or onnx is not installed.
         ArtefactError, DamagedArtefact: there is no exported reader, or it is incomplete.
-        Mismatch: the reader has another shape or tokenizer than ``like``, or does not score starts and ends.
+        Mismatch: the reader has another shape or tokenizer than the encoder, or does not score starts and ends.
     """
     try:
         import onnx
@@ -42,12 +42,13 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
     config = artefacts.read_manifest(exported, "reader").config
     if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
         raise Mismatch(f"{exported} holds a reader '{kind}': only readers of kind '{SpanReader.kind}' can be restored")
-    tokenizer, expected = exported / "tokenizer.json", like / "tokenizer.json"
+    tokenizer, expected = exported / "tokenizer.json", encoder / "tokenizer.json"
     if not expected.is_file() or tokenizer.read_bytes() != expected.read_bytes():
         raise Mismatch(
-            f"{like} does not have the tokenizer.json of {exported}: name the encoder that the reader was trained from"
+            f"{encoder} does not have the tokenizer.json of {exported}: "
+            "name the encoder that the reader was trained from"
         )
-    reader = SpanReader.from_encoder(like)
+    reader = SpanReader.from_encoder(encoder)
     reader.config.reader_tokens = config["max_tokens"]
     if config.get("max_span"):
         reader.config.reader_span = config["max_span"]
@@ -59,9 +60,9 @@ def restore_weights(exported: Path, like: Path, out: Path) -> None:
         missing, _ = reader.load_state_dict(known, strict=False)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        raise Mismatch(f"{exported} does not have the shape of {like}: {reason}") from error
+        raise Mismatch(f"{exported} does not have the shape of {encoder}: {reason}") from error
     if missing:
-        raise Mismatch(f"{exported} has no {missing[0]}, which a reader made from {like} has")
+        raise Mismatch(f"{exported} has no {missing[0]}, which a reader made from {encoder} has")
     with artefacts.replace_directory(out) as folder:
         reader.save(folder)
         shutil.copyfile(tokenizer, folder / "tokenizer.json")

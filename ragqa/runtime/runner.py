@@ -68,7 +68,12 @@ class OnnxRunner:
 
 
 def create_session(model: Path, options: Any) -> Any:
-    """Create an ONNX Runtime session on the CPU, without the fusions that make it slower."""
+    """Create an ONNX Runtime session on the CPU, without the fusions that make it slower.
+
+    Args:
+        model: ONNX file.
+        options: ``onnxruntime.SessionOptions``.
+    """
     import onnxruntime
 
     return onnxruntime.InferenceSession(
@@ -123,7 +128,7 @@ Runner = OnnxRunner | TorchRunner
 
 
 def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return ids, attention mask and token types; the first sequence must be the longest."""
+    """Return the ids, attention mask and token types; the first sequence must be the longest."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
@@ -136,7 +141,7 @@ def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
 
 
 def check_device(device: str) -> None:
-    """Raise MissingExtra if torch is not installed, or BadInput if torch does not see ``device``."""
+    """Raise MissingExtra without torch, or BadInput if torch does not see ``device``."""
     try:
         import torch
     except ImportError as error:

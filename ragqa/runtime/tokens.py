@@ -138,7 +138,7 @@ class TextTokenizer:
 
         Args:
             question: wordpieces of the question.
-            title: wordpieces of the title; an empty title has no segment.
+            title: wordpieces of the title; if empty, the title and its [SEP] are left out.
         """
         first, last = self.special_ids
         head = [first, *question[:MAX_QUESTION], last]

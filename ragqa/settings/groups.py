@@ -18,13 +18,18 @@ FLAT = "flat group"
 
 
 def get_flat_groups(kind: Any) -> dict[str, Any]:
-    """Return the classes of a config's flat groups, by field name."""
+    """Return the class of each flat group of the config class ``kind``, by field name."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint.__origin__ for name, hint in hints.items() if FLAT in getattr(hint, "__metadata__", ())}
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the settings of each flat group into a dictionary under the group's name."""
+    """Return a copy of the settings in which each flat group is a dictionary of its own.
+
+    Args:
+        kind: config class.
+        settings: values by option name.
+    """
     groups = get_flat_groups(kind)
     group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
     nested: dict[str, Any] = {}
@@ -38,7 +43,7 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_settings(kind: Any) -> list[Field[Any]]:
-    """Return the fields of a config class, with the fields of its flat groups."""
+    """Return the fields of the config class ``kind``, including the fields of its flat groups."""
     groups = get_flat_groups(kind)
     direct = [field for field in fields(kind) if field.name not in groups]
     return direct + [field for group in groups.values() for field in list_settings(group)]
@@ -53,7 +58,7 @@ def collect_settings(config: Any) -> dict[str, Any]:
 
 
 def replace_settings(config: Config, /, **settings: Any) -> Config:
-    """Return a copy of the config with other values of some settings, also in flat groups."""
+    """Return a copy of the config with other values of some settings, also of flat groups."""
     changed: Any = config
     result: Config = replace(changed, **_build_groups(type(config), settings, vars(config)))
     return result

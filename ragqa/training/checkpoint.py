@@ -36,7 +36,7 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     Args:
         state: state of the run.
         folder: directory of all checkpoints of the run.
-        keep: number of checkpoints to keep, the new one included.
+        keep: number of checkpoints to keep, including the new one.
 
     Returns:
         Directory of the checkpoint, ``folder/step-N``.

@@ -1,4 +1,4 @@
-"""Gradients of contrastive batches that exceed memory (GradCache, Gao et al. 2021, section 3).
+"""Gradients of contrastive batches that exceed memory (GradCache, Gao et al. 2021).
 
 A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So vectors are computed
 in chunks without activations, and the loss gives the gradient of each vector. Then the chunks are computed again, each

@@ -50,7 +50,7 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss: its share of the counted items of all processes.
+    """Return the weight of this process's mean loss: its share of all counted items.
 
     Args:
         counted: bool, true for this process's items that count.
@@ -128,7 +128,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other, so that later processes find the first's files."""
+    """Run the block in one process after the other; later ones find the files of the first."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield

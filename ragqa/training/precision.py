@@ -34,7 +34,7 @@ _fixed_precision: str | None = None
 
 @contextmanager
 def fix_precision(name: str | None) -> Iterator[None]:
-    """Fix the precision in the block, so that a resumed run uses the precision with which it began.
+    """Fix the precision in the block: a resumed run uses the precision with which it began.
 
     If the CPU were timed again, the other precision could win, and the resumed run would compute other losses.
 

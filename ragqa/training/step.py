@@ -65,7 +65,7 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return two optimizer groups per module: matrices with weight decay, biases and norms without.
+    """Return two groups per module: matrices with weight decay; biases and norms without.
 
     Args:
         modules: modules with trainable parameters.

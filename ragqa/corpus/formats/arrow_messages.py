@@ -16,7 +16,7 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 _MESSAGE_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
 """Numbers of three fields of the table Message."""
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
-"""Two types of messages."""
+"""Numbers of two types of messages."""
 _DICTIONARY_DATA, _BATCH_BUFFERS, _BATCH_COMPRESSION = 1, 2, 3
 """Numbers of fields: one of the table DictionaryBatch, two of the table RecordBatch."""
 
@@ -73,10 +73,10 @@ class MessageStream:
 
 
 def _parse_message(data: bytes) -> tuple[int, list[tuple[int, int]]]:
-    """Return the length of a message's body, and place and length of its compressed buffers."""
+    """Return the body length, and the offset and length of each compressed buffer in the body."""
     message: int = _unpack("<I", data, 0)
-    place = _find_field(data, message, _MESSAGE_BODY_LENGTH)
-    length = _unpack("<q", data, place) if place else 0
+    position = _find_field(data, message, _MESSAGE_BODY_LENGTH)
+    length = _unpack("<q", data, position) if position else 0
     kind = _find_field(data, message, _MESSAGE_TYPE)
     kind = data[kind] if kind else 0
     if length < 0:
@@ -102,7 +102,7 @@ def _read_expanded_size(body: bytes, start: int, length: int) -> int:
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the place of a field of a flatbuffers table, or 0 if the table lacks it."""
+    """Return the position of a field of a flatbuffers table, or 0 if the table lacks it."""
     fields = table - _unpack("<i", data, table)
     if 4 + 2 * number >= _unpack("<H", data, fields):
         return 0
@@ -110,13 +110,13 @@ def _find_field(data: bytes, table: int, number: int) -> int:
     return table + offset if offset else 0
 
 
-def _follow(data: bytes, place: int) -> int:
-    """Return the place to which the reference at ``place`` points."""
-    return place + _unpack("<I", data, place)
+def _follow(data: bytes, position: int) -> int:
+    """Return the position to which the reference at ``position`` points."""
+    return position + _unpack("<I", data, position)
 
 
-def _unpack(form: str, data: bytes, place: int) -> int:
-    if place < 0:  # Python would count from the end of the data
-        raise IndexError(place)
-    value: int = struct.unpack_from(form, data, place)[0]
+def _unpack(form: str, data: bytes, position: int) -> int:
+    if position < 0:  # Python would count from the end of the data
+        raise IndexError(position)
+    value: int = struct.unpack_from(form, data, position)[0]
     return value

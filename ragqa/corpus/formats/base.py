@@ -82,7 +82,12 @@ class CorpusReport:
         return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {to_one_line(note)}" for note in self.notes]
 
     def note(self, where: str, problem: str) -> None:
-        """Add the description of a problem to ``notes``, unless ``notes`` is full."""
+        """Add a problem to ``notes``, unless ``notes`` is full.
+
+        Args:
+            where: path of the file, and the line if known, as ``path:line``.
+            problem: description of the problem.
+        """
         if len(self.notes) < MAX_NOTES:
             self.notes.append(f"{where}: {problem}")
 
@@ -156,7 +161,7 @@ class InputFile:
         return data.getvalue()
 
     def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield number (from 1) and text of each line, and True if its bytes were replaced."""
+        """Yield the number (from 1) and text of each line, and True if bytes were replaced."""
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(iter(partial(self.stream.readline, MAX_RECORD_BYTES + 1), b""), 1):

@@ -59,7 +59,7 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Return the end of the page header at ``place``, and the page's compressed and full size."""
+    """Return the end of the page header at ``place``, and the page's compressed and full sizes."""
     size = _HEAD_BYTES
     while True:
         stream.seek(max(place, 0))

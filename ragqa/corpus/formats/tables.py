@@ -31,12 +31,18 @@ _BUFFER_BYTES = 1 << 20
 
 
 def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves."""
+    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves.
+
+    ``read_table`` describes the columns and the errors.
+    """
     return read_table(file, lambda: _open_arrow(file))
 
 
 def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of a Parquet file, the usual format on the Hugging Face hub."""
+    """Yield the rows of a Parquet file, the usual format on the Hugging Face hub.
+
+    ``read_table`` describes the columns and the errors.
+    """
     return read_table(file, lambda: _open_parquet(file))
 
 

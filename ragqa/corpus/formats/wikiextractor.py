@@ -45,7 +45,7 @@ def _parse_head(line: str) -> tuple[str, str] | None:
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """Yield first line number and lines of each article, and of text outside articles.
+    """Yield the first line number and the lines of each article, and of text outside articles.
 
     The third value is True if undecodable bytes were replaced.
     """

@@ -96,7 +96,7 @@ def _describe_basis(about: Figures) -> str:
 
 
 def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
-    """Return name, value, unit and explanation of the main figures."""
+    """Return the name, value, unit and explanation of each main figure."""
     bound, seconds, system = figures["coverage_bound"], figures["seconds"], figures["about"]["system"]
     scores = {"Exact match (EM)": figures["em"], "F1": figures["f1"]}
     k = max((d for d in map(int, figures["answer_recall"]) if d <= (system.get("k") or 20)), default=None)
@@ -140,7 +140,7 @@ def _format_share(share: float | None) -> str:
 
 
 def _list_settings(about: Figures) -> list[tuple[str, Any]]:
-    """Return names and values of a run's settings; None if the system does not report one."""
+    """Return the name and value of each setting of a run; the value is None if unknown."""
     system = about["system"]
     passages = system.get("passages")
     return [
@@ -251,7 +251,7 @@ def _cut(value: Any, length: int) -> str | None:
 
 
 def _format_edges(interval: Figures | None) -> str | None:
-    """Return the ends of an interval, or None if it has no width, as when all questions score alike."""
+    """Return the ends of an interval as text, or None if the interval has no width."""
     if interval is None or interval["low"] == interval["high"]:
         return None
     return f"{format_percent(interval['low'])}–{format_percent(interval['high'])}"

@@ -219,7 +219,7 @@ def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
 
 
 def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[list[float]]]:
-    """Return values, and the lengths of error bars below and above them, in percent.
+    """Return the values, and the lengths of their error bars below and above, in percent.
 
     Negative lengths become 0: by rounding, a mean may lie outside its interval.
     """

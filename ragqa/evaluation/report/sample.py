@@ -186,7 +186,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Locate the longest gold answer in a text, ignoring case and white space; (0, 0) without one."""
+    """Return the span of the longest gold answer in a text, or (0, 0); case does not matter."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     if regex:
         matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)
@@ -196,7 +196,7 @@ def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int
 
 
 def _search(pattern: Pattern, text: str) -> Any:
-    """Return the first match of a pattern in a text, or None without a match or if it takes too long."""
+    """Return the first match of a pattern, or None if there is none or the search is too slow."""
     try:
         return pattern.search(text)
     except SlowPattern:  # the page then shows the passage without a mark

@@ -48,13 +48,13 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return name and figures of the gold passages and the gold documents, where there are any."""
+    """Return the names and figures of the gold passages and gold documents, if there are any."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def describe_gold(gold: dict[str, Any], name: str) -> str:
-    """Describe the number of questions with gold passages (or documents), and the reciprocal rank.
+    """Describe the number of questions with gold passages or documents, and the reciprocal rank.
 
     Args:
         gold: figures of the gold passages.

@@ -19,7 +19,7 @@ from ragqa.evaluation.tally import Tally
 def write_report(
     folder: Path, about: dict[str, Any], missing: Missing | None, *, user_files: Collection[str] = ()
 ) -> None:
-    """Write figures, page and manifest for the rows in ``folder``.
+    """Write the figures, page and manifest of the report whose rows are in ``folder``.
 
     Args:
         folder: directory of the report.

@@ -1,4 +1,4 @@
-"""Initialisation of cross-attention, so that a new generator copies from its text before training.
+"""Initialisation of cross-attention, so that an untrained generator copies from its text.
 
 A decoder with random cross-attention (Rothe et al. 2020) learns to copy only after thousands of steps. The encoder's
 states show which token is at each position, so three linear maps, fitted by least squares, are enough to begin with:
@@ -43,7 +43,7 @@ _BATCH = 32
 
 
 class _LeastSquares:
-    """Least-squares fit of a linear map, weight ``[E, D]`` and bias ``[E]``, to rows added in parts."""
+    """Least-squares fit of a linear map (weight ``[E, D]``, bias ``[E]``) to rows in parts."""
 
     def __init__(self) -> None:
         self._within: Tensor | float = 0.0
@@ -62,11 +62,11 @@ class _LeastSquares:
 
 @dataclass(frozen=True)
 class Example:
-    """Text to read and answer to generate, as token ids."""
+    """Text to read and the answer to generate, as token ids."""
 
     ids: list[int]
     answer: list[int]
-    """Tokens of the answer, the end included."""
+    """Tokens of the answer, including the end."""
     places: list[int]
     """Positions in the text where the answer begins."""
 
@@ -90,7 +90,9 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int 
 
 
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """Fit the layers of ``initialise_copying``, so that copies begin where a span reader finds answers.
+    """Fit the cross-attention so that copies begin where a span reader finds answers.
+
+    The fitted layers are those of ``initialise_copying``.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.
@@ -234,7 +236,7 @@ def _find_layers(model: Seq2Seq) -> _Layers:
 
 
 def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return centred embeddings, whitened embeddings in a random basis, and a rotation ``[D, D]``."""
+    """Return centred embeddings, whitened ones in a random basis, and a rotation ``[D, D]``."""
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
@@ -247,7 +249,7 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
 def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield the ids of each text, and the states of encoder ``[L, D]`` and decoder ``[T, D]``."""
+    """Yield each text's ids, and the states of the encoder ``[L, D]`` and decoder ``[T, D]``."""
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):

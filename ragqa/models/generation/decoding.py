@@ -36,9 +36,9 @@ class Candidate:
     """Possible answer to a question."""
 
     ids: Ids
-    """Tokens of the answer, the end included."""
+    """Tokens of the answer, including the end."""
     log_prob: float
-    """Log-probability log p(y|x) in nats, forced tokens included."""
+    """Log-probability log p(y|x) in nats, including forced tokens."""
     posterior: tuple[float, ...]
     """Posterior p(z|x,y) of each passage of the question; sums to 1."""
 

@@ -1,4 +1,4 @@
-"""Fusion-in-Decoder: encode pairs separately and decode over all of them (Izacard & Grave 2021).
+"""Fusion-in-Decoder: encode pairs separately, decode over all (Izacard & Grave 2021).
 
 Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
 T tokens of an answer, D width, H heads.
@@ -69,7 +69,7 @@ class FusionInDecoder(PassageGenerator):
         return self._attribute_passages(states, owner_BS, candidates_B, relevance_BK.shape[1])
 
     def _fuse(self, inputs: Inputs, relevance_BK: Tensor) -> tuple[EncoderStates, Tensor]:
-        """Join the states of each question's pairs; return them with each token's passage ``[B, S]``."""
+        """Return the joined states of each question's pairs, and each token's passage ``[B, S]``."""
         states = self.seq2seq.encode(inputs)
         questions, passages = relevance_BK.shape
         mask_BKL = states.mask_NL.view(questions, passages, -1) & ~relevance_BK.isneginf().unsqueeze(-1)

@@ -5,7 +5,7 @@ from enum import StrEnum
 MAX_INPUT = 300
 """Maximum length of a pair in tokens (RAG's ``max_combined_length``)."""
 MAX_ANSWER = 32
-"""Maximum length of an answer in tokens, the end included."""
+"""Maximum length of an answer in tokens, including the end."""
 
 
 class GeneratorKind(StrEnum):

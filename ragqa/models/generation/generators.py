@@ -1,4 +1,4 @@
-"""Make, save and load generators of all kinds, published RAG checkpoints included."""
+"""Make, save and load generators of all kinds, including published RAG checkpoints."""
 
 import hashlib
 import json

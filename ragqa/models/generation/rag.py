@@ -78,7 +78,7 @@ class PassageGenerator(nn.Module):
 
 
 class RagGenerator(PassageGenerator):
-    """RAG-Token, RAG-Sequence, or a closed-book generator if the template has no passage (K = 1)."""
+    """RAG-Token, RAG-Sequence, or, if the template has no passage (K = 1), a closed book."""
 
     def __init__(
         self,

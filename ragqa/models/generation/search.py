@@ -1,4 +1,4 @@
-"""Greedy search and beam search over a mixture of passages, like ``generate`` of transformers.
+"""Greedy search and beam search over a mixture of passages, as in transformers.
 
 Legend: G searches at once, P passages that a search mixes, W beams, V vocabulary, T tokens.
 """
@@ -26,7 +26,7 @@ class SearchSettings:
     beams: int = 1
     """Number of beams; 1 is greedy search."""
     max_answer: int = 32
-    """Maximum answer length in tokens, the end included.
+    """Maximum answer length in tokens, including the end.
 
     ``max_length`` of transformers' ``generate`` also counts the start token.
     """
@@ -180,7 +180,7 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
 def _advance(
     state: _Beams, log_probs_GWV: Tensor, step: int, rules: Conventions, search: SearchSettings
 ) -> tuple[_Beams, Tensor, Tensor]:
-    """Take a step of beam search; return the new state, and each beam's parent and token ``[G, W]``."""
+    """Take a step of beam search; return its state and each beam's parent and token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]
     total = (log_probs_GWV + state.score_GW.unsqueeze(-1)).flatten(1)
     # Enough candidates that ``beams`` of them can continue even if the best candidates end.

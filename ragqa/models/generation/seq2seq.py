@@ -74,7 +74,7 @@ class EncoderStates:
 
 
 class Seq2Seq(nn.Module):
-    """Seq2seq model of transformers with its tokenizer; ``pretrained.SEQ2SEQS`` lists the families.
+    """Seq2seq model of transformers with its tokenizer (families: ``pretrained.SEQ2SEQS``).
 
     The model defines the special tokens and the shift between labels and decoder inputs.
     """

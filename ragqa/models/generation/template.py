@@ -1,4 +1,4 @@
-"""Input texts of generators: a template with question and passage, and the cut of long passages.
+"""Input texts of generators: a template of question and passage; long passages are cut.
 
 Legend: B questions, K passages per question, N = B * K pairs of question and passage.
 """

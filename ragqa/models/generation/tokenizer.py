@@ -71,7 +71,7 @@ class Seq2SeqTokenizer:
         return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode each text; an uncased BERT tokenizer so removes capitals and accents.
+        """Encode and decode each text: an uncased BERT tokenizer removes capitals and accents.
 
         Spaces before punctuation are also removed, as transformers did by default when RAG was trained.
         """
@@ -83,7 +83,7 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return labels ``[B, T]`` of at most ``max_tokens``, ``IGNORED`` after the end of an answer.
+        """Return labels ``[B, T]``, T at most ``max_tokens``; ``IGNORED`` after an answer's end.
 
         The labels equal those of transformers with two exceptions. The start token of the decoder is not repeated, as
         transformers does for a BERT decoder. If the tokenizer adds no end token, the model's end token is added, so

@@ -217,8 +217,8 @@ def _is_institution(segment: _Tokens, linked: str) -> bool:
     return bool(bare & words.INSTITUTIONS) and (linked != "and" or bool(bare & {"of", "for", "de"}))
 
 
-def _is_name(segment: _Tokens, opens: bool, lexicon: Lexicon) -> bool:
-    """Return True if a segment is a name; ``opens`` is True if the segment opens a sentence."""
+def _is_name(segment: _Tokens, opens_sentence: bool, lexicon: Lexicon) -> bool:
+    """Return True if a segment, which may open the sentence, is a name."""
     first = segment[0]
     if first.is_number or all(token.is_office for token in segment):
         return False
@@ -230,7 +230,7 @@ def _is_name(segment: _Tokens, opens: bool, lexicon: Lexicon) -> bool:
         return False
     if first.bare in words.OPENERS or first.bare in words.REFERENCES:
         return False
-    if not opens:
+    if not opens_sentence:
         return True
     if word.lower() in words.ORDINARY or lexicon.is_ordinary(word):
         return False

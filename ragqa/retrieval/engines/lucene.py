@@ -60,7 +60,11 @@ class Lucene:
 
     @classmethod
     def open(cls, folder: Path) -> "Lucene":
-        """Open the index in ``folder``."""
+        """Open the index in ``folder``.
+
+        Raises:
+            DamagedArtefact: the folder has no complete index of Lucene.
+        """
         searcher_class = _load_class("io.anserini.search.SimpleSearcher")
         with _convert_errors(lambda reason: DamagedArtefact(f"{folder}: {reason}; make the index again")):
             searcher = searcher_class(str(folder))

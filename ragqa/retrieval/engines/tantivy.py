@@ -80,7 +80,11 @@ class Tantivy:
 
     @classmethod
     def open(cls, folder: Path) -> "Tantivy":
-        """Open the index in ``folder`` by memory mapping."""
+        """Open the index in ``folder`` by memory mapping.
+
+        Raises:
+            DamagedArtefact: the folder has no complete index of Tantivy.
+        """
         tantivy = _import_tantivy()
         try:
             with _make_lockable(folder) as lockable:
@@ -138,7 +142,7 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield schema and writer of an index, and commit at the end.
+    """Yield the schema and the writer of an index, and commit at the end.
 
     Args:
         folder: directory of the index.

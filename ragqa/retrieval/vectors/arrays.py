@@ -168,7 +168,7 @@ class CodedVectors:
 
 
 class _Buffers(threading.local):
-    """Buffers of one thread; to allocate buffers for each question takes longer than scoring."""
+    """Buffers of one thread; allocation for each question would take longer than scoring."""
 
     def __init__(self, width: int) -> None:
         self.codes, self.values = np.empty((_SCORE_ROWS, width), np.int8), np.empty((_SCORE_ROWS, width), np.float32)

@@ -97,7 +97,7 @@ class ExactIndex:
 class _NumpyScan:
     """Scan of vectors on disk by numpy.
 
-    To convert a chunk to float32 takes ten times as long as to multiply it. So a chunk is cached at its second search,
+    Converting a chunk to float32 takes ten times as long as multiplying it. So a chunk is cached at its second search,
     unless all vectors together take more than ``_CACHED_BYTES``.
     """
 

@@ -44,7 +44,6 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
         vectors_ND: vectors of all passages.
         kind: an approximate ``IndexKind``.
         folder: directory for ``faiss.index``, and for ``faiss.lists`` if there are several parts.
-
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         progress: function called with the number of rows added so far.
 
@@ -65,7 +64,7 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
 
 
 def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[int, int]]:
-    """Return first and last row (exclusive) of each part; a graph has only one part.
+    """Return the first and last row (exclusive) of each part; a graph has only one part.
 
     Args:
         count: number of rows of the index.

@@ -19,6 +19,10 @@ INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
 def load_faiss(kind: str, device: str) -> Any:
     """Return the module ``faiss`` for an index of ``kind`` on ``device``.
 
+    Args:
+        kind: an ``IndexKind``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
     Raises:
         MissingExtra: FAISS, or its version for GPUs, is not installed.
         BadInput: the kind works on the CPU only, or there is no GPU.
@@ -38,7 +42,13 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return an index of the CPU, copied to ``device`` if that is a GPU."""
+    """Return an index in CPU memory, or a copy of the index on ``device`` if that is a GPU.
+
+    Args:
+        faiss: module that ``load_faiss`` returned.
+        index: index of FAISS on the CPU.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+    """
     if device == "cpu":
         return index
     options = faiss.GpuClonerOptions()
@@ -48,7 +58,17 @@ def move_to(faiss: Any, index: Any, device: str) -> Any:
 
 
 def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None:
-    """Write an index on ``device`` to ``file`` in one step; raise BadInput if this fails."""
+    """Write an index to ``file`` in one step.
+
+    Args:
+        faiss: module that ``load_faiss`` returned.
+        index: index of FAISS.
+        file: file to write.
+        device: device of the index: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
     try:
         with artefacts.replace_file(file) as temporary:
             faiss.write_index(index if device == "cpu" else faiss.index_gpu_to_cpu(index), str(temporary))
@@ -59,7 +79,12 @@ def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None
 def read_mapped(file: Path, kind: str) -> Any:
     """Open the index in ``file`` by memory mapping, so that its codes stay on disk.
 
+    Args:
+        file: file that ``write_index`` wrote.
+        kind: ``IndexKind`` of the index.
+
     Raises:
+        MissingExtra: FAISS is not installed.
         RuntimeError: FAISS cannot read the file, or ``faiss.lists`` is missing or incomplete.
     """
     faiss = load_faiss(kind, "cpu")

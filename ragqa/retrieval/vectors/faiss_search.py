@@ -1,4 +1,4 @@
-"""Search by FAISS; the candidates that it proposes are scored again.
+"""Search by FAISS, and score the candidates of FAISS again.
 
 So the score of a passage is the inner product with its stored vector, whatever the kind of index.
 

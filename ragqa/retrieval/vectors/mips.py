@@ -89,7 +89,7 @@ def build(
 
 
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
-    """Write the vectors in the precision of ``kind``: 8 bits or float16."""
+    """Write the vectors into ``folder`` in the precision of ``kind``: 8 bits or float16."""
     if kind in SPECS and SPECS[kind].stores_codes:
         store.write_codes(vectors, folder)
     else:

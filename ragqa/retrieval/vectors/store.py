@@ -127,7 +127,7 @@ def open_file(file: Path) -> npt.NDArray[np.float16]:
 def _map_array(file: Path) -> npt.NDArray[Any]:
     """Open an array by memory mapping; raise DamagedArtefact if its file is missing or damaged."""
     try:
-        array: np.memmap = npy.load_array(file, mapped=True)
+        array: np.memmap = npy.load_array(file, is_mapped=True)
     except FileNotFoundError as error:
         raise DamagedArtefact(f"{file} is missing: make the index again") from error
     except (ValueError, EOFError) as error:

@@ -78,7 +78,7 @@ class _Tuner:
     """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost until later efforts cannot be cheaper than a sufficient one."""
+        """Try efforts of rising cost until no later effort can be cheaper than a sufficient one."""
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
@@ -166,7 +166,7 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try; each is 1.4 times the last, up to all lists or ``_MAX_WALK``."""
+    """Return the reaches to try, in steps of about 1.4 times, up to all lists or ``_MAX_WALK``."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})

@@ -100,7 +100,7 @@ def _remove_elements(text: str) -> str:
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the end of a comment or element (-1 if it is not closed), and where to continue."""
+    """Return the ends of the content of an element (-1 if unclosed) and of its closing tag."""
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
