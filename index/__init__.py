@@ -1,1 +1,1 @@
-"""Ray jobs that build, refresh and serve an index."""
+"""Ray jobs that embed, build, refresh and serve an index."""

@@ -66,7 +66,7 @@ def open_ray_refresher(
     version: int | None = None,
     step: int | None = None,
 ) -> IndexRefresher:
-    """Open a refresher whose versions Ray actors build while training goes on.
+    """Open a refresher whose versions Ray actors build while training continues.
 
     The actors run until ``close``. An actor that dies is restarted, on another machine if its own is gone.
 
@@ -92,7 +92,7 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function that opens the index of a training step, built by another process.
+    """Return a function that opens the index that another process built for a training step.
 
     Args:
         corpus: index directory whose passages were embedded.

@@ -41,7 +41,7 @@ from ragqa.runtime.export import CARD_FILE, amend_export
 
 @dataclass(frozen=True, kw_only=True)
 class PublishConfig:
-    """Settings of publishing: models to make a pipeline of, or a model card to add."""
+    """Settings of publishing: models to make a pipeline from, or a model card to add."""
 
     passages: str | None = None
     """Passage encoder of DPR: a directory or a hub name."""

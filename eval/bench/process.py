@@ -36,7 +36,7 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
         ``seconds`` of wall time, peak ``rss_mb``, exit ``status`` and standard output ``out``.
 
     Raises:
-        BadInput: the command failed or printed nothing. Status 1 is no failure, because it means a declined question.
+        BadInput: the command failed or printed nothing. Status 1 means a declined question, not a failure.
     """
     with tempfile.NamedTemporaryFile() as figures, tempfile.NamedTemporaryFile() as errors:
         run = subprocess.run(

@@ -232,7 +232,7 @@ def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) ->
 
 
 class RandomRanker:
-    """Ranker that returns random passages, to measure the recall of chance.
+    """Ranker that returns random passages, to measure the recall of random retrieval.
 
     The question and the seed determine the passages.
     """

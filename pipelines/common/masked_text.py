@@ -221,7 +221,7 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Mask some sentences of a passage; return None if there is nothing to mask.
+        """Return some sentences of a passage with masks; None if there is nothing to mask.
 
         Args:
             row: row of the passage.
@@ -243,7 +243,7 @@ class MaskedTexts:
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:
-        """Put masked texts into a batch."""
+        """Return a batch of masked texts."""
         first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Configuration of ``pipelines.masked_lm``."""
+"""Settings of masked language modelling."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -27,7 +27,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 class RealmConfig(OrqaConfig):
     """Settings of REALM: the settings of ORQA, and those of pretraining.
 
-    The defaults are those of the paper, except for the retriever's learning rate.
+    The defaults are those of the paper, except that the retriever learns later and at a lower rate.
     """
 
     reader: Path | None = None

@@ -153,7 +153,7 @@ def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) 
 
 
 def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int) -> ReaderBatch:
-    """Put windows and their gold spans into a batch.
+    """Return a batch of windows with their gold spans.
 
     Args:
         numbered_windows: number of the question, and window.
