@@ -23,13 +23,13 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
     Its configuration is that of the last reader.
 
     Args:
-        readers: directories of torch readers of one kind, size and tokenizer; at least two.
+        readers: directories of torch readers with one head, size and tokenizer; at least two.
         out: directory to write, completely or not at all; a reader in it is replaced.
 
     Raises:
         BadInput: fewer than two readers are given, or ``out`` is one of them or holds something else.
         ArtefactError, DamagedArtefact: a directory is not a torch reader, or is damaged.
-        Mismatch: the readers differ in kind, size or tokenizer.
+        Mismatch: the readers differ in head, size or tokenizer.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common.run import write_model
@@ -48,7 +48,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
         weights = other.state_dict()
         shapes = [{name: value.shape for name, value in state.items()} for state in (weights, total)]
         if type(other) is not type(last) or shapes[0] != shapes[1]:
-            raise Mismatch(f"{path} is of another kind or size than {readers[-1]}: their weights cannot be averaged")
+            raise Mismatch(f"{path} has another head or size than {readers[-1]}: their weights cannot be averaged")
         if not TextTokenizer(path).tokenizes_like(tokenizer):
             raise Mismatch(f"{path} has other wordpieces than {readers[-1]}: their weights cannot be averaged")
         for name, value in weights.items():

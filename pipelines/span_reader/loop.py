@@ -26,7 +26,7 @@ from ragqa import artefacts
 from ragqa.errors import BadInput
 from ragqa.models.attention import BFLOAT16, choose_attention
 from ragqa.models.pretrained import get_max_sequence, set_dropout
-from ragqa.models.span_readers import SpanReader, load_reader, read_reader_kind
+from ragqa.models.span_readers import SpanReader, load_reader, read_head_name
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
@@ -153,7 +153,7 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
         if path and (path / artefacts.MANIFEST).is_file():
             raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
     torch.manual_seed(config.seed)
-    is_reader = read_reader_kind(config.encoder) == SpanReader.kind
+    is_reader = read_head_name(config.encoder) == SpanReader.head_name
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
@@ -249,7 +249,7 @@ def derive_seed(config: ReaderConfig) -> int:
     Training that begins from a trained reader takes another seed. With the same seed it would read the same passages in
     the same order as before.
     """
-    if read_reader_kind(config.encoder) is None:
+    if read_head_name(config.encoder) is None:
         return config.seed
     return config.seed + int(artefacts.checksum(config.encoder / "model.safetensors")[:8], 16)
 

@@ -33,9 +33,10 @@ READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.
 
 
 class EncoderReader(nn.Module):
-    """Base class of readers: an encoder whose ``config.json`` also names the kind of reader."""
+    """Base class of readers: an encoder with a head, which ``config.json`` names under ``reader``."""
 
-    kind: ClassVar[str]
+    head_name: ClassVar[str]
+    """Name of the head: key of ``SPAN_READERS``."""
     prior: ClassVar[str]
     """Form of retrieval scores in the prior: ``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
     outputs: ClassVar[tuple[str, ...]]
@@ -46,7 +47,7 @@ class EncoderReader(nn.Module):
         self.encoder = encoder
         self.config = cast(Any, encoder.config)
         """Configuration of the encoder."""
-        self.config.reader = self.kind
+        self.config.reader = self.head_name
 
     @property
     def max_tokens(self) -> int:
@@ -67,7 +68,7 @@ class EncoderReader(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that a ``SpanScorer`` of the reader needs."""
-        return {"reader": self.kind, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
+        return {"reader": self.head_name, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Encode three integer tensors ``[N, L]`` as hidden states ``[N, L, D]``."""
@@ -115,7 +116,7 @@ class SpanReader(EncoderReader):
     the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1).
     """
 
-    kind = "ends"
+    head_name = "ends"
     prior = "spread"
     outputs = ("start", "end", "relevance")
 
@@ -146,7 +147,7 @@ class MlpSpanReader(EncoderReader):
     a passage is added to the scores of its spans without scaling, since both are trained together.
     """
 
-    kind = "mlp"
+    head_name = "mlp"
     prior = "raw"
     outputs = ("spans",)
 
@@ -189,8 +190,8 @@ class MlpSpanReader(EncoderReader):
         return score_NLW
 
 
-SPAN_READERS: dict[str, type[EncoderReader]] = {reader.kind: reader for reader in (SpanReader, MlpSpanReader)}
-"""Classes by the kind that ``config.json`` names."""
+SPAN_READERS: dict[str, type[EncoderReader]] = {reader.head_name: reader for reader in (SpanReader, MlpSpanReader)}
+"""Classes by the name of their head."""
 
 
 def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
@@ -211,30 +212,31 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
     return score.clamp_min(IMPOSSIBLE)
 
 
-def read_reader_kind(path: Path) -> str | None:
-    """Return the kind of the reader in a directory (key of ``SPAN_READERS``), or None.
+def read_head_name(path: Path) -> str | None:
+    """Return the name of the head of the reader in a directory, or None if there is no reader.
 
     Raises:
-        ArtefactError: the kind is unknown, or ``config.json`` is damaged.
+        ArtefactError: the head is unknown, or ``config.json`` is damaged.
     """
     config, weights = path / "config.json", path / "model.safetensors"
     if not (config.is_file() and weights.is_file()):
         return None
     try:
-        kind = json.loads(config.read_text()).get("reader")
+        head_name = json.loads(config.read_text()).get("reader")
     except (ValueError, AttributeError) as error:
         raise ArtefactError(f"{config} is damaged: {error}") from error
-    if kind is None:  # earlier versions did not record the kind
+    if head_name is None:  # earlier versions did not record the head
         with safe_open(weights, "pt") as file:
-            return SpanReader.kind if "head.weight" in file.keys() else None  # noqa: SIM118
-    if kind not in SPAN_READERS:
-        raise ArtefactError(f"{path} holds a reader of the unknown kind '{kind}'; ragqa has {', '.join(SPAN_READERS)}")
-    return str(kind)
+            return SpanReader.head_name if "head.weight" in file.keys() else None  # noqa: SIM118
+    if head_name not in SPAN_READERS:
+        heads = ", ".join(SPAN_READERS)
+        raise ArtefactError(f"{path} holds a reader with the unknown head '{head_name}'; ragqa has {heads}")
+    return str(head_name)
 
 
 def check_replaceable(out: Path) -> None:
     """Raise BadInput unless ``out`` is new or holds a reader and no other files."""
-    if out.exists() and (out.is_file() or any(out.iterdir())) and read_reader_kind(out) is None:
+    if out.exists() and (out.is_file() or any(out.iterdir())) and read_head_name(out) is None:
         raise BadInput(f"{out} holds something other than a reader: choose another directory")
     artefacts.check_no_other_files(out, READER_FILES)
 
@@ -245,7 +247,7 @@ def load_reader(path: Path) -> EncoderReader:
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or its weights do not fit its configuration.
     """
-    kind = read_reader_kind(path)
-    if kind is None:
+    head_name = read_head_name(path)
+    if head_name is None:
         raise ArtefactError(f"{path} is not a reader")
-    return SPAN_READERS[kind].load(path)
+    return SPAN_READERS[head_name].load(path)

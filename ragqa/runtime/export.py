@@ -119,7 +119,7 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     weights = path / "model.safetensors"
     if path.is_dir() and not weights.is_file():
         raise ArtefactError(f"{path} has no model.safetensors to export")
-    is_reader = span_readers.read_reader_kind(path) is not None
+    is_reader = span_readers.read_head_name(path) is not None
     if is_reader:
         model = span_readers.load_reader(path).eval()
         config = {**model.describe(), "identity": artefacts.checksum(weights)[:16]}

@@ -40,8 +40,9 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
         raise MissingExtra("making torch weights of an export", "torch") from error
     check_replaceable(out)
     config = artefacts.read_manifest(exported, "reader").config
-    if (kind := config.get("reader", SpanReader.kind)) != SpanReader.kind:
-        raise Mismatch(f"{exported} holds a reader '{kind}': only readers of kind '{SpanReader.kind}' can be restored")
+    if (head := config.get("reader", SpanReader.head_name)) != SpanReader.head_name:
+        only = f"only readers with the head '{SpanReader.head_name}' can be restored"
+        raise Mismatch(f"{exported} holds a reader with the head '{head}': {only}")
     tokenizer, expected = exported / "tokenizer.json", encoder / "tokenizer.json"
     if not expected.is_file() or tokenizer.read_bytes() != expected.read_bytes():
         raise Mismatch(

@@ -81,7 +81,7 @@ class SpanScorer:
     Args:
         runner: runner of the reader.
         tokenizer: tokenizer of the reader.
-        config: kind, limits and identity of the reader.
+        config: head, limits and identity of the reader.
         path: directory of the reader.
     """
 

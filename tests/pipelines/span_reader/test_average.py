@@ -52,7 +52,7 @@ def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tm
         with pytest.raises(BadInput, match="holds something other than a reader"):
             average_readers(readers, other)
     MlpSpanReader.from_encoder(small, hidden=16, max_span=4).save(tmp_path / "mlp")
-    with pytest.raises(Mismatch, match="is of another kind or size"):
+    with pytest.raises(Mismatch, match="has another head or size"):
         average_readers([tmp_path / "mlp", *readers], tmp_path / "out")
     words = (readers[0] / "tokenizer.json").read_text()
     (readers[0] / "tokenizer.json").write_text(words.replace('"w1":', '"w1234567":'))

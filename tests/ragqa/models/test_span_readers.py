@@ -11,7 +11,7 @@ import torch
 
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
-from ragqa.models.span_readers import MlpSpanReader, SpanReader, load_reader, read_reader_kind
+from ragqa.models.span_readers import MlpSpanReader, SpanReader, load_reader, read_head_name
 from ragqa.reading.span import ExtractiveReader
 from ragqa.runtime.export import export
 from ragqa.runtime.restore import restore_weights
@@ -107,7 +107,7 @@ def test_readers_of_earlier_versions_are_recognised_by_their_weights(small: Path
 
 
 def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp_path: Path) -> None:
-    assert read_reader_kind(small) is None
+    assert read_head_name(small) is None
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(small)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
@@ -117,7 +117,7 @@ def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp
     with pytest.raises(DamagedArtefact, match=r"holds weights that do not fit its config\.json"):
         load_scorer(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**config, "reader": "oracle"}))
-    with pytest.raises(ArtefactError, match="a reader of the unknown kind 'oracle'; ragqa has ends, mlp"):
+    with pytest.raises(ArtefactError, match="a reader with the unknown head 'oracle'; ragqa has ends, mlp"):
         load_scorer(tmp_path)
 
 
@@ -130,7 +130,7 @@ def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 def test_an_export_of_this_reader_cannot_be_restored(exported: Path, saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(Mismatch, match="holds a reader 'mlp': only readers of kind 'ends'"):
+    with pytest.raises(Mismatch, match="holds a reader with the head 'mlp': only readers with the head 'ends'"):
         restore_weights(exported, saved, tmp_path / "out")
 
 
