@@ -4,10 +4,11 @@ Rows are streamed through ``datasets`` (extra ``torch``): nothing is stored on d
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ _FORM = re.compile(
     (?: : (?P<split> .+ ) )?""",
     re.VERBOSE,
 )
+_OUTSIDE = re.compile(r"^[/~\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|\Z)|://|::")
+"""Path that is absolute, leads up, or is an address."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,63 @@ def _open_table(name: _DatasetName) -> tables.Table:
 
 def _load_split(name: _DatasetName) -> Any:
     """Return the split as a ``datasets.IterableDataset``."""
-    from datasets import load_dataset
+    from datasets import load_dataset_builder
 
-    loaded = load_dataset(name.name, name.config, split=name.split, revision=name.revision, streaming=True)
+    is_folder = name.name.startswith(("/", "."))
+    if is_folder:
+        _check_card(Path(name.name))
+    builder = load_dataset_builder(name.name, name.config, revision=name.revision)
+    if is_folder:
+        _check_data_files(Path(name.name), builder.config.data_files or {})
+    loaded = builder.as_streaming_dataset(split=name.split)
     if name.split is not None:
         return loaded
     if len(loaded) != 1:
         raise OSError(f"choose one of its splits ({', '.join(loaded)}), as in hf:{name.name}:{next(iter(loaded))}")
     return next(iter(loaded.values()))
+
+
+def _check_card(folder: Path) -> None:
+    """Raise OSError if the card of a data set names data outside of its folder, on this machine or on another."""
+    import yaml  # type: ignore[import-untyped]
+    from huggingface_hub import DatasetCard
+
+    cards: dict[str, object] = {}
+    if (readme := folder / "README.md").is_file():
+        cards[readme.name] = DatasetCard.load(readme).data.to_dict()
+    if (settings := folder / ".huggingface.yaml").is_file():
+        cards[settings.name] = yaml.safe_load(settings.read_text("utf-8"))
+    for name, card in cards.items():
+        for pattern in _iter_strings(card, set()):
+            if _OUTSIDE.search(pattern):
+                raise OSError(f"{name} names data outside of the folder: {pattern[:80]!r}")
+
+
+def _iter_strings(value: object, seen: set[int]) -> Iterator[str]:
+    """Yield the strings under ``data_files`` and ``data_dir`` at any depth, each container once."""
+    # YAML can name the same container many times, and containers that contain themselves.
+    if not isinstance(value, (dict, list)) or id(value) in seen:
+        return
+    seen.add(id(value))
+    pending = [value[key] for key in ("data_files", "data_dir") if key in value] if isinstance(value, dict) else []
+    found = set[int]()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, (dict, list)) and id(part) not in found:
+            found.add(id(part))
+            pending += part.values() if isinstance(part, dict) else part
+    for part in value.values() if isinstance(value, dict) else value:
+        yield from _iter_strings(part, seen)
+
+
+def _check_data_files(folder: Path, data_files: Mapping[str, Sequence[str]]) -> None:
+    """Raise OSError if a data file that ``datasets`` found is outside of the folder."""
+    for path in chain.from_iterable(data_files.values()):
+        # ``zip://name::/path/of/the/archive`` is a file of an archive
+        if not Path(str(path).rpartition("::")[2]).is_relative_to(folder.resolve()):
+            raise OSError(f"it names data outside of the folder: {str(path)[:80]!r}")
 
 
 def _chain_batches(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
-from tests.helpers.documents import read
+from tests.helpers.documents import read, write
 from tests.helpers.tables import WIKI_DPR, WIKIPEDIA, save_dataset, write_parquet
 
 # Names on the hub
@@ -156,6 +156,35 @@ def test_the_row_where_a_data_set_breaks_off_is_reported(
     documents, report = read(Path(f"hf:{tmp_path}/a"), skip_bad=True)
     assert ([d.id for d in documents], report.bad) == (["12", "39"], 1)
     assert ":2: cannot be read further: " in report.notes[0]
+
+
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        '"../secret/*.jsonl"',
+        '"{}/secret/s.jsonl"',
+        '["p.jsonl", "x/../../secret/s.jsonl"]',
+        '[{{split: train, path: ["../secret/s.jsonl"]}}]',
+        '"https://example.org/s.jsonl"',
+        '"~/secret/s.jsonl"',
+    ],
+)
+def test_the_card_of_a_folder_cannot_name_data_outside(tmp_path: Path, datasets: Any, card: str, files: str) -> None:
+    write(tmp_path / "secret" / "s.jsonl", '{"text": "secret"}\n')
+    write(tmp_path / "dir" / "p.jsonl", '{"text": "public"}\n')
+    yaml = f"configs:\n- config_name: default\n  data_files: {files.format(tmp_path)}\n"
+    write(tmp_path / "dir" / card, yaml if card.endswith("yaml") else f"---\n{yaml}---\nA card.\n")
+    with pytest.raises(BadInput, match=rf"{card} names data outside of the folder"):
+        read(Path(f"hf:{tmp_path}/dir"))
+
+
+def test_the_card_of_a_folder_can_name_its_own_files(tmp_path: Path, datasets: Any) -> None:
+    write(tmp_path / "dir" / "a..b" / "p.jsonl", '{"text": "public"}\n')
+    write(tmp_path / "dir" / "q.jsonl", '{"text": "other"}\n')
+    card = "---\nsource: https://example.org\nconfigs:\n- config_name: default\n  data_files: a..b/*.jsonl\n---\n"
+    write(tmp_path / "dir" / "README.md", card)
+    assert [d.text for d in read(Path(f"hf:{tmp_path}/dir"))[0]] == ["public"]
 
 
 # From the data set to an answer
