@@ -1,4 +1,4 @@
-"""Fine-tuning from questions and answers: what a step computes, where it goes on, and what it refuses."""
+"""Fine-tuning from questions and answers: the losses of a step, killed runs, and inputs that are refused."""
 
 import json
 from contextlib import nullcontext
@@ -72,41 +72,42 @@ def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> Fi
     )
 
 
-def opened(config: FineTuneConfig) -> tuple[FrozenIndex, AnsweredQuestions]:
+def open_inputs(config: FineTuneConfig) -> tuple[FrozenIndex, AnsweredQuestions]:
+    """Return the index and the training questions of a run."""
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
-    teach = read_answerable(config.questions)
-    asked, _ = locate_answers(
-        library.store, library.corpus_fingerprint, teach, [], config.out / "answers", regex=config.held_out.regex
+    training = read_answerable(config.questions)
+    answered, _ = locate_answers(
+        library.store, library.corpus_fingerprint, training, [], config.out / "answers", regex=config.held_out.regex
     )
-    return library, asked
+    return library, answered
 
 
-def nll(scores: list[float], right: list[bool]) -> float:
-    """-log of the share of the softmax that is right; 0 where nothing is."""
+def compute_nll(scores: list[float], right: list[bool]) -> float:
+    """Return -log of the probability of the right entries; 0 if no entry is right."""
     share = np.exp(np.array(scores, np.float64) - max(scores))
     return float(-np.log(share[np.array(right)].sum() / share.sum())) if any(right) else 0.0
 
 
-def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeypatch) -> None:
-    """By sorting all passages, reading texts, and scoring one span after the other."""
+def test_the_losses_of_a_step_agree_with_loops(config: FineTuneConfig, monkeypatch) -> None:
+    """The loops sort the scores of all passages and score one span after the other."""
     config = replace_settings(config, dropout=0.0)
-    library, asked = opened(config)
+    library, answered = open_inputs(config)
     torch.manual_seed(5)
     model, _ = init_model(config)
     with torch.no_grad():
         model.reader.score.weight.mul_(30)
-    batch = draw_step(len(asked), batch=config.batch, seed=config.seed, step=2)
+    batch = draw_step(len(answered), batch=config.batch, seed=config.seed, step=2)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    found = compute_loss(model, library, asked, batch, config)
-    each = [compute_loss(model, library, asked, [at], config).figures for at in batch]
+    batch_loss = compute_loss(model, library, answered, batch, config)
+    rows = [compute_loss(model, library, answered, [number], config).figures for number in batch]
 
     encoder = load_encoder(config.retriever)
     passages = library.store.get(list(range(len(library.store))))
     scorer = make_torch_scorer(model.reader.eval(), model.tokenizer, Path(), "", device="cpu")
     vectors = encoder.encode([passage.titled_text for passage in passages]).astype(np.float16).astype(np.float32)
-    wanted: dict[str, list[Any]] = {"retrieval": [], "span": [], "beam": [], "read": []}
-    for at in batch:
-        question = asked.questions[at]
+    expected: dict[str, list[Any]] = {"retrieval": [], "span": [], "beam": [], "read": []}
+    for number in batch:
+        question = answered.questions[number]
         relevance = vectors @ encoder.encode_questions([question.text])[0]
         beam = np.argsort(-relevance)[:20]
         marks = [has_answer(passages[row].text, question.answers) for row in beam]
@@ -120,30 +121,32 @@ def test_the_losses_of_a_step_are_those_of_loops(config: FineTuneConfig, monkeyp
                 for last in range(first, min(first + 3, len(words))):
                     scores.append(table[first, last - first] + relevance[row])
                     right.append(" ".join(words[first : last + 1]) in question.answers)
-        wanted["retrieval"].append(nll(relevance[beam].tolist(), marks))
-        wanted["span"].append(nll(scores, right))
-        wanted["beam"].append(any(marks))
-        wanted["read"].append(any(right))
-    assert [row["retrieval_nll"] for row in each] == pytest.approx(wanted["retrieval"], abs=1e-4)
-    assert [row["span_nll"] for row in each] == pytest.approx(wanted["span"], abs=1e-3)
-    assert [(row["in_beam"], row["in_read"]) for row in each] == list(zip(wanted["beam"], wanted["read"], strict=True))
-    assert found.loss.item() == pytest.approx(np.mean(wanted["retrieval"]) + np.mean(wanted["span"]), abs=1e-3)
-    assert any(wanted["read"]) and any(wanted["beam"])  # else little was tried
+        expected["retrieval"].append(compute_nll(relevance[beam].tolist(), marks))
+        expected["span"].append(compute_nll(scores, right))
+        expected["beam"].append(any(marks))
+        expected["read"].append(any(right))
+    assert [row["retrieval_nll"] for row in rows] == pytest.approx(expected["retrieval"], abs=1e-4)
+    assert [row["span_nll"] for row in rows] == pytest.approx(expected["span"], abs=1e-3)
+    assert [(row["in_beam"], row["in_read"]) for row in rows] == list(
+        zip(expected["beam"], expected["read"], strict=True)
+    )
+    assert batch_loss.loss.item() == pytest.approx(np.mean(expected["retrieval"]) + np.mean(expected["span"]), abs=1e-3)
+    assert any(expected["read"]) and any(expected["beam"])  # otherwise the losses are 0
 
 
-def test_a_question_without_anything_right_teaches_nothing(config: FineTuneConfig) -> None:
+def test_a_question_without_a_right_passage_has_no_loss_and_no_gradient(config: FineTuneConfig) -> None:
     config = replace_settings(config, beam=1, read=1, dropout=0.0)
-    library, asked = opened(config)
+    library, answered = open_inputs(config)
     model, _ = init_model(config)
-    every = [compute_loss(model, library, asked, [at], config) for at in range(len(asked))]
-    found = next(loss for loss in every if not loss.figures["in_beam"])
-    assert (found.figures["retrieval_nll"], found.figures["span_nll"], found.loss.item()) == (0.0, 0.0, 0.0)
-    found.loss.backward()
+    losses = [compute_loss(model, library, answered, [number], config) for number in range(len(answered))]
+    wrong = next(loss for loss in losses if not loss.figures["in_beam"])
+    assert (wrong.figures["retrieval_nll"], wrong.figures["span_nll"], wrong.loss.item()) == (0.0, 0.0, 0.0)
+    wrong.loss.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
-def test_relevance_teaches_the_questions_and_what_was_not_found_counts_nothing(config: FineTuneConfig) -> None:
-    library, _ = opened(config)
+def test_relevance_has_a_gradient_for_questions_and_missing_passages_have_no_weight(config: FineTuneConfig) -> None:
+    library, _ = open_inputs(config)
     query = torch.randn(2, 8, requires_grad=True)
     rows = np.array([[3, 5, NOT_FOUND], [0, 1, 2]])
     score = library.score(query, rows)
@@ -154,8 +157,8 @@ def test_relevance_teaches_the_questions_and_what_was_not_found_counts_nothing(c
     assert query.grad is not None and np.allclose(query.grad[0], vectors[3])
 
 
-def test_an_index_that_finds_too_little_is_padded(config: FineTuneConfig) -> None:
-    library, _ = opened(config)
+def test_missing_passages_of_an_index_are_padded(config: FineTuneConfig) -> None:
+    library, _ = open_inputs(config)
     search = library.mips.search
     library.mips.search = lambda queries, k: search(queries, k - 2)  # type: ignore[method-assign]
     rows = library.propose(np.zeros((1, 8), np.float32), 5)
@@ -164,65 +167,65 @@ def test_an_index_that_finds_too_little_is_padded(config: FineTuneConfig) -> Non
     assert library.propose(np.zeros((1, 8), np.float32), 10_000).shape == (1, 40)
 
 
-def test_every_epoch_asks_each_question_once(config: FineTuneConfig) -> None:
+def test_each_epoch_trains_on_each_question_once(config: FineTuneConfig) -> None:
     steps = [
         draw_step(6, batch=config.batch, seed=config.seed, step=step) for step in range(6)
     ]  # batches of 4: four epochs
-    flat = [at for step in steps for at in step]
+    flat = [number for step in steps for number in step]
     for epoch in range(4):
         assert sorted(flat[6 * epoch : 6 * epoch + 6]) == list(range(6))
     assert flat[:6] != flat[6:12]
     assert steps == [draw_step(6, batch=config.batch, seed=config.seed, step=step) for step in range(6)]
 
 
-def test_rates_by_hand(config: FineTuneConfig) -> None:
+def test_learning_rates_by_hand(config: FineTuneConfig) -> None:
     config = replace_settings(config, steps=2000, warmup=None, lr=1.0, retriever_lr=0.5)
     assert compute_rates(99, config) == [0.25, 0.25, 0.5, 0.5]  # a tenth of the steps is 200
     assert compute_rates(1100, config) == [0.25, 0.25, 0.5, 0.5]
     assert compute_rates(0, replace_settings(config, steps=50))[2] == 1 / 5
 
 
-def without_time(folder: Path) -> list[dict[str, Any]]:
-    rows = read_rows(folder)
-    return [untimed(row) for row in rows]
+def read_untimed_rows(folder: Path) -> list[dict[str, Any]]:
+    return [untimed(row) for row in read_rows(folder)]
 
 
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: FineTuneConfig) -> None:
-    """With dropout, and killed twice: before anything was saved, and after; each time in a process of its own."""
+def test_a_killed_run_takes_the_same_steps(config: FineTuneConfig) -> None:
+    """With dropout, and killed twice: before and after the first checkpoint."""
     whole = main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
     interrupt(main, broken, 1, 4)
     assert main(broken) == broken.out / "model"
-    assert without_time(broken.out) == without_time(config.out)
-    assert [row["step"] for row in without_time(broken.out) if "nll" in row] == list(range(6))
+    assert read_untimed_rows(broken.out) == read_untimed_rows(config.out)
+    assert [row["step"] for row in read_untimed_rows(broken.out) if "nll" in row] == list(range(6))
     for part in ("model/questions", "model/passages", "reader"):
         one, other = (root / part / "model.safetensors" for root in (whole.parent, broken.out))
         assert one.read_bytes() == other.read_bytes(), part
 
 
-def test_what_is_written_is_what_answered_most(config: FineTuneConfig, monkeypatch) -> None:
-    """And not what came last; the vectors of the passages are those of all steps."""
-    seen: list[dict[str, torch.Tensor]] = []
+def test_the_weights_of_the_best_evaluation_are_saved(config: FineTuneConfig, monkeypatch) -> None:
+    weights: list[dict[str, torch.Tensor]] = []
 
-    def asked(model: Any, *rest: Any) -> dict[str, float]:
-        seen.append({name: value.clone() for name, value in model.state_dict().items()})
-        return {"em": (0.1, 0.6, 0.5)[len(seen) - 1]}
+    def record_weights(model: Any, *rest: Any) -> dict[str, float]:
+        weights.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"em": (0.1, 0.6, 0.5)[len(weights) - 1]}
 
-    monkeypatch.setattr(fine_tune_loop, "evaluate", asked)
-    told: list[str] = []
-    out = main(config, notify=told.append).parent
+    monkeypatch.setattr(fine_tune_loop, "evaluate", record_weights)
+    lines: list[str] = []
+    out = main(config, notify=lines.append).parent
     reader, questions = load_reader(out / "reader").state_dict(), DualEncoder.load(out / "model").questions.state_dict()
     written = {
-        f"{part}.{name}": v for part, each in (("reader", reader), ("questions", questions)) for name, v in each.items()
+        f"{part}.{name}": v
+        for part, state in (("reader", reader), ("questions", questions))
+        for name, v in state.items()
     }
-    assert all(torch.equal(seen[1][name], written[name]) for name in seen[1])
-    assert not all(torch.equal(seen[2][name], written[name]) for name in seen[2])
-    assert told[-1] == "the run keeps the weights of step 3, the best on held-out questions: em 0.6"
+    assert all(torch.equal(weights[1][name], written[name]) for name in weights[1])
+    assert not all(torch.equal(weights[2][name], written[name]) for name in weights[2])
+    assert lines[-1] == "the run keeps the weights of step 3, the best on held-out questions: em 0.6"
     assert [row["best_step"] for row in read_rows(out) if "em" in row] == [0, 3, 3]
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
+def test_the_question_tower_learns_unless_the_retriever_is_frozen(config: FineTuneConfig, freeze: bool) -> None:
     out = main(replace_settings(config, freeze_retriever=freeze, steps=2, read=20, dev=None)).parent
     before, after = DualEncoder.load(config.retriever), DualEncoder.load(out / "model")
     same = {
@@ -238,7 +241,7 @@ def test_who_learns(config: FineTuneConfig, freeze: bool) -> None:
 
 
 def test_one_tower_becomes_two(config: FineTuneConfig, small: Path, tmp_path: Path) -> None:
-    """What is learned of questions must not move the passages, whose vectors stay."""
+    """The vectors of passages stay the same, so the passage tower must not change with the question tower."""
     DualEncoder.from_encoder(small, width=8, shared=True).save(tmp_path / "one")
     tuned = DualEncoder.load(main(replace_settings(config, retriever=tmp_path / "one", steps=2, dev=None)))
     assert not tuned.is_shared
@@ -247,7 +250,7 @@ def test_one_tower_becomes_two(config: FineTuneConfig, small: Path, tmp_path: Pa
     assert not torch.equal(before.questions.project.weight, tuned.questions.project.weight)
 
 
-def test_patterns_are_answers(config: FineTuneConfig, tmp_path: Path) -> None:
+def test_answers_can_be_patterns(config: FineTuneConfig, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in config.questions.read_text().splitlines()]
     for row in rows:
         row["answers"] = [row["answers"][0].replace("w", "[Ww]")]
@@ -255,33 +258,33 @@ def test_patterns_are_answers(config: FineTuneConfig, tmp_path: Path) -> None:
     patterns = replace_settings(
         config, questions=tmp_path / "q.jsonl", regex=True, dropout=0.0, out=tmp_path / "patterns"
     )
-    found = []
-    for each in (patterns, replace_settings(config, dropout=0.0)):
-        library, asked = opened(each)
+    figures = []
+    for settings in (patterns, replace_settings(config, dropout=0.0)):
+        library, answered = open_inputs(settings)
         torch.manual_seed(1)
-        model, _ = init_model(each)
-        found.append([compute_loss(model, library, asked, [at], each).figures for at in range(len(asked))])
-    assert any(row["in_read"] for row in found[0])
-    assert found[0] == found[1]
+        model, _ = init_model(settings)
+        figures.append([compute_loss(model, library, answered, [n], settings).figures for n in range(len(answered))])
+    assert any(row["in_read"] for row in figures[0])
+    assert figures[0] == figures[1]
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_step(config: FineTuneConfig, monkeypatch) -> None:
-    def broken(config: FineTuneConfig) -> Any:
+def test_a_loss_that_is_not_finite_stops_the_run(config: FineTuneConfig, monkeypatch) -> None:
+    def init_broken_model(config: FineTuneConfig) -> Any:
         model, retriever = init_model(config)
         model.reader.score.weight.data[:] = float("nan")
         return model, retriever
 
-    monkeypatch.setattr(fine_tune_loop, "init_model", broken)
+    monkeypatch.setattr(fine_tune_loop, "init_model", init_broken_model)
     with pytest.raises(NonFiniteLoss, match="at step 0"):
         main(replace_settings(config, dev=None))
     assert not (config.out / "model").exists()
 
 
-def test_only_questions_with_something_right_are_read(config: FineTuneConfig) -> None:
+def test_questions_without_a_right_span_are_not_read(config: FineTuneConfig) -> None:
     from pipelines.common.examples.gold_spans import GoldSpans
     from pipelines.common.examples.spans import make_reader_batch
 
-    library, _ = opened(config)
+    library, _ = open_inputs(config)
     model, _ = init_model(config)
     passages = [library.store[0], library.store[1]]
     word = next(word for word in passages[1].text.split() if word not in passages[0].text.split())
@@ -290,17 +293,17 @@ def test_only_questions_with_something_right_are_read(config: FineTuneConfig) ->
     both = read(golds)
     assert both.question_N.tolist() == [1, 1] and both.rank_N.tolist() == [0, 1]
     assert both.correct_NLW.flatten(1).any(-1).tolist() == [False, True]
-    neither = read([golds[0], golds[0]])  # something has to be read
+    neither = read([golds[0], golds[0]])  # a batch needs at least one question
     assert neither.question_N.tolist() == [0, 0] and not neither.correct_NLW.any()
 
 
 @pytest.mark.parametrize("text", ["\u200b \n", " ", None])
-def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, text: str | None) -> None:
-    """What no tokenizer sees is found all the same, and has no span."""
+def test_passages_without_words_have_no_span(config: FineTuneConfig, text: str | None) -> None:
+    """Retrieval can return passages whose text has no wordpieces, or no passage."""
     from pipelines.common.examples.gold_spans import GoldSpans
     from pipelines.common.examples.spans import make_reader_batch, score_spans
 
-    library, _ = opened(config)
+    library, _ = open_inputs(config)
     model, _ = init_model(config)
     passages = [] if text is None else [replace(library.store[0], text=text)]
     gold = GoldSpans(model.tokenizer, ["w1"])
@@ -310,22 +313,22 @@ def test_passages_without_a_word_are_read_as_nothing(config: FineTuneConfig, tex
     assert not correct.any()
 
 
-def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig:
+def make_bad_config(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig:
     strange = tmp_path / "strange.jsonl"
     strange.write_text('{"question": "w60 w61 w100", "answers": ["nowhere"]}\n')
     unanswered = tmp_path / "unanswered.jsonl"
     unanswered.write_text('{"question": "w60 w61 w100", "answers": []}\n')
     options: dict[str, dict[str, Any]] = {
-        "answers that stand nowhere": {"questions": strange},
+        "answers in no passage": {"questions": strange},
         "questions without answers": {"questions": unanswered},
         "held-out questions without answers": {"dev": unanswered},
-        "a corpus smaller than what is read": {"read": 41, "beam": 50},
+        "a corpus with fewer passages than are read": {"read": 41, "beam": 50},
         "no file of questions": {"questions": tmp_path / "none.jsonl"},
         "no encoder": {"encoder": tmp_path},
-        "an encoder of nowhere": {"encoder": tmp_path / "none"},
+        "an encoder that does not exist": {"encoder": tmp_path / "none"},
         "no retriever": {"retriever": tmp_path},
         "no index": {"corpus": tmp_path},
-        "somebody's directory": {"out": tmp_path},
+        "a directory of something else": {"out": tmp_path},
     }
     return replace_settings(config, **options[case])
 
@@ -334,43 +337,47 @@ def changed(config: FineTuneConfig, tmp_path: Path, case: str) -> FineTuneConfig
     ("case", "kind", "message"),
     [
         (
-            "answers that stand nowhere",
+            "answers in no passage",
             BadInput,
             r"no passage of the corpus contains an answer",
         ),
         ("questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
         ("held-out questions without answers", BadInput, r"no questions with answers in .*unanswered\.jsonl"),
-        ("a corpus smaller than what is read", BadInput, r"has only 40 passages, but 41 are to be read: lower --read"),
+        (
+            "a corpus with fewer passages than are read",
+            BadInput,
+            r"has only 40 passages, but 41 are to be read: lower --read",
+        ),
         ("no file of questions", BadInput, r"none\.jsonl cannot be read: No such file"),
         ("no encoder", ArtefactError, "is not an encoder that can be loaded"),
-        ("an encoder of nowhere", ArtefactError, "none: no such directory"),
+        ("an encoder that does not exist", ArtefactError, "none: no such directory"),
         ("no retriever", ArtefactError, "is not an encoder that can be loaded"),
         ("no index", ArtefactError, "is not a ragqa directory"),
-        ("somebody's directory", BadInput, "is not the directory of a run, because it holds strange.jsonl"),
+        ("a directory of something else", BadInput, "is not the directory of a run, because it holds strange.jsonl"),
     ],
 )
 def test_bad_input_is_one_clear_line(
     config: FineTuneConfig, tmp_path: Path, case: str, kind: type[RagqaError], message: str
 ) -> None:
-    config = changed(config, tmp_path, case)
+    config = make_bad_config(config, tmp_path, case)
     with pytest.raises(kind, match=message) as error:
         main(config)
     assert "\n" not in str(error.value)
-    if config.out == tmp_path:  # nothing was made there
+    if config.out == tmp_path:  # no other file was written
         assert {file.name for file in tmp_path.iterdir()} <= {"strange.jsonl", "unanswered.jsonl", ".lock"}
 
 
-def test_an_index_of_another_kind_is_not_taken_for_its_own(config: FineTuneConfig) -> None:
-    """What a kill before the first checkpoint leaves, when the run then begins with other settings."""
-    opened(config)
-    opened(config)
+def test_an_index_of_another_kind_is_refused(config: FineTuneConfig) -> None:
+    """A run that is killed before its first checkpoint leaves an index, and may begin again with other settings."""
+    open_inputs(config)
+    open_inputs(config)
     for _ in range(2):
         with pytest.raises(BadInput, match="index is not a training index of kind hnsw: choose another"):
             FrozenIndex.open(config.corpus, config.retriever, config, TrainingIndexConfig(kind="hnsw"))
-        (config.out / "index" / "search.json").unlink(missing_ok=True)  # then somebody's folder of that name
+        (config.out / "index" / "search.json").unlink(missing_ok=True)  # then it is a folder of unknown origin
 
 
-def test_all_wrong_settings_are_named_at_once(config: FineTuneConfig) -> None:
+def test_all_settings_out_of_range_are_named_together(config: FineTuneConfig) -> None:
     with pytest.raises(BadInput, match=r"batch = 0, read = 0, max_span = 0: out of range"):
         replace_settings(config, batch=0, read=0, max_span=0)
     with pytest.raises(BadInput, match="kind: one of"):

@@ -45,43 +45,43 @@ def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
 def test_a_batch_depends_only_on_seed_and_step(config: ReaderConfig, tmp_path: Path) -> None:
     one, other = make_batches(config, tmp_path / "mined"), make_batches(config, tmp_path / "mined")
     for step in (0, 60, 3):
-        (here,), (there,) = one[step], other[step]
-        assert all(torch.equal(getattr(here, name), getattr(there, name)) for name in vars(here))
+        (batch,), (other_batch,) = one[step], other[step]
+        assert all(torch.equal(getattr(batch, name), getattr(other_batch, name)) for name in vars(batch))
 
 
 def test_exactly_the_gold_spans_are_marked(config: ReaderConfig, tmp_path: Path) -> None:
-    made = make_batches(config, tmp_path / "mined", positives=2, distant=2, negatives=2.0)
+    batches = make_batches(config, tmp_path / "mined", positives=2, distant=2, negatives=2.0)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{i}" for i in range(1100)]]
     for step in range(5):
-        (reads,) = made[step]
+        (reads,) = batches[step]
         for n in range(len(reads.ids_NL)):
-            question, _ = made.sampler.questions[made.get_questions(step)[int(reads.question_N[n])]]
+            question, _ = batches.sampler.questions[batches.get_questions(step)[int(reads.question_N[n])]]
             texts = [words[i] for i in reads.ids_NL[n].tolist()]
             first = max(at for at, word in enumerate(texts[:-1]) if word == "[SEP]" and "[SEP]" in texts[at + 1 :]) + 1
-            wanted = {(at, 0) for at, word in enumerate(texts) if at >= first and word == question.answers[0]}
-            assert {tuple(each) for each in reads.correct_NLW[n].nonzero().tolist()} == wanted
-            assert all(reads.possible_NLW[n][place] for place in wanted)
+            expected = {(at, 0) for at, word in enumerate(texts) if at >= first and word == question.answers[0]}
+            assert {tuple(each) for each in reads.correct_NLW[n].nonzero().tolist()} == expected
+            assert all(reads.possible_NLW[n][place] for place in expected)
 
 
-def test_shares_are_kept_exactly(config: ReaderConfig) -> None:
+def test_files_have_exactly_their_shares_of_a_pool(config: ReaderConfig) -> None:
     assert apportion([1, 1, 1], 10) == [4, 3, 3]
     assert apportion([0.3, 0.7], 200) == [60, 140]
     config = replace(config, train=(config.train[0], write_squad(config.out.with_name("other.json"))), shares=(3, 1))
-    made = make_batches(config)
-    size = len(made.sampler.questions) // 2
+    batches = make_batches(config)
+    size = len(batches.sampler.questions) // 2
     for pool in (0, 1):
-        asked = Counter(
+        counts = Counter(
             number // size
             for step in range(pool * POOL_BATCHES, (pool + 1) * POOL_BATCHES)
-            for number in made.get_questions(step)
+            for number in batches.get_questions(step)
         )
-        assert asked == {0: 150, 1: 50}
+        assert counts == {0: 150, 1: 50}
 
 
 def test_each_epoch_draws_every_question_once() -> None:
-    both = [draw_stretch(7, 3, first, 7) for first in (0, 7)]
-    assert all(sorted(each) == list(range(7)) for each in both) and both[0] != both[1]
-    assert draw_stretch(7, 3, 5, 4) == [*both[0][5:], *both[1][:2]]
+    epochs = [draw_stretch(7, 3, first, 7) for first in (0, 7)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs) and epochs[0] != epochs[1]
+    assert draw_stretch(7, 3, 5, 4) == [*epochs[0][5:], *epochs[1][:2]]
 
 
 def test_passages_of_a_batch_have_similar_lengths(small: Path, tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_passages_of_a_batch_have_similar_lengths(small: Path, tmp_path: Path) -
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=8, max_input=100)
-    made = make_batches(config, negatives=0.0)
-    padding = [1 - float(reads.mask_NL.float().mean()) for step in range(POOL_BATCHES) for reads in made[step]]
+    batches = make_batches(config, negatives=0.0)
+    padding = [1 - float(reads.mask_NL.float().mean()) for step in range(POOL_BATCHES) for reads in batches[step]]
     assert np.mean(padding) < 0.1
-    lengths = [made[step][0].ids_NL.shape[1] for step in range(POOL_BATCHES)]
+    lengths = [batches[step][0].ids_NL.shape[1] for step in range(POOL_BATCHES)]
     assert np.corrcoef(np.arange(POOL_BATCHES), lengths)[0, 1] < 0.5  # batches are not in order of their lengths
 
 
@@ -103,29 +103,29 @@ def test_passages_of_a_batch_have_similar_lengths(small: Path, tmp_path: Path) -
 def test_the_mean_number_of_negatives_is_as_set(
     config: ReaderConfig, tmp_path: Path, negatives: float, count: float
 ) -> None:
-    made = make_batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).sampler
-    pairs = range(len(made.questions) - 30, len(made.questions))
+    sampler = make_batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).sampler
+    pairs = range(len(sampler.questions) - 30, len(sampler.questions))
     rng = np.random.default_rng(0)
-    drawn = [(number, *made.sample(number, rng)) for _ in range(20) for number in pairs]
-    assert np.mean([len(wrong) for _, _, wrong in drawn]) == pytest.approx(count, abs=0.15)
-    for number, right, wrong in drawn:
-        assert [made.holds_answer(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
+    samples = [(number, *sampler.sample(number, rng)) for _ in range(20) for number in pairs]
+    assert np.mean([len(wrong) for _, _, wrong in samples]) == pytest.approx(count, abs=0.15)
+    for number, right, wrong in samples:
+        assert [sampler.holds_answer(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
 
 
 def test_gold_passages_come_first_and_random_negatives_hold_no_answer(config: ReaderConfig, tmp_path: Path) -> None:
     beside = {"positives": 2, "distant": 2, "negatives": 3.0, "hard": 0.0, "untitled": 0.0}
-    made, rng = make_batches(config, tmp_path / "mined", **beside).sampler, np.random.default_rng(0)
-    for number, (question, _) in enumerate(made.questions):
-        right, wrong = made.sample(number, rng)
+    sampler, rng = make_batches(config, tmp_path / "mined", **beside).sampler, np.random.default_rng(0)
+    for number, (question, _) in enumerate(sampler.questions):
+        right, wrong = sampler.sample(number, rng)
         if question.passages:
             assert right[0] == (question.titles[0], question.passages[0])
-        assert 1 <= len(right) <= 2 and all(made.holds_answer(text, number) for _, text in right)
-        assert not any(made.holds_answer(text, number) for _, text in wrong)
+        assert 1 <= len(right) <= 2 and all(sampler.holds_answer(text, number) for _, text in right)
+        assert not any(sampler.holds_answer(text, number) for _, text in wrong)
 
 
 @pytest.fixture
 def articles(small: Path, tmp_path: Path) -> ReaderConfig:
-    """Six articles of four paragraphs of 250 words, each of them three blocks of an index, with questions of each."""
+    """Write six articles of four paragraphs of 250 words; an index divides each paragraph into three blocks."""
     rng, data = np.random.default_rng(0), []
     for a in range(6):
         paragraphs = []
@@ -153,20 +153,20 @@ def articles(small: Path, tmp_path: Path) -> ReaderConfig:
     )
 
 
-def drawn_often(made: PassageSampler) -> Iterator[tuple[int, list[TitledText], list[TitledText]]]:
+def sample_repeatedly(sampler: PassageSampler) -> Iterator[tuple[int, list[TitledText], list[TitledText]]]:
     rng = np.random.default_rng(1)
-    return ((number, *made.sample(number, rng)) for _ in range(8) for number in range(len(made.questions)))
+    return ((number, *sampler.sample(number, rng)) for _ in range(8) for number in range(len(sampler.questions)))
 
 
 @pytest.mark.parametrize("hard", [0.0, 1.0])
-def test_the_form_of_a_passage_does_not_give_the_label_away(
+def test_length_and_edges_of_a_passage_do_not_reveal_its_label(
     articles: ReaderConfig, tmp_path: Path, hard: float
 ) -> None:
-    made = make_batches(articles, tmp_path / "mined", hard=hard).sampler
-    golds = {question.passages[0] for question, _ in made.questions}
+    sampler = make_batches(articles, tmp_path / "mined", hard=hard).sampler
+    golds = {question.passages[0] for question, _ in sampler.questions}
     starts, ends = {text[:30] for text in golds}, {text[-30:] for text in golds}
     shares = []
-    for part in zip(*((right, wrong) for _, right, wrong in drawn_often(made)), strict=True):
+    for part in zip(*((right, wrong) for _, right, wrong in sample_repeatedly(sampler)), strict=True):
         texts = [text for passages in part for _, text in passages]
         assert len(texts) > 400 and {len(text.split()) for text in texts} == {50, 100, 250}
         edges = [(text in golds, text[:30] in starts, text[-30:] in ends) for text in texts]
@@ -176,30 +176,33 @@ def test_the_form_of_a_passage_does_not_give_the_label_away(
 
 
 def test_answers_stay_marked_in_blocks_and_paragraphs(articles: ReaderConfig, tmp_path: Path) -> None:
-    made = make_batches(articles, tmp_path / "mined")
+    batches = make_batches(articles, tmp_path / "mined")
     lengths = set()
     for step in range(20):
-        (reads,) = made[step]
+        (reads,) = batches[step]
         marked = reads.correct_NLW.flatten(1).any(-1)
         assert marked.tolist() == (reads.rank_N == 0).tolist()
         lengths |= {int(length) // 50 for length in reads.mask_NL[marked].sum(-1)}
-    assert {1, 2, 5} <= lengths  # blocks of 50 and 100 words, paragraphs of 250, and some wordpieces of the question
+    assert {1, 2, 5} <= lengths  # blocks of 50 and 100 words and paragraphs of 250
 
 
 def test_the_share_of_whole_paragraphs_is_respected_at_0_and_1(articles: ReaderConfig, tmp_path: Path) -> None:
-    made = make_batches(articles, tmp_path / "mined", whole=1.0, hard=1.0, untitled=0.0).sampler
-    for number, right, wrong in drawn_often(made):
-        question, _ = made.questions[number]
+    sampler = make_batches(articles, tmp_path / "mined", whole=1.0, hard=1.0, untitled=0.0).sampler
+    for number, right, wrong in sample_repeatedly(sampler):
+        question, _ = sampler.questions[number]
         assert right == [(question.titles[0], question.passages[0])]
         (title, text) = wrong[0]
         assert len(text.split()) == 250 and title == question.titles[0] and text != question.passages[0]
-        assert not made.holds_answer(text, number)
-    made = make_batches(articles, tmp_path / "mined", whole=0.0).sampler
-    for number, right, wrong in drawn_often(made):
+        assert not sampler.holds_answer(text, number)
+    sampler = make_batches(articles, tmp_path / "mined", whole=0.0).sampler
+    for number, right, wrong in sample_repeatedly(sampler):
         assert all(len(text.split()) <= 100 for _, text in (*right, *wrong))
-        assert made.holds_answer(right[0][1], number) and right[0][1] in made.questions[number][0].passages[0]
-    made = make_batches(replace(articles, index=None), whole=0.0).sampler  # cut as an index would
-    assert all(len(text.split()) <= 100 for _, right, wrong in drawn_often(made) for _, text in (*right, *wrong))
+        assert sampler.holds_answer(right[0][1], number) and right[0][1] in sampler.questions[number][0].passages[0]
+    # Without an index, paragraphs are divided in the same way.
+    sampler = make_batches(replace(articles, index=None), whole=0.0).sampler
+    assert all(
+        len(text.split()) <= 100 for _, right, wrong in sample_repeatedly(sampler) for _, text in (*right, *wrong)
+    )
 
 
 def test_an_article_with_one_paragraph_gets_negatives_of_other_articles(small: Path, tmp_path: Path) -> None:
@@ -210,8 +213,8 @@ def test_an_article_with_one_paragraph_gets_negatives_of_other_articles(small: P
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=4)
-    made = make_batches(config, whole=1.0, hard=1.0, untitled=0.0).sampler
-    for _, right, wrong in drawn_often(made):
+    sampler = make_batches(config, whole=1.0, hard=1.0, untitled=0.0).sampler
+    for _, right, wrong in sample_repeatedly(sampler):
         assert all(each != right[0] and each[1].endswith(f" w{each[0]}") for each in wrong)
 
 
@@ -221,11 +224,11 @@ def test_a_question_without_gold_passages_is_read_in_several_mined_ones(config: 
     found = [MinedPassages(np.array([7, 5, 3, 1]), np.array([0]))] * len(sets[0].questions)
     store = open_retriever(config.index).passages
     mix = PassageMix(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
-    made = PassageSampler(sets, found, store, make_word_splitter(), mix)
+    sampler = PassageSampler(sets, found, store, make_word_splitter(), mix)
     rng = np.random.default_rng(0)
-    drawn = [[text for _, text in made.sample(0, rng)[0]] for _ in range(300)]
-    assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in drawn)
-    left_out = Counter(next(row for row in (7, 5, 3, 1) if store[row].text not in texts) for texts in drawn)
+    samples = [[text for _, text in sampler.sample(0, rng)[0]] for _ in range(300)]
+    assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in samples)
+    left_out = Counter(next(row for row in (7, 5, 3, 1) if store[row].text not in texts) for texts in samples)
     assert left_out[7] < left_out[5] < left_out[1]
 
 
@@ -254,16 +257,16 @@ def test_a_passage_whose_answer_cannot_be_marked_is_not_read(
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = ReaderConfig(train=(file,), encoder=get_weights_dir() / "encoder", out=tmp_path, batch=2, max_span=width)
-    made = make_batches(config, negatives=1.0, hard=0.0, whole=1.0)
+    batches = make_batches(config, negatives=1.0, hard=0.0, whole=1.0)
     tokenizer, read = TextTokenizer(config.encoder), Counter()
     texts = [tokenizer.tokenize(row["passages"][0]).ids for row in rows]
     for step in range(10):
-        (reads,) = made[step]
+        (reads,) = batches[step]
         for n in range(len(reads.ids_NL)):
-            asked, ids = made.get_questions(step)[int(reads.question_N[n])], reads.ids_NL[n].tolist()
+            number, ids = batches.get_questions(step)[int(reads.question_N[n])], reads.ids_NL[n].tolist()
             which = next((row for row, pieces in enumerate(texts) if str(pieces)[1:-1] in str(ids)), None)
-            read[asked, which] += 1  # None where nothing else is left to be read
-            assert bool(reads.correct_NLW[n].any()) == (asked == which == 1)
+            read[number, which] += 1  # None: neither of the two passages
+            assert bool(reads.correct_NLW[n].any()) == (number == which == 1)
     assert read[0, 0] == 0 and min(read[0, 1], read[1, 0], read[1, 1]) > 0
 
 
@@ -272,17 +275,17 @@ def test_the_window_of_a_long_passage_holds_the_answer(small: Path, tmp_path: Pa
     text = " ".join(["w2"] * 60 + ["w7"] + ["w3"] * 60)
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": [text]}))
     config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1, max_input=32)
-    made = make_batches(config, negatives=0.0)
+    batches = make_batches(config, negatives=0.0)
     for step in range(10):
-        (reads,) = made[step]
+        (reads,) = batches[step]
         assert reads.ids_NL.shape[1] <= 32 and int(reads.correct_NLW.sum()) == 1
         assert bool((reads.correct_NLW <= reads.possible_NLW).all())
 
 
 def test_a_question_without_wordpieces_to_read_gets_a_blank_window(small: Path, tmp_path: Path, monkeypatch) -> None:
-    """Such are not trained on, but what is drawn for one may come to this."""
+    """Training leaves such questions out, but a sampled passage can have no wordpieces."""
     monkeypatch.setattr("pipelines.common.examples.data_sets._is_answered_by_gold", lambda *_: True)
-    file = tmp_path / "make_blank_window.jsonl"
+    file = tmp_path / "blank.jsonl"
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
     (reads,) = make_batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]
     assert len(reads.ids_NL) == 1 and not reads.correct_NLW.any()

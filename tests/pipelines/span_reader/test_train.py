@@ -1,4 +1,4 @@
-"""Runs of a span reader: steps, evaluations, resuming, and what they refuse."""
+"""Runs of a span reader: steps, evaluations, killed runs, and inputs that are refused."""
 
 import json
 import math
@@ -57,31 +57,31 @@ def test_accumulated_parts_equal_the_whole_batch(config: ReaderConfig, monkeypat
         assert [row[name] for row in parts] == pytest.approx([row[name] for row in whole], rel=1e-3)
 
 
-def killed(monkeypatch: pytest.MonkeyPatch, at: int) -> Any:
-    """Kill the run before this step; what was there before."""
+def kill_at_step(monkeypatch: pytest.MonkeyPatch, kill_step: int) -> Any:
+    """Kill the next run before a step; return the function that the patch replaced."""
     step = span_reader.train_step
 
-    def kills(run: Any, *arguments: Any) -> None:
-        if run.step == at:
+    def stop_or_step(run: Any, *arguments: Any) -> None:
+        if run.step == kill_step:
             raise KeyboardInterrupt
         step(run, *arguments)
 
-    monkeypatch.setattr(span_reader, "train_step", kills)
+    monkeypatch.setattr(span_reader, "train_step", stop_or_step)
     return step
 
 
-@pytest.mark.parametrize(("at", "taught"), [(2, False), (5, False), (5, True)])
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
-    config: ReaderConfig, monkeypatch, at: int, taught: bool
+@pytest.mark.parametrize(("kill_step", "has_teacher"), [(2, False), (5, False), (5, True)])
+def test_a_killed_run_takes_the_same_steps(
+    config: ReaderConfig, monkeypatch, kill_step: int, has_teacher: bool
 ) -> None:
-    """Broken off before the first checkpoint, and after it."""
+    """Killed before the first checkpoint, and after it; with and without a teacher."""
     config = replace(config, loss="hard", hard_warmup=0.1, accumulate=2)
-    if taught:
+    if has_teacher:
         teacher = main(replace(config, out=config.out.with_name("teacher"), seed=1, steps=2))
         config = replace(config, teacher=teacher)
     whole = main(config)
     broken = replace(config, out=config.out.with_name("broken"))
-    step = killed(monkeypatch, at)
+    step = kill_at_step(monkeypatch, kill_step)
     with pytest.raises(KeyboardInterrupt):
         main(broken)
     monkeypatch.setattr(span_reader, "train_step", step)
@@ -93,12 +93,12 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 
 
 def test_a_run_continues_in_the_precision_it_began_with(config: ReaderConfig, monkeypatch) -> None:
-    """Whatever the clock says later, beside other work; on another machine it is timed anew."""
+    """A later measurement does not change the precision. On other hardware the run measures again."""
     monkeypatch.setattr(precision, "_cpu_has_instructions", lambda: True)
     monkeypatch.setattr(precision, "_bfloat16_takes_less", lambda: True)
     main(config)
     broken = replace(config, out=config.out.with_name("broken"))
-    step = killed(monkeypatch, 5)
+    step = kill_at_step(monkeypatch, 5)
     with pytest.raises(KeyboardInterrupt):
         main(broken)
     monkeypatch.setattr(span_reader, "train_step", step)
@@ -106,65 +106,65 @@ def test_a_run_continues_in_the_precision_it_began_with(config: ReaderConfig, mo
     main(broken)
     assert read_figures(broken.out) == read_figures(config.out)
 
-    def said() -> list[str]:
-        found: list[str] = json.loads((broken.out / "config.json").read_text())["precision"]
-        return found
+    def read_precision() -> list[str]:
+        precision: list[str] = json.loads((broken.out / "config.json").read_text())["precision"]
+        return precision
 
-    assert said() == ["bfloat16", describe_hardware()]
+    assert read_precision() == ["bfloat16", describe_hardware()]
     monkeypatch.setattr("pipelines.common.run_directory.describe_hardware", lambda: "another")
     main(broken)
-    assert said() == ["float32", "another"] and not precision.is_bfloat16_fast("cpu")
+    assert read_precision() == ["float32", "another"] and not precision.is_bfloat16_fast("cpu")
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_gpu_has_the_losses_of_a_cpu(config: ReaderConfig, device: str) -> None:
     config = replace(config, dropout=0.0, accumulate=2)
     main(config)
-    there = replace(config, out=config.out.with_name("there"), device=device)
-    main(there)
-    here, other = ([row["loss"] for row in read_rows(each.out) if "loss" in row] for each in (config, there))
-    assert len(here) == 6 and other == pytest.approx(here, rel=3e-2)
-    assert SpanReader.load(there.out / "model").max_span == 4
+    other = replace(config, out=config.out.with_name("other"), device=device)
+    main(other)
+    losses, other_losses = ([row["loss"] for row in read_rows(run.out) if "loss" in row] for run in (config, other))
+    assert len(losses) == 6 and other_losses == pytest.approx(losses, rel=3e-2)
+    assert SpanReader.load(other.out / "model").max_span == 4
 
 
-def test_held_out_questions_are_asked_during_training(config: ReaderConfig) -> None:
-    told: list[str] = []
-    main(config, notify=told.append)
+def test_held_out_questions_are_evaluated_during_training(config: ReaderConfig) -> None:
+    lines: list[str] = []
+    main(config, notify=lines.append)
     rows = [row for row in read_figures(config.out) if "em" in row]
-    assert [row["step"] for row in rows] == [4, 6]  # not before anything is learned
+    assert [row["step"] for row in rows] == [4, 6]  # an untrained reader is not evaluated
     assert all(row["em"] == pytest.approx((row["gold_em"] + row["dev_em"]) / 2) for row in rows)
-    assert told[0].startswith("questions to train on: ") and "the best on held-out questions" in told[-1]
+    assert lines[0].startswith("questions to train on: ") and "the best on held-out questions" in lines[-1]
     saved = SpanReader.load(config.out / "model")
     assert (saved.max_tokens, saved.max_span, saved.config.reader) == (32, 4, "ends")
     scorer = load_scorer(config.out / "model")
     (scores,) = scorer.score([TokenInput([2, 10, 3, *range(20, 30), 3], 3)])
-    assert scores.make_table(slice(3, 13), 30).shape == (10, 4), "spans that it never learned do not compete"
+    assert scores.make_table(slice(3, 13), 30).shape == (10, 4), "spans longer than those of training do not compete"
 
 
 def test_the_best_weights_are_saved(config: ReaderConfig, monkeypatch) -> None:
-    values, seen = iter([0.1, 0.4, 0.3]), []
+    values, weights = iter([0.1, 0.4, 0.3]), []
 
-    def examined(reader: SpanReader, *_: Any) -> dict[str, float]:
-        seen.append({name: value.clone() for name, value in reader.state_dict().items()})
+    def record_weights(reader: SpanReader, *_: Any) -> dict[str, float]:
+        weights.append({name: value.clone() for name, value in reader.state_dict().items()})
         return {"em": next(values)}
 
-    monkeypatch.setattr(span_reader, "evaluate", examined)
+    monkeypatch.setattr(span_reader, "evaluate", record_weights)
     written = SpanReader.load(main(replace(config, eval_every=2))).state_dict()
-    assert all(torch.equal(written[name], value) for name, value in seen[1].items())
-    assert not any(torch.equal(written["head.weight"], seen[other]["head.weight"]) for other in (0, 2))
+    assert all(torch.equal(written[name], value) for name, value in weights[1].items())
+    assert not any(torch.equal(written["head.weight"], weights[other]["head.weight"]) for other in (0, 2))
 
 
-def test_exams_are_in_the_precision_of_training_and_without_titles(config: ReaderConfig) -> None:
-    class Told:
-        name = "told"
+def test_evaluations_use_the_precision_of_training_and_no_titles(config: ReaderConfig) -> None:
+    class RecordingSet:
+        name = "recording"
 
         def evaluate(self, reader: Any) -> dict[str, float]:
-            return {"told_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
+            return {"recording_em": float(torch.is_autocast_enabled("cpu")), "training": float(model.training)}
 
     model = SpanReader.from_encoder(config.encoder).train()
-    told: Any = Told()
-    found = span_reader.evaluate(model, TextTokenizer(config.encoder), [told], config)
-    assert found == dict.fromkeys(("told_em", "em"), float(precision.is_bfloat16_fast("cpu"))) | {"training": 0.0}
+    recording: Any = RecordingSet()
+    found = span_reader.evaluate(model, TextTokenizer(config.encoder), [recording], config)
+    assert found == dict.fromkeys(("recording_em", "em"), float(precision.is_bfloat16_fast("cpu"))) | {"training": 0.0}
     assert model.training
     question = next(iter(read_questions(config.train[0])))
     (hits,) = make_gold_set([question]).hits
@@ -173,7 +173,7 @@ def test_exams_are_in_the_precision_of_training_and_without_titles(config: Reade
 
 def test_a_run_can_continue_compiled(config: ReaderConfig, monkeypatch) -> None:
     config = replace(config, dev=None, held_out=0.0, dropout=0.0)
-    step, compiled = killed(monkeypatch, 4), []
+    step, compiled = kill_at_step(monkeypatch, 4), []
     with pytest.raises(KeyboardInterrupt):
         main(config)
     monkeypatch.setattr(span_reader, "train_step", step)
@@ -185,7 +185,7 @@ def test_a_run_can_continue_compiled(config: ReaderConfig, monkeypatch) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "modernbert"])
 def test_any_encoder_becomes_a_reader(family: str, config: ReaderConfig, tmp_path: Path) -> None:
-    """Trained, exported to 8 bits and asked."""
+    """The reader is trained, exported to 8 bits, and answers a question."""
     from transformers import AutoModel
 
     torch.manual_seed(0)
@@ -216,7 +216,7 @@ def test_training_stops_when_patience_is_exhausted(config: ReaderConfig, monkeyp
     assert max(row["step"] for row in rows if "loss" in row) == 7
 
 
-def test_frozen_embeddings_stay_those_of_the_encoder(config: ReaderConfig) -> None:
+def test_frozen_embeddings_equal_those_of_the_encoder(config: ReaderConfig) -> None:
     from transformers import AutoModel
 
     trained = SpanReader.load(main(config)).encoder.embeddings.word_embeddings.weight
@@ -225,24 +225,24 @@ def test_frozen_embeddings_stay_those_of_the_encoder(config: ReaderConfig) -> No
     assert not torch.equal(trained, SpanReader.load(main(free)).encoder.embeddings.word_embeddings.weight)
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_step(config: ReaderConfig, monkeypatch) -> None:
-    begun: list[Tensor] = []
-    begin = span_reader.load_models
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(config: ReaderConfig, monkeypatch) -> None:
+    before_and_after: list[Tensor] = []
+    load_models = span_reader.load_models
 
-    def spoilt(*arguments: Any) -> Any:
-        reader, teacher = begin(*arguments)
+    def load_spoilt_models(*arguments: Any) -> Any:
+        reader, teacher = load_models(*arguments)
         reader.head.weight.data[:] = math.nan
-        begun.extend([reader.encoder.encoder.layer[0].attention.self.query.weight] * 2)
-        begun[1] = begun[0].detach().clone()
+        before_and_after.extend([reader.encoder.encoder.layer[0].attention.self.query.weight] * 2)
+        before_and_after[1] = before_and_after[0].detach().clone()
         return reader, teacher
 
-    monkeypatch.setattr(span_reader, "load_models", spoilt)
+    monkeypatch.setattr(span_reader, "load_models", load_spoilt_models)
     with pytest.raises(NonFiniteLoss, match="step 0"):
         main(replace(config, dev=None, held_out=0.0))
-    assert torch.equal(*begun)
+    assert torch.equal(*before_and_after)
 
 
-def test_patterns_are_trained_on(config: ReaderConfig, tmp_path: Path) -> None:
+def test_training_answers_can_be_patterns(config: ReaderConfig, tmp_path: Path) -> None:
     file = tmp_path / "patterns.jsonl"
     rows = [json.loads(line) for line in config.train[1].read_text().splitlines()]
     file.write_text("".join(json.dumps({**row, "answers": [f"{row['answers'][0]}|nothing"]}) + "\n" for row in rows))
@@ -263,29 +263,31 @@ def test_a_teacher_needs_the_same_wordpieces(config: ReaderConfig, tmp_path: Pat
 
 
 def test_the_window_is_limited_by_the_positions_of_the_encoder(config: ReaderConfig, tmp_path: Path) -> None:
-    """Is not written down, and a teacher with a shorter one is refused."""
+    """A teacher with a shorter window is refused."""
     from transformers import AutoModel
 
     short = tmp_path / "short"
     AutoModel.from_config(make_tiny_config("bert", vocabulary=len(WORDS))).save_pretrained(short)
     (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
-    config, told = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
-    made = main(replace(config, encoder=short, out=tmp_path / "made"), notify=told.append)
-    assert told[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
-    assert json.loads((made / "config.json").read_text())["reader_tokens"] == SpanReader.load(made).max_tokens == 40
+    config, lines = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
+    trained = main(replace(config, encoder=short, out=tmp_path / "made"), notify=lines.append)
+    assert lines[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
+    assert (
+        json.loads((trained / "config.json").read_text())["reader_tokens"] == SpanReader.load(trained).max_tokens == 40
+    )
     with pytest.raises(BadInput, match="reads 40 wordpieces at most: lower --max-input to that"):
-        main(replace(config, teacher=made))
+        main(replace(config, teacher=trained))
 
 
 @pytest.mark.parametrize(("name", "value"), [("reader_tokens", "many"), ("reader_span", -4)])
-def test_an_impossible_setting_of_a_saved_reader_is_refused(
+def test_a_saved_reader_with_an_impossible_setting_is_refused(
     config: ReaderConfig, tmp_path: Path, name: str, value: Any
 ) -> None:
-    made = main(replace(config, dev=None, held_out=0.0, steps=2))
-    settings = json.loads((made / "config.json").read_text())
-    (made / "config.json").write_text(json.dumps({**settings, name: value}))
+    trained = main(replace(config, dev=None, held_out=0.0, steps=2))
+    settings = json.loads((trained / "config.json").read_text())
+    (trained / "config.json").write_text(json.dumps({**settings, name: value}))
     with pytest.raises(DamagedArtefact, match=f"has {name}: {value!r}"):
-        export(made, tmp_path / "onnx")
+        export(trained, tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()
 
 
@@ -305,78 +307,80 @@ def test_a_model_that_onnx_runtime_cannot_compute_is_not_exported(config: Reader
 
 def test_training_continues_from_a_reader(config: ReaderConfig, tmp_path: Path) -> None:
     config = replace(config, dev=None, held_out=0.0, steps=2)
-    made = main(config)
-    reader, _ = span_reader.load_models(replace(config, encoder=made, max_input=64), TextTokenizer(made))
-    assert reader.max_tokens == 64  # as it is to be trained now, whatever it was before
-    before = SpanReader.load(made)
+    trained = main(config)
+    reader, _ = span_reader.load_models(replace(config, encoder=trained, max_input=64), TextTokenizer(trained))
+    assert reader.max_tokens == 64  # the limit of the new run, not of the old one
+    before = SpanReader.load(trained)
     assert all(torch.equal(a, b) for a, b in zip(reader.parameters(), before.parameters(), strict=True))
     assert span_reader.derive_seed(config) == config.seed
-    assert span_reader.derive_seed(replace(config, encoder=made)) != config.seed, "it would read the same once more"
-    main(replace(config, encoder=made, out=tmp_path / "on"))
+    assert span_reader.derive_seed(replace(config, encoder=trained)) != config.seed, (
+        "a second run must not repeat the batches of the first"
+    )
+    main(replace(config, encoder=trained, out=tmp_path / "on"))
 
 
 def test_a_reader_learns_from_answers_alone(config: ReaderConfig) -> None:
-    """Facts that were never asked are read off the passages that are found: what follows w50 is the answer."""
+    """The word after w50 is the answer; the reader finds it for held-out questions."""
     config = replace(
         config, train=config.train[1:], steps=80, batch=8, lr=3e-3, warmup=8, dropout=0.0, eval_every=80, sample=10
     )
     main(config)
     rows = read_figures(config.out)
     values = [row["span_nll"] for row in rows if "span_nll" in row]
-    # Such a small reader cannot tell the passages apart: it is sure of the span in each, and that costs log 2.
+    # So small a reader finds the span in each passage but not the right passage, which costs log 2.
     assert sum(values[:5]) / 5 > 2.5 and sum(values[-5:]) / 5 < 0.8
     assert [row["dev_em"] for row in rows if "dev_em" in row][-1] >= 0.8
 
 
-def wrong(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
+def make_bad_config(config: ReaderConfig, tmp_path: Path, case: str) -> ReaderConfig:
     strange = tmp_path / "strange.jsonl"
     strange.write_text('{"question": "w60 w61 w100", "answers": ["nowhere"]}\n')
     elsewhere = tmp_path / "elsewhere.jsonl"
     elsewhere.write_text('{"question": "w60", "answers": ["nowhere"], "passages": ["w1 w2"]}\n')
     options: dict[str, dict[str, Any]] = {
         "no index for pairs": {"index": None, "dev": None},
-        "answers that stand nowhere": {"train": (strange,)},
-        "answers that stand in no passage": {"train": (elsewhere,)},
+        "answers in no passage of the index": {"train": (strange,)},
+        "answers in no gold passage": {"train": (elsewhere,)},
         "no file": {"train": (tmp_path / "none.jsonl",)},
         "no index": {"index": tmp_path},
         "no vectors": {"retriever": "dense"},
         "no encoder": {"encoder": tmp_path},
-        "somebody's directory": {"out": tmp_path},
-        "nobody to ask": {"exclude": (config.dev,)},
-        "nothing to wait for": {"patience": 2, "dev": None, "held_out": 0.0},
+        "a directory of something else": {"out": tmp_path},
+        "no held-out questions left": {"exclude": (config.dev,)},
+        "patience without evaluations": {"patience": 2, "dev": None, "held_out": 0.0},
         "no teacher": {"teacher": tmp_path / "none"},
         "an export": {"encoder": get_weights_dir() / "reader"},
     }
     return replace(config, **options[case])
 
 
-COMPLAINTS = {
+MESSAGES = {
     "no index for pairs": "train.jsonl: questions without gold passages need --index",
-    "answers that stand nowhere": "strange.jsonl: the index finds no passage that holds an answer",
-    "answers that stand in no passage": "no question has a gold passage that contains its answer",
+    "answers in no passage of the index": "strange.jsonl: the index finds no passage that holds an answer",
+    "answers in no gold passage": "no question has a gold passage that contains its answer",
     "no file": "none.jsonl cannot be read",
     "no index": "is not a ragqa directory",
     "no vectors": "cannot do dense",
     "no encoder": "has no tokenizer.json",
-    "somebody's directory": "is not the directory of a run, because it holds ",
-    "nobody to ask": "all of its questions are in the files of --exclude",
-    "nothing to wait for": "--patience waits for held-out questions: give --dev, or",
+    "a directory of something else": "is not the directory of a run, because it holds ",
+    "no held-out questions left": "all of its questions are in the files of --exclude",
+    "patience without evaluations": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
     "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
 }
 
 
-@pytest.mark.parametrize("case", COMPLAINTS)
+@pytest.mark.parametrize("case", MESSAGES)
 def test_bad_input_is_one_clear_line(config: ReaderConfig, tmp_path: Path, case: str) -> None:
     from ragqa.errors import RagqaError
 
-    with pytest.raises(RagqaError, match=COMPLAINTS[case]) as caught:
-        main(wrong(config, tmp_path, case))
+    with pytest.raises(RagqaError, match=MESSAGES[case]) as caught:
+        main(make_bad_config(config, tmp_path, case))
     assert "\n" not in str(caught.value)
     assert not (config.out / "model").exists()
 
 
-def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
+def test_all_settings_out_of_range_are_named_together(config: ReaderConfig) -> None:
     with pytest.raises(BadInput, match=r"negatives = -1.*: out of range"):
         replace_settings(config, negatives=-1, batch=0)
     with pytest.raises(BadInput, match=r"batch = 0, .*shares = "):
@@ -391,6 +395,6 @@ def test_all_wrong_settings_are_named_at_once(config: ReaderConfig) -> None:
         replace(config, index=None)
 
 
-def test_schedule_by_hand() -> None:
+def test_learning_rates_by_hand() -> None:
     rates = [compute_rate(step, peak=1.0, warmup=2, total=6) for step in range(7)]
     assert rates == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
