@@ -51,28 +51,30 @@ def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFold
     options: Any = {"batch": 200, "max_text": 12, "seed": 3, "only_masks": False}
     mixed = {}
     for kind in ("spans", "words"):
-        chooses = make_position_chooser(kind, None, rate=0.5, count=1)
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, chooses, in_spans=kind == "spans", **options)
+        choose_positions = make_position_chooser(kind, None, rate=0.5, count=1)
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, choose_positions, together=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
         masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
-        mixed[kind] = sum(len(each) > 1 for each in masked)
+        mixed[kind] = sum(len(kinds) > 1 for kinds in masked)
     assert mixed["spans"] == 0 < mixed["words"]
 
 
-def test_salient_spans_are_drawn_from_what_was_not_cut_off() -> None:
-    """Of three names the second is cut in half, the third gone: the first is masked whatever is drawn."""
+def test_salient_spans_beyond_a_cut_are_not_masked() -> None:
+    """The cut divides the second of three names and removes the third, so only the first can be masked."""
 
     class Names:
         def find_spans(self, text: str) -> list[SalientSpan]:
             return [SalientSpan(0, 3, "name"), SalientSpan(8, 15, "name"), SalientSpan(20, 23, "name")]
 
-    kept = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
-    chooses = make_position_chooser("salient", Names(), rate=0.0, count=1)
-    drawn = [chooses("Ann saw Nicolas and Bob", kept, np.random.default_rng(seed)).tolist() for seed in range(9)]
-    assert drawn == [[0]] * 9
+    pieces = Pieces([7, 8, 9], [(0, 3), (4, 7), (8, 12)], [0, 1, 2])
+    choose_positions = make_position_chooser("salient", Names(), rate=0.0, count=1)
+    positions = [
+        choose_positions("Ann saw Nicolas and Bob", pieces, np.random.default_rng(seed)).tolist() for seed in range(9)
+    ]
+    assert positions == [[0]] * 9
 
 
-def test_a_stretch_is_whole_sentences_as_far_as_there_is_room() -> None:
+def test_a_sample_is_the_whole_sentences_that_fit() -> None:
     text = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
     found = {text[slice(*draw_sentences(text, np.random.default_rng(seed), 9))] for seed in range(20)}
     assert "One two three. Four five six." in found

@@ -70,12 +70,12 @@ parallel.sum_gradients(model.parameters())
 if parallel.is_first_process():
     print(json.dumps([*mean, model.weight.grad.tolist(), value.item(), tokens]))
 if dist.is_initialized():
-    dist.destroy_process_group()  # or its threads may end the process their own way
+    dist.destroy_process_group()  # otherwise its threads may crash the process at its end
 """
 
 
 def test_two_processes_compute_the_gradients_of_one() -> None:
-    """Of a mean over what counts, unevenly shared, and of a contrastive loss over the whole batch."""
+    """The losses are a mean over an uneven number of counted rows, and a contrastive loss over the whole batch."""
     port = free_port()
     processes = [start_script(SCRIPT), start_script(SCRIPT, port, "0"), start_script(SCRIPT, port, "1")]
     one, two, _ = [process.communicate(timeout=120)[0] for process in processes]
@@ -121,9 +121,11 @@ SAME = {"step", "nll", "retrieval_nll", "span_nll", "in_beam", "in_read", "grad_
 def test_dpr_and_fine_tuning_learn_the_same_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DPR of two rounds, then fine-tuning, main and all, to the rounding of 32 bits."""
+    """Two rounds of DPR, then fine-tuning; results differ by rounding in float32."""
     world, retriever = tiny.write(tmp_path / "world"), save_spread_retriever(small, tmp_path / "retriever")
-    again = world.train.read_text().replace("w60 w61", "w62 w63")  # two questions of a passage: odd numbers of these
+    again = world.train.read_text().replace(
+        "w60 w61", "w62 w63"
+    )  # two questions share a passage, so a batch can have an odd number of passages
     world.train.write_text(world.train.read_text() + again)
     files = [str(tmp_path / name) for name in ("dpr.json", "tuned.json")]
     for file, config in zip(files, make_supervised_configs(world, small, retriever, tmp_path / "two"), strict=True):
@@ -141,7 +143,9 @@ def test_dpr_and_fine_tuning_learn_the_same_in_two_processes(
         for a, b in zip(one, two, strict=True):
             same = {name: a[name] for name in SAME & set(a)}
             assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3, abs=1e-6)
-        assert part == "tuned" or any(row["passages"] % 2 for row in one if "nll" in row)  # else little was tried
+        assert part == "tuned" or any(
+            row["passages"] % 2 for row in one if "nll" in row
+        )  # a batch had an odd number of passages
     # The negatives of the second round depend on how almost equal scores are rounded.
     assert [row["step"] for row in read_rows(tmp_path / "two" / "dpr" / "round-2")] == [0, 0, 1, 2, 2, 3, 4]
     assert (tmp_path / "two" / "dpr" / "model").is_dir()
@@ -172,7 +176,7 @@ dist.destroy_process_group()
 def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A warm start, then REALM by both marginals, its index refreshed on the way, to the rounding of 32 bits."""
+    """A warm start, then REALM with both marginals and a refreshed index; results differ by rounding in float32."""
     world = closed_world.make_world(30, 5, 0)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
@@ -182,7 +186,7 @@ def test_inverse_cloze_and_realm_learn_the_same_in_two_processes(
             closed_world.inverse_cloze_config(folders, start, out / "cloze", seed=0, steps=3), batch=16, warmup=1
         )
         few = {"batch": 4, "k": 4, "frozen": 0, "refresh_every": 2, "warmup": 1, "masking": "words", "eval_every": 2}
-        towers = tmp_path / "one" / "cloze" / "model"  # of one process: nothing is rounded twice
+        towers = tmp_path / "one" / "cloze" / "model"  # both runs start from the towers of one process
         made = closed_world.realm_config(folders, start, towers, out, seed=0, steps=4)
         return cloze, [replace_settings(made, out=out / name, marginal=name, **few) for name in ("token", "sequence")]
 
@@ -229,8 +233,10 @@ dist.destroy_process_group()
 """
 
 
-def read_rows_of_one_and_two(recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
-    """What a run logs here, and in two processes."""
+def train_in_one_and_two_processes(
+    recipe: Any, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> list[list[dict[str, Any]]]:
+    """Return the logs of a run in this process and of the same run in two processes."""
     both = config.out.with_name("two")
     row = {name: value for name, value in asdict(config).items() if value not in (None, ())} | {"out": both}
     file = config.out.with_name("two.json")
@@ -247,13 +253,13 @@ def read_rows_of_one_and_two(recipe: Any, config: Any, monkeypatch: pytest.Monke
 def test_the_span_reader_learns_the_same_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes its half of the batch in two parts; the first of them mines and asks."""
+    """Each process takes its half of the batch in two parts; the first process mines and evaluates."""
     world = tiny.write(tmp_path / "world")
     config = ReaderConfig(
         train=(world.train,), index=world.corpus, dev=world.dev, encoder=small, out=tmp_path / "one", steps=4, batch=8,
         accumulate=2, dropout=0.0, lr=1e-3, warmup=1, eval_every=2, patience=2, sample=4, max_input=32, max_span=3,
     )  # fmt: skip
-    one, two = read_rows_of_one_and_two(span_reader, config, monkeypatch)
+    one, two = train_in_one_and_two_processes(span_reader, config, monkeypatch)
     assert [row["step"] for row in one] == [row["step"] for row in two] == [0, 1, 2, 2, 3, 4]
     for a, b in zip(one, two, strict=True):
         same = {name: a[name] for name in {"loss", "span_nll", "relevance_bce", "right", "grad_norm", "em"} & set(a)}
@@ -281,10 +287,10 @@ dist.destroy_process_group()
 """
 
 
-def generators(
+def make_generator_configs(
     folders: closed_world.WorldFolders, start: Path, retriever: Path, generator: Path, out: Path
 ) -> list[Any]:
-    """Few steps of RAG, of joint training, and of the closed book."""
+    """Return settings of four steps of RAG, of joint training, and of the closed book."""
     few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
     both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
     taught = folders.train_questions, retriever, generator
@@ -307,20 +313,20 @@ def generators(
 
 @pytest.mark.slow
 def test_generators_learn_the_same_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Main and all, indexes that are refreshed, losses that begin later."""
+    """Indexes are refreshed, and losses of joint training begin later."""
     world = closed_world.make_world(30, 5, 0, words=2)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)
     cloze = closed_world.inverse_cloze_config(folders, start, tmp_path / "cloze", seed=0, steps=3)
-    begun = (folders, start, inverse_cloze_loop.main(replace_settings(cloze, batch=16)))
-    begun = (*begun, closed_world.init_generator(start, tmp_path / "generator", 0))
+    start_files = (folders, start, inverse_cloze_loop.main(replace_settings(cloze, batch=16)))
+    start_files = (*start_files, closed_world.init_generator(start, tmp_path / "generator", 0))
     files = [str(tmp_path / f"{name}.json") for name in ("rag", "joint", "closed")]
-    for file, config in zip(files, generators(*begun, tmp_path / "two"), strict=True):
+    for file, config in zip(files, make_generator_configs(*start_files, tmp_path / "two"), strict=True):
         Path(file).write_text(json.dumps(asdict(config), default=str))
     port = free_port()
     processes = [start_script(GENERATORS, *files, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    first, second, third = generators(*begun, tmp_path / "one")
+    first, second, third = make_generator_configs(*start_files, tmp_path / "one")
     rag.main(first)
     joint.main(second, tagger=closed_world.ObjectTagger(world.objects))
     fid.train(third)
@@ -338,7 +344,7 @@ def test_generators_learn_the_same_in_two_processes(tmp_path: Path, monkeypatch:
 def test_a_generator_made_of_a_reader_learns_the_same_in_two_processes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same passages and answers, and each loss a mean over what it counts: answers that stand somewhere are few."""
+    """Passages and answers are the same. The attention loss is a mean over the few answers in a passage."""
     reader = tmp_path / "reader"
     SpanReader.from_encoder(small).save(reader)
     (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
@@ -352,7 +358,7 @@ def test_a_generator_made_of_a_reader_learns_the_same_in_two_processes(
     config = make_config(
         WarmGeneratorConfig, reader=reader, questions=tmp_path / "q.jsonl", out=out, dropout=0.0, **few
     )
-    for a, b in zip(*read_rows_of_one_and_two(warm_generator_loop, config, monkeypatch), strict=True):
+    for a, b in zip(*train_in_one_and_two_processes(warm_generator_loop, config, monkeypatch), strict=True):
         same = {name: a[name] for name in ("nll", "guided", "grad_norm")}
         assert {name: b[name] for name in same} == pytest.approx(same, rel=1e-3)
 

@@ -1,4 +1,4 @@
-"""Pictures of runs: every figure that was logged gets its line."""
+"""Plots of runs show every logged figure."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,12 @@ def test_every_figure_of_every_panel_is_drawn(tmp_path: Path) -> None:
     rows = ({"step": step, **dict.fromkeys(every, 0.5)} for step in (1, 2))
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plot([run], tmp_path / "run.svg")
-    drawn = (tmp_path / "run.svg").read_text()  # matplotlib tells each text in a comment beside its strokes
-    told = [field for fields in PANELS.values() if len(fields) > 1 for field in fields]
-    assert [label for label in ["run", *PANELS, *told] if f"<!-- {label} -->" not in drawn] == []
+    drawn = (tmp_path / "run.svg").read_text()  # matplotlib writes each text into a comment
+    labels = [field for fields in PANELS.values() if len(fields) > 1 for field in fields]
+    assert [label for label in ["run", *PANELS, *labels] if f"<!-- {label} -->" not in drawn] == []
 
 
-def test_a_folder_without_figures(tmp_path: Path) -> None:
+def test_a_folder_without_figures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no metrics\.jsonl with figures there$"):
         plot([tmp_path], tmp_path / "run.svg")
     inner = tmp_path / "round-1"
@@ -33,7 +33,11 @@ def test_a_folder_without_figures(tmp_path: Path) -> None:
         plot([tmp_path], tmp_path / "run.svg")
 
 
-def test_a_name_that_is_no_picture(tmp_path: Path) -> None:
+def test_a_file_name_without_an_image_suffix_is_refused(tmp_path: Path) -> None:
     for name in ("run", "run.foo"):
         with pytest.raises(BadInput, match=rf"{name}: the name of a picture must end in \.png, \.svg, \.pdf"):
             plot([tmp_path], tmp_path / name)
+
+
+def test_loss_and_speed_are_in_a_panel() -> None:
+    assert {"nll", "tokens/s", "utilisation"} <= {field for fields in PANELS.values() for field in fields}

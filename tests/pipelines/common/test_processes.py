@@ -36,13 +36,13 @@ from tests.helpers.two_processes import (
 
 def test_a_missing_device_is_reported(small: Path, tmp_path: Path) -> None:
     world = tiny.write(tmp_path / "world")
-    taught, _ = make_supervised_configs(world, small, small, tmp_path)
+    dpr_config, _ = make_supervised_configs(world, small, small, tmp_path)
     for device in ("nonsense", "cuda:99"):
         with pytest.raises(BadInput, match=f"--device {device}: torch sees no such device on this machine"):
-            train_in_processes(dpr.main, replace_settings(taught, device=device))
+            train_in_processes(dpr.main, replace_settings(dpr_config, device=device))
     with pytest.raises(BadInput, match="device cuda in 2 processes: --gpus gives each of them its own"):
-        train_in_processes(dpr.main, replace_settings(taught, device="cuda", processes=2))
-    assert not taught.out.exists()
+        train_in_processes(dpr.main, replace_settings(dpr_config, device="cuda", processes=2))
+    assert not dpr_config.out.exists()
 
 
 def test_workers_get_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_an_error_in_a_worker_is_reported_in_one_line() -> None:
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
-    """A Ray cluster: two workers, and what starts them."""
+    """Start Ray with three CPUs: for two workers and their controller."""
     ray = pytest.importorskip("ray", reason="the extra ray is not installed")
     environment = {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     with pytest.MonkeyPatch.context() as patch:
@@ -82,40 +82,40 @@ def ray_cluster() -> Iterator[None]:
 
 
 def test_progress_of_the_first_process_is_replayed() -> None:
-    sent: list[tuple[Any, ...]] = []
-    teller = ProgressSender(sent.append)
-    with teller.step("outer", 10, "steps", 3) as outer:
+    messages: list[tuple[Any, ...]] = []
+    sender = ProgressSender(messages.append)
+    with sender.step("outer", 10, "steps", 3) as outer:
         outer.advance_to(4)
-        teller.notify("a line")
+        sender.notify("a line")
         for done in range(5, 10):
             outer.advance_to(done)
-    with teller.step("next", 2000) as following:
+    with sender.step("next", 2000) as following:
         for done in range(2001):
             following.advance_to(done)
-    assert len(sent) < 100  # not one for each step
-    heard, told = RecordedProgress(), []
-    replay_messages(sent, heard, told.append)
-    assert heard.last == {"outer": 9, "next": 2000} and told == ["a line"]
-    heard = RecordedProgress()
-    replay_messages([("begin", "one", 2, "", 0), ("at", 1)], heard, told.append)  # then it died
-    assert heard.last == {"one": 1}
+    assert len(messages) < 100  # fewer than one message per step
+    progress, lines = RecordedProgress(), []
+    replay_messages(messages, progress, lines.append)
+    assert progress.last == {"outer": 9, "next": 2000} and lines == ["a line"]
+    progress = RecordedProgress()
+    replay_messages([("begin", "one", 2, "", 0), ("at", 1)], progress, lines.append)  # the process died here
+    assert progress.last == {"one": 1}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_dpr_and_fine_tuning_learn_the_same_in_two_ray_workers(ray_cluster: None, small: Path, tmp_path: Path) -> None:
-    """What is in bfloat16 is rounded otherwise where texts are padded otherwise."""
+    """Losses differ by rounding in bfloat16, which depends on padding."""
     world, retriever = tiny.write(tmp_path / "world"), save_spread_retriever(small, tmp_path / "retriever")
     runs = {count: make_supervised_configs(world, small, retriever, tmp_path / count) for count in ("one", "two")}
     for recipe, one, two in zip((dpr, fine_tune_loop), *runs.values(), strict=True):
         once = {"rounds": 1} if recipe is dpr else {}
         first = recipe.main(replace_settings(one, **once))
-        heard, told = RecordedProgress(), []
+        progress, lines = RecordedProgress(), []
         second = train_in_processes(
-            recipe.main, replace_settings(two, processes=2, **once), progress=heard, notify=told.append
+            recipe.main, replace_settings(two, processes=2, **once), progress=progress, notify=lines.append
         )
         steps = "DPR, round 1" if recipe is dpr else "fine-tuning"
-        assert heard.last[steps] == 4 and any(line.startswith("step 4: ") for line in told)
+        assert progress.last[steps] == 4 and any(line.startswith("step 4: ") for line in lines)
         assert second == two.out / "model"
         logs = (read_rows(run.out / "round-1" if recipe is dpr else run.out) for run in (one, two))
         losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
@@ -127,15 +127,15 @@ def test_dpr_and_fine_tuning_learn_the_same_in_two_ray_workers(ray_cluster: None
 
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_two_ray_workers_train_dpr_like_one_process(ray_cluster: None, small: Path, tmp_path: Path) -> None:
-    """Of what is trained with questions, DPR: losses, evaluations that are told, the place of what comes out."""
+    """Losses, reported evaluations and the path of the result are the same."""
     world = tiny.write(tmp_path / "world")
     one, two = (make_supervised_configs(world, small, small, tmp_path / count)[0] for count in ("one", "two"))
     dpr.main(replace_settings(one, rounds=1))
-    heard, told = RecordedProgress(), []
+    progress, lines = RecordedProgress(), []
     made = train_in_processes(
-        dpr.main, replace_settings(two, processes=2, rounds=1), progress=heard, notify=told.append
+        dpr.main, replace_settings(two, processes=2, rounds=1), progress=progress, notify=lines.append
     )
-    assert heard.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in told)
+    assert progress.last["DPR, round 1"] == 4 and any(line.startswith("step 4: ") for line in lines)
     assert made == two.out / "model"
     logs = (read_rows(run.out / "round-1") for run in (one, two))
     losses = [(a["nll"], b["nll"]) for a, b in zip(*logs, strict=True) if "nll" in a]
@@ -145,7 +145,7 @@ def test_two_ray_workers_train_dpr_like_one_process(ray_cluster: None, small: Pa
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.use_:DeprecationWarning")  # Ray Train copies Ray Data's settings
 def test_masked_word_recipes_learn_the_same_in_two_ray_workers(ray_cluster: None, tmp_path: Path) -> None:
-    """Warm starts and pretraining, index and all: the losses and the weights of one process."""
+    """Warm starts and pretraining with a refreshed index have the losses and the weights of one process."""
     world = closed_world.make_world(30, 5, 0)
     folders = closed_world.write_world(world, tmp_path / "world", width=32)
     start = closed_world.init_encoder(folders, tmp_path / "start", 0)

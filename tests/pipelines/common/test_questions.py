@@ -1,4 +1,4 @@
-"""Training questions, and the held-out ones that are kept apart from them."""
+"""Training questions never include held-out questions."""
 
 import json
 from pathlib import Path
@@ -16,12 +16,12 @@ def write_questions(file: Path, *texts: str) -> Path:
 
 
 def test_held_out_questions_are_not_trained_on(tmp_path: Path) -> None:
-    """Whether they are in the sample or not; case, punctuation and articles do not count."""
+    """Case, punctuation and articles do not matter, nor whether the sample has the question."""
     training = write_questions(tmp_path / "train.jsonl", "who was first", "Who was the second?", "who was third")
     dev = write_questions(tmp_path / "dev.jsonl", "who was second", "who is it")
     lines: list[str] = []
-    kept, sample = read_training_questions(training, HeldOutConfig(dev=dev, sample=1), 0, lines.append)
-    assert [question.text for question in kept] == ["who was first", "who was third"] and len(sample) == 1
+    training_questions, sample = read_training_questions(training, HeldOutConfig(dev=dev, sample=1), 0, lines.append)
+    assert [question.text for question in training_questions] == ["who was first", "who was third"] and len(sample) == 1
     assert lines == [f"1 questions of {training} are left out, because they are also in {dev}"]
     assert [len(part) for part in read_training_questions(training, HeldOutConfig(), 0, lines.append)] == [3, 0]
     with pytest.raises(BadInput, match=r"all questions of .* are also in .*: choose other held-out questions"):

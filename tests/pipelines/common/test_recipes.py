@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
-def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
+def make_orqa_config(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
     few = {"save_every": 100, "dropout": 0.0, "warmup": 10}
     return OrqaConfig(
         corpus=world.corpus,
@@ -55,14 +55,14 @@ def recipe(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
     )
 
 
-def never(*arguments: Any, **options: Any) -> None:
+def fail_if_repeated(*arguments: Any, **options: Any) -> None:
     raise AssertionError("this stage is finished")
 
 
 @pytest.fixture(scope="module")
 def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
-    """ORQA, broken off in its fine-tuning and gone on with."""
-    config = recipe(world, small, tmp_path_factory.mktemp("orqa") / "run")
+    """Run ORQA; fine-tuning is interrupted once and continued."""
+    config = make_orqa_config(world, small, tmp_path_factory.mktemp("orqa") / "run")
     draw_share = fine_tune_loop.draw_share
     with pytest.MonkeyPatch.context() as patch:
 
@@ -75,28 +75,28 @@ def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFact
         with pytest.raises(KeyboardInterrupt):
             orqa.main(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inverse_cloze_loop, "main", never)
+        patch.setattr(inverse_cloze_loop, "main", fail_if_repeated)
         assert orqa.main(config) == config.out / "system" / "pipeline"
     return config
 
 
-def questions(file: Path) -> list[dict[str, Any]]:
+def read_question_rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_orqa_learns_to_retrieve_and_to_read(trained: OrqaConfig) -> None:
     rows = read_rows(trained.out / "tune")
-    asked = [row for row in rows if "em" in row]
+    question_rows = [row for row in rows if "em" in row]
     for name, share in (("retrieval_nll", 0.85), ("span_nll", 0.5)):
         losses = [row[name] for row in rows if name in row]
         assert np.mean(losses[-10:]) < share * np.mean(losses[:5]), name
-    # Of facts that no training question is about; by chance one word in ten would be right.
-    assert asked[0]["em"] <= 0.2
-    assert asked[-1]["em"] >= 0.25 and asked[-1]["recall@1"] >= 0.5
+    # No training question is about these facts. A random word would be right one time in ten.
+    assert question_rows[0]["em"] <= 0.2
+    assert question_rows[-1]["em"] >= 0.25 and question_rows[-1]["recall@1"] >= 0.5
 
 
 def test_the_pipeline_answers_without_torch(trained: OrqaConfig, tmp_path: Path) -> None:
-    """Questions that it was taught, through the command, after its directory was moved."""
+    """The moved directory answers its training questions by the command."""
     shutil.copytree(trained.out / "system", tmp_path / "moved")
     shutil.copytree(trained.out / "system" / "pipeline", tmp_path / "alone")
     code = (
@@ -104,10 +104,10 @@ def test_the_pipeline_answers_without_torch(trained: OrqaConfig, tmp_path: Path)
         "try: cli.main()\n"
         "finally: print(sorted({'torch', 'transformers', 'faiss', 'ray', 'datasets'} & set(sys.modules)))"
     )
-    asked = questions(trained.questions)
+    question_rows = read_question_rows(trained.questions)
     done = subprocess.run(
         [sys.executable, "-c", code, "ask", "--json", "--min-confidence", "0", "--pipeline", "moved/pipeline"],
-        input="\n".join(question["question"] for question in asked),
+        input="\n".join(question["question"] for question in question_rows),
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -117,20 +117,21 @@ def test_the_pipeline_answers_without_torch(trained: OrqaConfig, tmp_path: Path)
     *answers, heavy = done.stdout.splitlines()
     assert heavy == "[]"
     right = [
-        json.loads(answer)["answer"] in question["answers"] for answer, question in zip(answers, asked, strict=True)
+        json.loads(answer)["answer"] in question["answers"]
+        for answer, question in zip(answers, question_rows, strict=True)
     ]
-    assert sum(right) >= 24, f"{sum(right)} of {len(asked)}"
+    assert sum(right) >= 24, f"{sum(right)} of {len(question_rows)}"
     with pytest.raises(ArtefactError, match="does not exist"):
         Pipeline.load(tmp_path / "alone")
 
 
 def test_the_pipeline_scores_like_the_last_evaluation(trained: OrqaConfig) -> None:
-    """Of the same weights in float32; the export in 8 bits answers nearly as often."""
-    tune, asked = trained.out / "tune", questions(trained.dev)  # type: ignore[arg-type]
+    """In float32 the scores are equal; the export in 8 bits answers nearly as many questions."""
+    tune, question_rows = trained.out / "tune", read_question_rows(trained.dev)  # type: ignore[arg-type]
     rows = [row for row in read_rows(tune) if "em" in row]
-    (told,) = [row for row in rows if row["step"] == rows[-1]["best_step"]]
+    (lines,) = [row for row in rows if row["step"] == rows[-1]["best_step"]]
     system = trained.out / "system" / "pipeline"
-    texts = [question["question"] for question in asked]
+    texts = [question["question"] for question in question_rows]
     em = {}
     for name, pipeline in {
         "float32": Pipeline.load(system, encoder=str(tune / "model"), reader=tune / "reader", k=3),
@@ -138,24 +139,24 @@ def test_the_pipeline_scores_like_the_last_evaluation(trained: OrqaConfig) -> No
     }.items():
         assert pipeline.k == 3
         answers = pipeline.ask(texts, min_confidence=0)
-        em[name] = np.mean([exact_match(a.text, q["answers"]) for a, q in zip(answers, asked, strict=True)])
-    assert told["em"] == pytest.approx(em["float32"])
+        em[name] = np.mean([exact_match(a.text, q["answers"]) for a, q in zip(answers, question_rows, strict=True)])
+    assert lines["em"] == pytest.approx(em["float32"])
     assert em["8 bits"] >= em["float32"] - 0.2
     found = Pipeline.load(system, encoder=str(tune / "model")).retriever.search(texts, 20)
     for k, name in ((1, "recall@1"), (5, "recall@5"), (20, "recall@20"), (20, "in_beam"), (3, "in_read")):
         held = [
             any(has_answer(hit.passage.text, question["answers"]) for hit in hits[:k])
-            for question, hits in zip(asked, found, strict=True)
+            for question, hits in zip(question_rows, found, strict=True)
         ]
-        assert told[name] == pytest.approx(np.mean(held)), name
+        assert lines[name] == pytest.approx(np.mean(held)), name
 
 
-def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path: Path) -> None:
-    """The regression has a constant: on what it was fitted to, it expects as many right answers as there are."""
+def test_confidence_is_calibrated_on_unseen_questions(trained: OrqaConfig, tmp_path: Path) -> None:
+    """A regression with a constant expects as many right answers as its data have."""
     shutil.copytree(trained.out / "system", tmp_path / "system")
-    asked = questions(trained.questions) + questions(trained.dev)  # type: ignore[arg-type]
-    asked += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
-    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    question_rows = read_question_rows(trained.questions) + read_question_rows(trained.dev)  # type: ignore[arg-type]
+    question_rows += [{"question": f"w60 w61 w{900 + n}", "answers": ["w5"]} for n in range(20)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in question_rows))
     config = replace(
         fine_tune_loop.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"),
         out=tmp_path / "system",
@@ -163,20 +164,20 @@ def test_confidence_is_fitted_on_unseen_questions(trained: OrqaConfig, tmp_path:
         train=None,
         selection_sample=0,
     )
-    told: list[str] = []
-    answers = Pipeline.load(assemble.save_pipeline(config, notify=told.append)).ask(
-        [row["question"] for row in asked], min_confidence=0
+    lines: list[str] = []
+    answers = Pipeline.load(assemble.save_pipeline(config, notify=lines.append)).ask(
+        [row["question"] for row in question_rows], min_confidence=0
     )
-    right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, asked, strict=True)]
+    right = [exact_match(a.text, row["answers"]) for a, row in zip(answers, question_rows, strict=True)]
     assert min(sum(right), len(right) - sum(right)) >= 10
-    assert told[0].startswith(
+    assert lines[0].startswith(
         f"confidence calibrated on 60 answers to held-out questions, {sum(right)} of them right; "
     )
-    said = np.array([answer.confidence for answer in answers])
-    assert said.mean() == pytest.approx(np.mean(right), abs=1e-3)
-    assert said[right].mean() > said[~np.array(right)].mean()
+    confidences = np.array([answer.confidence for answer in answers])
+    assert confidences.mean() == pytest.approx(np.mean(right), abs=1e-3)
+    assert confidences[right].mean() > confidences[~np.array(right)].mean()
     before = Pipeline.load(trained.out / "system" / "pipeline").ask(
-        [row["question"] for row in asked], min_confidence=0
+        [row["question"] for row in question_rows], min_confidence=0
     )
     assert [answer.text for answer in before] == [answer.text for answer in answers]
     fitted = Calibration.load(tmp_path / "system" / "reader")
@@ -190,11 +191,11 @@ def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_pat
     few = replace_settings(
         fine_tune_loop.plan_pipeline(orqa.plan_stages(trained)[1], trained.out / "system"), out=tmp_path / "system"
     )
-    told: list[str] = []
+    lines: list[str] = []
     for config in (few, replace_settings(few, dev=None)):
-        assemble.save_pipeline(config, notify=told.append)
-    assert told[0].startswith("confidence is the raw probability: ") and " of 10 held-out questions were " in told[0]
-    assert told[1] == "confidence is the raw probability, because there are no held-out questions to calibrate on"
+        assemble.save_pipeline(config, notify=lines.append)
+    assert lines[0].startswith("confidence is the raw probability: ") and " of 10 held-out questions were " in lines[0]
+    assert lines[1] == "confidence is the raw probability, because there are no held-out questions to calibrate on"
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
 
 
@@ -209,12 +210,12 @@ def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> No
     assert index.parents["encoder"] == encoder.config["identity"]
     assert index.parents["encoder"] != artefacts.read_manifest(before, "vectors").parents["encoder"]
     assert (index.config["retriever"], index.config["encoder"]) == ("hybrid", str(trained.out / "system" / "encoder"))
-    assert (trained.out / "system" / "index" / "bm25").is_dir()  # the corpus's terms go along
+    assert (trained.out / "system" / "index" / "bm25").is_dir()  # BM25's terms are copied from the corpus
 
 
 def test_finished_stages_are_not_repeated(trained: OrqaConfig, monkeypatch) -> None:
     for module in (inverse_cloze_loop, fine_tune_loop, assemble):
-        monkeypatch.setattr(module, "main", never)
+        monkeypatch.setattr(module, "main", fail_if_repeated)
     assert orqa.main(trained) == trained.out / "system" / "pipeline"
 
 
@@ -224,20 +225,20 @@ def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> N
 
 
 def test_vectors_are_reused_only_with_their_tower(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
-    made = trained.out / "tune" / "vectors"
+    vectors = trained.out / "tune" / "vectors"
     other = DualEncoder.load(trained.out / "tune" / "model")
     with torch.no_grad():
         other.passages.project.bias.add_(1)
     other.save(tmp_path / "other")
-    assert not reuse_vectors(made, tmp_path / "other", tmp_path / "v")
+    assert not reuse_vectors(vectors, tmp_path / "other", tmp_path / "v")
     assert not (tmp_path / "v").exists()
-    assert reuse_vectors(made, trained.out / "tune" / "model", tmp_path / "v")
-    assert reuse_vectors(made, trained.out / "tune" / "model", tmp_path / "v")  # as after a kill
+    assert reuse_vectors(vectors, trained.out / "tune" / "model", tmp_path / "v")
+    assert reuse_vectors(vectors, trained.out / "tune" / "model", tmp_path / "v")  # a second call finds the files
     config = EmbedConfig(
         corpus=world.corpus, out=tmp_path / "v", encoder=str(trained.out / "tune" / "model"), workers=0, verify=True
     )
     assert embed(config).embedded == 0
-    assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in made.iterdir()}
+    assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in vectors.iterdir()}
 
 
 def test_an_index_refuses_the_encoder_of_other_vectors(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
@@ -255,8 +256,8 @@ def test_an_index_refuses_the_encoder_of_other_vectors(trained: OrqaConfig, worl
     assert not (tmp_path / "i").exists()
 
 
-def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
-    """Few steps of every stage."""
+def make_realm_config(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
+    """Return settings with two steps for each stage, and write the encoder that they start from."""
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(small).save(root / "encoder")
     few = {"steps": 2, "batch": 4, "dropout": 0.0}
@@ -272,33 +273,33 @@ def tiny_realm(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
     )
 
 
-def test_each_stage_of_realm_begins_from_the_result_of_the_one_before(
+def test_each_stage_of_realm_starts_from_the_result_of_the_previous_stage(
     world: tiny.Tiny, small: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    config = tiny_realm(world, small, tmp_path)
-    assembled: list[AssembleConfig] = []
+    config = make_realm_config(world, small, tmp_path)
+    configs: list[AssembleConfig] = []
 
-    def recorded(config: AssembleConfig, **options: Any) -> Path:
-        assembled.append(config)
+    def record_config(config: AssembleConfig, **options: Any) -> Path:
+        configs.append(config)
         config.out.mkdir()
         return config.out / "pipeline"
 
-    monkeypatch.setattr(assemble, "main", recorded)
-    told: list[str] = []
-    realm.main(config, notify=told.append)
+    monkeypatch.setattr(assemble, "main", record_config)
+    lines: list[str] = []
+    realm.main(config, notify=lines.append)
     out = config.out
-    assert [line for line in told if line.endswith("begins")] == [
+    assert [line for line in lines if line.endswith("begins")] == [
         f"{out / name}: begins" for name in ("cloze", "pretrain", "tune", "system")
     ]
     assert all(any("recall@5" in row for row in read_rows(out / name)) for name in ("cloze", "pretrain", "tune"))
-    assert any("em" in line for line in told)
+    assert any("em" in line for line in lines)
     encoder = KnowledgeAugmentedEncoder.load(out / "pretrain" / "reader").model.get_input_embeddings().weight
-    begun, _ = fine_tune_loop.init_model(realm.plan_stages(config)[2])
-    assert torch.equal(begun.reader.encoder.embeddings.word_embeddings.weight, encoder)
+    start, _ = fine_tune_loop.init_model(realm.plan_stages(config)[2])
+    assert torch.equal(start.reader.encoder.embeddings.word_embeddings.weight, encoder)
     warm, pretrained, tuned = (DualEncoder.load(out / name / "model") for name in ("cloze", "pretrain", "tune"))
     assert not torch.equal(warm.questions.project.weight, pretrained.questions.project.weight)
     assert all(torch.equal(a, b) for a, b in zip(pretrained.parameters(), tuned.parameters(), strict=True))
-    (system,) = assembled
+    (system,) = configs
     assert system.device == "cpu"
     tuning = replace_settings(realm.plan_stages(config)[2], gpus=True)
     assert fine_tune_loop.plan_pipeline(tuning, out).device == "cuda"
@@ -308,13 +309,13 @@ def test_each_stage_of_realm_begins_from_the_result_of_the_one_before(
 
 @pytest.mark.slow
 def test_realm_makes_a_pipeline_that_answers(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    pipeline = Pipeline.load(realm.main(tiny_realm(world, small, tmp_path)))
+    pipeline = Pipeline.load(realm.main(make_realm_config(world, small, tmp_path)))
     answer = pipeline.ask("w60 w61 w100", min_confidence=0)
     assert answer.text is not None and len(answer.sources) >= 1
 
 
 def test_orqa_checks_its_inputs_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    config = recipe(world, small, tmp_path / "run")
+    config = make_orqa_config(world, small, tmp_path / "run")
     with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
         orqa.main(replace_settings(config, dev=tmp_path / "none.jsonl"))
     with pytest.raises(BadInput, match=r"kind = nearest: out of range \(kind: one of"):
@@ -323,25 +324,25 @@ def test_orqa_checks_its_inputs_first(world: tiny.Tiny, small: Path, tmp_path: P
 
 
 def test_realm_checks_the_inputs_of_later_stages_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    config = tiny_realm(world, small, tmp_path)
+    config = make_realm_config(world, small, tmp_path)
     salient = replace_settings(config.pretrain, masking="salient", tagger="spacy:none_at_all")
     maskless = tmp_path / "maskless"
     shutil.copytree(config.encoder, maskless)
     file = maskless / "tokenizer.json"
     file.write_text(file.read_text().replace("[MASK]", "[HIDE]"))
-    for change, told in (
+    for change, lines in (
         ({"texts": tmp_path}, "index"),
         ({"encoder": small}, r"lacks \d+ weights of its masked language model"),
         ({"encoder": maskless}, r"neither \[MASK\]"),
         ({"pretrain": salient}, "none_at_all|spacy"),
     ):
-        with pytest.raises(RagqaError, match=told):
+        with pytest.raises(RagqaError, match=lines):
             realm.main(replace_settings(config, **change))
         assert not config.out.exists()
 
 
 def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    """Also where it equals the default of the stage."""
+    """It also wins if it equals the default of the stage."""
     options = ["--corpus", "c", "--encoder", "e", "--questions", "q", "--out", "o", "--kind", "sq8", "--seed", "3"]
     config = parse_config(RealmConfig, None, [*options, "--tune.kind", "flat", "--tune.seed", "0"])
     cloze, pretraining, tune = realm.plan_stages(config)
@@ -352,34 +353,34 @@ def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.Tiny, sma
 def test_other_held_out_questions_only_repeat_the_calibration(
     trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path, monkeypatch
 ) -> None:
-    """Only confidence is fitted on them anew."""
+    """No weights depend on held-out questions."""
     other = tmp_path / "other.jsonl"
     other.write_text("".join(world.dev.read_text().splitlines(keepends=True)[5:]))
     for module in (inverse_cloze_loop, fine_tune_loop):
-        monkeypatch.setattr(module, "main", never)
-    assembled: list[AssembleConfig] = []
+        monkeypatch.setattr(module, "main", fail_if_repeated)
+    configs: list[AssembleConfig] = []
 
     def record(config: AssembleConfig, **options: Any) -> Path:
-        assembled.append(config)
+        configs.append(config)
         return config.out
 
     monkeypatch.setattr(assemble, "main", record)
     mark = trained.out / "system" / "finished.json"
     before = mark.read_text()
     orqa.main(replace_settings(trained, dev=other))
-    assert [config.dev for config in assembled] == [other]
+    assert [config.dev for config in configs] == [other]
     mark.write_text(before)
 
 
 def test_questions_that_are_all_held_out_are_refused_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    config = replace_settings(recipe(world, small, tmp_path / "run"), dev=world.train)
+    config = replace_settings(make_orqa_config(world, small, tmp_path / "run"), dev=world.train)
     with pytest.raises(BadInput, match="choose other held-out questions"):
         orqa.main(config)
     with pytest.raises(BadInput, match="choose other held-out questions"):
-        realm.main(replace_settings(tiny_realm(world, small, tmp_path), dev=world.train))
+        realm.main(replace_settings(make_realm_config(world, small, tmp_path), dev=world.train))
     assert not config.out.exists()
 
 
 def test_every_stage_gets_the_regex_setting(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
-    _, pretraining, tune = realm.plan_stages(replace_settings(tiny_realm(world, small, tmp_path), regex=True))
+    _, pretraining, tune = realm.plan_stages(replace_settings(make_realm_config(world, small, tmp_path), regex=True))
     assert pretraining.held_out.regex and tune.held_out.regex

@@ -113,9 +113,9 @@ own.recipe(own.CountingConfig(out=Path(sys.argv[1])))
 
 
 def test_a_killed_run_continues_with_the_same_steps(tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     with one_thread() as environment:
-        whole = recipe(CountingConfig(out=tmp_path / "whole"), told.append)
+        whole = recipe(CountingConfig(out=tmp_path / "whole"), lines.append)
         config = CountingConfig(out=tmp_path / "killed")
         with subprocess.Popen([sys.executable, "-c", KILLED, str(config.out)], env=environment) as process:
             wait_for(lambda: len(read_rows(config.out)) > 10, 300)
@@ -125,7 +125,7 @@ def test_a_killed_run_continues_with_the_same_steps(tmp_path: Path) -> None:
         assert recipe(config) == whole
     steps = [row["step"] for row in read_rows(config.out) if "loss" in row]
     assert steps == list(range(30))
-    assert told == ["step 0: recall 0", "step 10: recall 10", "step 20: recall 20", "step 30: recall 30"]
+    assert lines == ["step 0: recall 0", "step 10: recall 10", "step 20: recall 20", "step 30: recall 30"]
 
 
 TWO = """

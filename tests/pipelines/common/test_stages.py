@@ -1,4 +1,4 @@
-"""Stages of a recipe: their settings, and when they are repeated."""
+"""Stages of a recipe: their settings, and the changes that repeat them."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from ragqa.errors import DamagedArtefact
 from ragqa.settings.groups import replace_settings
 
 
-def test_settings_of_a_stage_are_kept() -> None:
+def test_settings_of_a_stage_win_over_those_of_the_recipe() -> None:
     stage = replace_settings(TUNE, device="cuda", encoder=Path("own"))
     whole = fill_unset(stage, corpus=Path("c"), encoder=Path("e"), device="cpu", seed=7, out=Path("o"))
     assert (whole.corpus, whole.encoder, whole.device, whole.seed) == (Path("c"), Path("own"), "cuda", 7)
@@ -21,32 +21,32 @@ def test_settings_of_a_stage_are_kept() -> None:
 
 
 def test_a_stage_is_done_once_for_its_settings(tmp_path: Path) -> None:
-    done: list[int | None] = []
+    reads: list[int | None] = []
     config = AssembleConfig(corpus=Path("c"), retriever=Path("r"), out=tmp_path / "stage")
 
     def work(config: AssembleConfig) -> Path:
         (config.out / "made").mkdir(parents=True, exist_ok=True)
-        done.append(config.read)
-        if len(done) == 1:
+        reads.append(config.read)
+        if len(reads) == 1:
             raise KeyboardInterrupt
         return config.out / "made"
 
     with pytest.raises(KeyboardInterrupt):
         run_stage(config, work)
     assert run_stage(config, work) == run_stage(config, work) == tmp_path / "stage" / "made"
-    assert done == [None, None]
-    run_stage(replace_settings(config, workers=2), work)  # changes nothing of what is made
+    assert reads == [None, None]
+    run_stage(replace_settings(config, workers=2), work)  # the number of workers does not change the result
     run_stage(replace_settings(config, read=5), work)
-    assert done == [None, None, 5]
+    assert reads == [None, None, 5]
 
 
 def test_a_stage_is_repeated_when_its_inputs_change(tmp_path: Path) -> None:
-    done: list[str] = []
+    reads: list[str] = []
     weights = tmp_path / "weights"
     config = AssembleConfig(corpus=Path("c"), retriever=weights, out=tmp_path / "stage")
 
     def work(config: AssembleConfig) -> Path:
-        done.append((weights / "model").read_text())
+        reads.append((weights / "model").read_text())
         config.out.mkdir(exist_ok=True)
         return config.out
 
@@ -54,12 +54,12 @@ def test_a_stage_is_repeated_when_its_inputs_change(tmp_path: Path) -> None:
     for text in ("one", "one", "two"):
         (weights / "model").write_text(text)
         run_stage(config, work)
-    assert done == ["one", "two"]
+    assert reads == ["one", "two"]
     run_stage(replace_settings(config, retriever=weights.parent / "." / ".." / tmp_path.name / "weights"), work)
-    assert done == ["one", "two"]  # however it is spelled
+    assert reads == ["one", "two"]  # the same directory by another path
     shutil.rmtree(weights)
-    run_stage(config, work)  # nor is it done again for what is not there any more
-    assert done == ["one", "two"]
+    run_stage(config, work)  # an input that was deleted later does not matter
+    assert reads == ["one", "two"]
     (config.out / "finished.json").write_text("")
     with pytest.raises(DamagedArtefact, match="is damaged"):
         run_stage(config, work)

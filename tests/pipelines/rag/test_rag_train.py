@@ -1,4 +1,4 @@
-"""RAG from questions and answers: what a step computes, what learns, and that a broken run goes on as if unbroken."""
+"""RAG from questions and answers: the loss of a step, the towers that learn, and killed runs."""
 
 import math
 from contextlib import nullcontext
@@ -57,16 +57,17 @@ def config(folders: closed_world.WorldFolders, start: Path, retriever: Path, tmp
     return replace_settings(settings, batch=4, k=3, smoothing=0.1, dropout=0.1, **few)
 
 
-def frozen_passages(config: RagConfig) -> RagConfig:
+def freeze_passages(config: RagConfig) -> RagConfig:
+    """Return the same settings with a fixed passage tower."""
     return replace_settings(config, learn_passages=False)
 
 
 @pytest.mark.parametrize("marginal", ["token", "sequence"])
-def test_the_loss_of_a_step_is_that_of_the_equations(
+def test_the_loss_of_a_step_agrees_with_the_equations(
     config: RagConfig, marginal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every pair by itself, by the model of transformers, probabilities multiplied and added one by one."""
-    config = replace_settings(frozen_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
+    """The reference runs transformers on each pair, then multiplies and adds probabilities."""
+    config = replace_settings(freeze_passages(config), marginal=marginal, dropout=0.0, smoothing=0.0)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     model, retriever = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
@@ -76,7 +77,7 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
     with torch.no_grad():
         found = rag_step.score_answers(model, library, [question.text for question in asked], answers, config)
         taught = rag_step.compute_loss(model, library, asked, answers, config)
-        wanted, alone = [], []
+        expected, alone = [], []
         seq2seq = model.generator.seq2seq
         for question, answer, rows in zip(asked, answers, found.rows_BK, strict=True):
             query = library.encode(retriever.questions, [question.text], "cpu")[0].numpy()
@@ -87,24 +88,24 @@ def test_the_loss_of_a_step_is_that_of_the_equations(
             labels = [*seq2seq.tokens.encode_bare(answer), seq2seq.tokens.end]
             assert len(labels) == 3  # two words and the end
 
-            def said(passage: Passage | None, question: Question = question, labels: Any = labels) -> Tensor:
+            def score_passage(passage: Passage | None, question: Question = question, labels: Any = labels) -> Tensor:
                 ids = torch.tensor(seq2seq.tokens.encode([RAG.fill(question.text, passage)]))
                 before = torch.tensor([[seq2seq.conventions.start, *labels[:-1]]])
                 logits = seq2seq.model(input_ids=ids, decoder_input_ids=before).logits[0]
                 return logits.softmax(-1)[torch.arange(3), torch.tensor(labels)]
 
-            each = torch.stack([said(passage) for passage in library.passages(rows)])
+            each = torch.stack([score_passage(passage) for passage in library.passages(rows)])
             mixed = (prior[:, None] * each).sum(0).prod() if marginal == "token" else (prior * each.prod(1)).sum()
-            wanted.append(-mixed.log().item())
-            alone.append(-said(None).prod().log().item())
-    assert found.nll_B.tolist() == pytest.approx(wanted, rel=1e-4)
-    assert taught.loss.item() == taught.figures["loss"] == pytest.approx(np.mean(wanted), rel=1e-4)
-    assert taught.figures["nll"] == pytest.approx(np.mean(wanted), rel=1e-4)
+            expected.append(-mixed.log().item())
+            alone.append(-score_passage(None).prod().log().item())
+    assert found.nll_B.tolist() == pytest.approx(expected, rel=1e-4)
+    assert taught.loss.item() == taught.figures["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
+    assert taught.figures["nll"] == pytest.approx(np.mean(expected), rel=1e-4)
     assert taught.figures["nll_alone"] == pytest.approx(np.mean(alone), rel=1e-4)
 
 
 def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) -> None:
-    config = replace_settings(frozen_passages(config), dropout=0.0)
+    config = replace_settings(freeze_passages(config), dropout=0.0)
     model, _ = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
     batch = generator_training.draw_questions(
@@ -131,8 +132,8 @@ def test_drawn_answers_depend_only_on_seed_and_step(config: RagConfig) -> None:
     ]
     for asked, answers in steps:
         assert all(answer in question.answers for question, answer in zip(asked, answers, strict=True))
-    said = [answer for _, answers in steps for answer in answers]
-    assert len(set(said)) == 24  # each in its turn
+    score_passage = [answer for _, answers in steps for answer in answers]
+    assert len(set(score_passage)) == 24  # all three answers of all eight questions
     assert steps != [
         generator_training.draw_questions(questions, batch=config.batch, seed=1, step=step) for step in range(60)
     ]
@@ -141,48 +142,48 @@ def test_drawn_answers_depend_only_on_seed_and_step(config: RagConfig) -> None:
 def test_missing_passages_have_no_weight() -> None:
     rows = np.array([[3, 1, NOT_FOUND], [NOT_FOUND, NOT_FOUND, NOT_FOUND]])
     weights = generator_training.mask_missing(torch.zeros(2, 3), rows).softmax(-1)
-    assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # where nothing was, an empty passage is read
+    assert weights.tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]  # without any passage, an empty one is read
 
 
-def moved(before: nn.Module, after: nn.Module) -> bool:
+def has_moved(before: nn.Module, after: nn.Module) -> bool:
     return any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
 
 
 def test_the_passage_tower_is_fixed_by_default(config: RagConfig) -> None:
     before = DualEncoder.load(config.retriever)
     assert before.is_shared
-    rag.main(frozen_passages(config))
+    rag.main(freeze_passages(config))
     after = DualEncoder.load(config.out / "model")
-    assert not moved(before.passages, after.passages) and moved(before.questions, after.questions)
-    began, learned = load_generator(config.writing.generator, "rag-token"), load_generator(config.out / "generator")
-    assert moved(began, learned) and (learned.kind, learned.passages, learned.max_input) == ("rag-token", 3, 64)
+    assert not has_moved(before.passages, after.passages) and has_moved(before.questions, after.questions)
+    start, result = load_generator(config.writing.generator, "rag-token"), load_generator(config.out / "generator")
+    assert has_moved(start, result) and (result.kind, result.passages, result.max_input) == ("rag-token", 3, 64)
     rows = [row for row in read_rows(config.out) if "nll" in row]
     assert [row["staleness"] for row in rows] == [0] * 6
 
 
 def test_the_index_follows_a_passage_tower_that_learns(config: RagConfig) -> None:
-    told: list[str] = []
-    rag.main(config, notify=told.append)
-    assert moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
+    lines: list[str] = []
+    rag.main(config, notify=lines.append)
+    assert has_moved(DualEncoder.load(config.retriever).passages, DualEncoder.load(config.out / "model").passages)
     rows = read_rows(config.out)
     steps = [row for row in rows if "nll" in row]
     names = {"nll", "loss", "nll_alone", "utility", "utility_top", "entropy", "distinct", "tokens", "utilisation"}
     assert all(names <= row.keys() and all(math.isfinite(row[name]) for name in names) for row in steps)
-    assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third on
+    assert [row["staleness"] for row in steps] == [0, 0, 0, 1, 0, 1]  # the retriever learns from the third step on
     swaps = [(row["step"], row["swap_version"]) for row in rows if "swap_version" in row]
     assert swaps == [(0, 0), (4, 2), (6, 4)]
     assert [row["step"] for row in rows if "em" in row] == [0, 3, 6]
-    assert told[-1].startswith("the run keeps the weights of step 6")
+    assert lines[-1].startswith("the run keeps the weights of step 6")
 
 
-def test_a_frozen_retriever_does_not_change(config: RagConfig) -> None:
+def test_a_frozen_retriever_keeps_its_weights(config: RagConfig) -> None:
     rag.main(replace_settings(config, frozen=6, steps=3))
-    assert not moved(DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model"))
+    assert not has_moved(DualEncoder.load(config.retriever), DualEncoder.load(config.out / "model"))
 
 
 @pytest.mark.parametrize("learn_passages", [True, False])
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(config: RagConfig, learn_passages: bool) -> None:
-    """With dropout, and killed twice: before anything but the beginning was saved, and after."""
+def test_a_killed_run_takes_the_same_steps(config: RagConfig, learn_passages: bool) -> None:
+    """With dropout, and killed twice: before and after the first checkpoint."""
     config = replace_settings(config, frozen=1, learn_passages=learn_passages)
     whole = rag.main(config)
     broken = replace_settings(config, out=config.out.with_name("broken"))
@@ -210,7 +211,7 @@ def test_bad_input_is_refused_before_work_begins(
     assert not config.out.exists()
     with pytest.raises(BadInput, match=r"is not the directory of a run, because it holds none\.jsonl"):
         rag.main(replace_settings(config, out=tmp_path))
-    assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # nothing was embedded
+    assert {file.name for file in tmp_path.iterdir()} <= {"none.jsonl", ".lock"}  # no passage was embedded
 
 
 def test_training_can_begin_from_a_generator_of_another_kind(config: RagConfig, tmp_path: Path) -> None:
@@ -222,14 +223,14 @@ def test_training_can_begin_from_a_generator_of_another_kind(config: RagConfig, 
 
 @pytest.mark.thorough
 def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders: closed_world.WorldFolders) -> None:
-    """With confidence fitted, from a directory that names its reader; as an evaluation in training says."""
+    """The pipeline has the exact match of an evaluation in training."""
     config = replace_settings(config, learn_passages=False, steps=3, dev=folders.test_questions, sample=40)
     rag.main(config)
-    told: list[str] = []
-    path = assemble.main(rag.plan_pipeline(config, config.out / "system"), notify=told.append)
-    assert told[-1].startswith("confidence is the raw probability: ")  # it has learned nothing in three steps
+    lines: list[str] = []
+    path = assemble.main(rag.plan_pipeline(config, config.out / "system"), notify=lines.append)
+    assert lines[-1].startswith("confidence is the raw probability: ")  # too few right answers after three steps
     pipeline = Pipeline.load(path, reader="rag-token")
-    assert (pipeline.k, pipeline.note) == (3, None)  # it knows the retriever that it learned with
+    assert (pipeline.k, pipeline.note) == (3, None)  # the reader was trained with this retriever
     asked = read_answerable(folders.test_questions, 40)
     answers = pipeline.ask([question.text for question in asked], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
@@ -240,9 +241,9 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     search = generator_training.make_passage_finder(
         FrozenIndex.open(config.corpus, config.retriever, config, config.index), retriever.questions, 3, "cpu"
     )
-    said = generator_training.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
+    score_passage = generator_training.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
     right = generator_training.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
-    assert said["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
+    assert score_passage["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
     with pytest.raises(BadInput, match="are both rag-token"):
         assemble.sort_generators((config.out / "generator", config.out / "system" / "rag-token"))
     with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):

@@ -1,4 +1,4 @@
-"""A generator made of a span reader: where answers stand by hand, what attention is taught, broken runs."""
+"""A generator made of a span reader: places of answers, the attention loss, and killed runs."""
 
 import json
 from collections.abc import Iterator
@@ -36,15 +36,15 @@ from ragqa.types import Question
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _a_known_peak() -> Iterator[None]:
-    """To measure it takes a second."""
+def _set_peak_flops() -> Iterator[None]:
+    """Set the peak of the device, because measuring it takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.common.run.measure_peak_flops", lambda device: 1e12)
         yield
 
 
-def write(file: Path, count: int, seed: int, gold: bool = True) -> Path:
-    """Questions, whose answers w1000 to w1002 stand in passages of other words, and one without a passage."""
+def write_questions(file: Path, count: int, seed: int, gold: bool = True) -> Path:
+    """Write questions with answers w1000 to w1002 in their passages, and one question without a passage."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = [{"question": f"w999 w{seed}", "answers": ["w1"]}]
     for number in range(count if gold else 0):
@@ -61,7 +61,10 @@ def config(small: Path, tmp_path: Path) -> WarmGeneratorConfig:
     reader = tmp_path / "reader"
     SpanReader.from_encoder(small).save(reader)
     (reader / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
-    files = {"questions": write(tmp_path / "train.jsonl", 100, 0), "dev": write(tmp_path / "dev.jsonl", 20, 1)}
+    files = {
+        "questions": write_questions(tmp_path / "train.jsonl", 100, 0),
+        "dev": write_questions(tmp_path / "dev.jsonl", 20, 1),
+    }
     few: dict[str, Any] = {"steps": 6, "batch": 4, "save_every": 3, "eval_every": 3, "fitted": 50, "lr": 1e-3}
     return make_config(
         WarmGeneratorConfig, reader=reader, out=tmp_path / "run", max_answer=4, max_input=32, **files, **few
@@ -72,16 +75,18 @@ def test_places_of_an_answer_are_inside_the_passage() -> None:
     ids = [2, 7, 8, 3, 7, 8, 9, 7, 8, 7, 3]
     assert find_places(ids, [7, 8], 0) == [1, 4, 7]
     assert find_places(ids, [7, 8], 4) == [4, 7]
-    assert find_places(ids, [8, 7, 3], 0) == []  # nothing would be behind it
+    assert find_places(ids, [8, 7, 3], 0) == []  # the model needs a token after the answer
     assert find_places(ids, [9, 9], 0) == find_places(ids, [], 0) == []
 
 
 def test_attention_on_any_place_of_an_answer_counts() -> None:
-    """Two heads, two answers: by hand -log of (0.1 + 0.3), of 0.2, and nothing of an answer that stands nowhere."""
+    """By hand: -log(0.1 + 0.3) and -log 0.2. An answer that is in no passage has no loss."""
     weights_BHTL = torch.zeros(2, 2, 2, 4)
     weights_BHTL[0, 0, 0] = torch.tensor([0.2, 0.1, 0.5, 0.2])
-    weights_BHTL[0, 1, 0] = torch.tensor([0.0, 0.1, 0.1, 0.8])  # a mean of 0.1 at place 1, of 0.3 at 2
-    weights_BHTL[0, :, 1] = torch.tensor([0.7, 0.1, 0.1, 0.1])  # of 0.2 one behind these
+    weights_BHTL[0, 1, 0] = torch.tensor(
+        [0.0, 0.1, 0.1, 0.8]
+    )  # the mean of both heads is 0.1 at place 1 and 0.3 at place 2
+    weights_BHTL[0, :, 1] = torch.tensor([0.7, 0.1, 0.1, 0.1])  # the mean is 0.1 at each of the places 2 and 3
     both = [Example([1, 2, 2, 3], [2, 3], [1, 2]), Example([1, 2, 2, 3], [5, 3], [])]
     expected = -(np.log(0.4) + np.log(0.2)) / 2
     assert compute_attention_nll(weights_BHTL, both).item() == pytest.approx(expected)
@@ -110,8 +115,8 @@ def test_an_answer_is_spelled_as_in_the_passage() -> None:
 
 def test_an_answer_is_found_after_a_truncated_question(config: WarmGeneratorConfig) -> None:
     generator = warm_generator_loop.init_generator(config)
-    asked = " ".join(f"w{n}" for n in range(100, 150))
-    golds = GoldQuestions([Question(asked, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
+    question = " ".join(f"w{n}" for n in range(100, 150))
+    golds = GoldQuestions([Question(question, ("w20",), passages=("w3 w20 w4",), titles=("w5",))], Path("q"))
     (made,) = GoldBatch.sample(golds, [0], np.random.default_rng(0)).make_examples(generator, 4)
     assert len(made.ids) <= config.max_input
     assert [made.ids[place] for place in made.places] == made.answer[:-1]
@@ -128,10 +133,12 @@ def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
     assert len(GoldQuestions([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
     with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
-        warm_generator_loop.main(replace_settings(config, questions=write(config.questions, 0, 0, gold=False)))
+        warm_generator_loop.main(
+            replace_settings(config, questions=write_questions(config.questions, 0, 0, gold=False))
+        )
 
 
-def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
+def test_the_encoder_is_frozen_at_first_and_then_learns_at_a_tenth_of_the_rate() -> None:
     config = make_config(
         WarmGeneratorConfig, reader=Path("r"), questions=Path("q"), out=Path("o"), steps=40, lr=1e-3, warmup=2
     )
@@ -140,30 +147,28 @@ def test_the_encoder_is_frozen_first_and_learns_at_a_tenth() -> None:
     assert compute_rates(11, config)[:2] == [1e-4, 1e-4] and compute_rates(1, config)[2] == 1e-3
 
 
-def test_the_recipes_of_generators_open_the_result(config: WarmGeneratorConfig) -> None:
-    told: list[str] = []
-    out = warm_generator_loop.main(replace_settings(config, eval_every=6), notify=told.append)
-    assert out == config.out / "generator" and any("em" in line for line in told)
+def test_other_recipes_can_start_from_the_generator(config: WarmGeneratorConfig) -> None:
+    lines: list[str] = []
+    out = warm_generator_loop.main(replace_settings(config, eval_every=6), notify=lines.append)
+    assert out == config.out / "generator" and any("em" in line for line in lines)
     generator = load_generator(out)
     assert isinstance(generator, RagGenerator) and generator.kind == "rag-token" and generator.max_answer == 4
-    asks = WritingConfig(generator=out)
+    writing = WritingConfig(generator=out)
     for kind in ("rag-sequence", "fid"):
-        assert generator_training.load_for_training(kind, config, asks, 3).template == generator.template
-    assert generator_training.load_for_training("closed-book", config, asks, 1).template.is_closed_book
+        assert generator_training.load_for_training(kind, config, writing, 3).template == generator.template
+    assert generator_training.load_for_training("closed-book", config, writing, 1).template.is_closed_book
 
 
 def test_training_improves_attention_and_answers(config: WarmGeneratorConfig) -> None:
     more = replace_settings(config, steps=60, eval_every=60, batch=16, dropout=0.0, fitted=100, lr=3e-3)
     warm_generator_loop.main(more)
     rows = read_rows(more.out)
-    begun, *_, ended = (row["guided"] for row in rows if "guided" in row)
-    assert begun < 1.5  # even attention over some 14 places: 2.6
-    assert ended < begun and [row["em"] for row in rows if "em" in row][-1] > 0.8
+    first, *_, last = (row["guided"] for row in rows if "guided" in row)
+    assert first < 1.5  # even attention over some 14 places would give log 14 = 2.6
+    assert last < first and [row["em"] for row in rows if "em" in row][-1] > 0.8
 
 
-def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
-    config: WarmGeneratorConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_takes_the_same_steps(config: WarmGeneratorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     whole = warm_generator_loop.main(config)
     again = replace_settings(config, out=config.out.with_name("again"))
@@ -174,7 +179,7 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changes", "message"),
     [
         ({"guide": -1.0}, "guide: 0 or more"),
         ({"encoder_lr": float("inf")}, "encoder_lr: 0 or more"),
@@ -184,9 +189,9 @@ def test_a_broken_run_takes_the_steps_of_an_unbroken_one(
         ({"template": "{passage}"}, "use {question} once"),
     ],
 )
-def test_impossible_settings_are_refused(config: WarmGeneratorConfig, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        replace_settings(config, **changed)
+def test_settings_out_of_range_are_refused(config: WarmGeneratorConfig, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        replace_settings(config, **changes)
 
 
 def test_a_folder_without_a_reader_is_refused(config: WarmGeneratorConfig, small: Path) -> None:

@@ -1,4 +1,4 @@
-"""The mean of readers' weights, by hand, and what has none."""
+"""The mean of the weights of readers, and readers that cannot be averaged."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from ragqa.models.span_readers import MlpSpanReader, SpanReader, load_reader
 
 @pytest.fixture
 def readers(small: Path, tmp_path: Path) -> list[Path]:
-    """Three of one kind: all weights of the second are 1 more than the first's, of the third 5."""
+    """Save three readers: the weights of the second are 1 more than those of the first, of the third 5 more."""
     found = []
     for more in (0.0, 1.0, 5.0):
         torch.manual_seed(0)
@@ -30,10 +30,10 @@ def readers(small: Path, tmp_path: Path) -> list[Path]:
 def test_weights_are_averaged(readers: list[Path], tmp_path: Path) -> None:
     main([*map(str, readers), "--out", str(tmp_path / "mean")])
     first, mean = load_reader(readers[0]).state_dict(), load_reader(tmp_path / "mean")
-    assert mean.max_tokens == 69, "the last one's configuration"
+    assert mean.max_tokens == 69, "the configuration is that of the last reader"
     for name, value in mean.state_dict().items():
-        assert torch.allclose(value, first[name] + 2, atol=1e-6), name
-    average_readers(readers[:2], tmp_path / "mean")  # in the place of a reader
+        assert torch.allclose(value, first[name] + 2, atol=1e-6), name  # (0 + 1 + 5) / 3
+    average_readers(readers[:2], tmp_path / "mean")  # replaces the reader
     assert torch.allclose(load_reader(tmp_path / "mean").head.bias, first["head.bias"] + 0.5, atol=1e-6)
 
 
@@ -64,5 +64,5 @@ def test_different_readers_are_not_averaged(readers: list[Path], small: Path, tm
 def test_the_command_reports_an_error_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path / "none"), str(tmp_path / "nor"), "--out", str(tmp_path / "out")])
-    told = capsys.readouterr().err
-    assert "nor is not a reader" in told and told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert "nor is not a reader" in error and error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Distant supervision: passages that an index finds."""
+"""Distant supervision: passages that retrieval finds are positives or negatives by their answers."""
 
 import json
 from dataclasses import replace
@@ -36,14 +36,14 @@ def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
 def test_passages_with_an_answer_are_positives_and_the_others_negatives(config: ReaderConfig, tmp_path: Path) -> None:
     assert config.index is not None
     store = open_retriever(config.index).passages
-    asked = [question for file in config.train for question in read_questions(file)]
+    questions = [question for file in config.train for question in read_questions(file)]
     found = mine_all(config, tmp_path / "mined")
-    assert len(found) == len(asked)
-    for question, rows in zip(asked, found, strict=True):
+    assert len(found) == len(questions)
+    for question, rows in zip(questions, found, strict=True):
         assert len(rows.positives) <= 3 and len(rows.negatives) <= 3
         assert all(has_answer(store[row].text, question.answers) for row in rows.positives.tolist())
         assert not any(has_answer(store[row].text, question.answers) for row in rows.negatives.tolist())
-    assert all(len(rows.positives) for rows in found[-30:])  # of the pairs, which the index knows
+    assert all(len(rows.positives) for rows in found[-30:])  # the questions whose passages are in the index
 
 
 def test_a_part_of_a_gold_passage_is_no_mined_positive(config: ReaderConfig, tmp_path: Path) -> None:
@@ -75,17 +75,17 @@ def test_a_killed_mining_continues(config: ReaderConfig, tmp_path: Path, monkeyp
     searched: list[int] = []
     row = distant_supervision._select_rows
 
-    def killed(*arguments: Any) -> Any:
+    def kill_at_40(*arguments: Any) -> Any:
         searched.append(1)
         if len(searched) == 40:
             raise KeyboardInterrupt
         return row(*arguments)
 
-    monkeypatch.setattr(distant_supervision, "_select_rows", killed)
+    monkeypatch.setattr(distant_supervision, "_select_rows", kill_at_40)
     with pytest.raises(KeyboardInterrupt):
         mine_all(config, tmp_path / "broken")
     again = mine_all(config, tmp_path / "broken")
-    assert len(searched) == 40 + len(whole) - 32  # two files of 16 were there
+    assert len(searched) == 40 + len(whole) - 32  # two files of 16 questions were finished
     for one, other in zip(whole, again, strict=True):
         assert np.array_equal(one.positives, other.positives) and np.array_equal(one.negatives, other.negatives)
     with pytest.raises(BadInput, match="was mined with another files: choose another directory"):
@@ -99,8 +99,8 @@ def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path
     sets, _ = read_training_sets(config.files, share=0.0)
     none, one = MinedPassages(np.array([]), np.array([1])), MinedPassages(np.array([2]), np.array([]))
     found = [none] * len(sets[0].questions) + [none, one] + [none] * (len(sets[1].questions) - 2)
-    kept, left = select_trainable(sets, found)
-    assert kept[0].questions == sets[0].questions and kept[1].questions == [sets[1].questions[1]]
+    trainable, left = select_trainable(sets, found)
+    assert trainable[0].questions == sets[0].questions and trainable[1].questions == [sets[1].questions[1]]
     assert len(left) == len(sets[0].questions) + 1 and left[-1] is one
     with pytest.raises(BadInput, match="no passage that holds an answer to any question"):
         select_trainable(sets[1:], [none] * len(sets[1].questions))

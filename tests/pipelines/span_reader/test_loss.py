@@ -40,23 +40,27 @@ def test_span_logits_by_hand() -> None:
     assert scores[0][possible].tolist() == [11.0, 21.0, 22.0, 32.0, 33.0]
 
 
-def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bool) -> tuple[list[float], list[float]]:
+def compute_by_loops(
+    reader: SpanReader, reads: Any, size: int, *, hard: bool, is_per_passage: bool
+) -> tuple[list[float], list[float]]:
     """Return the two losses of each question, computed span by span."""
     start, end, relevance = (
         each.detach().double().numpy() for each in reader(reads.ids_NL, reads.mask_NL, reads.types_NL)
     )
     spans: list[dict[int, list[tuple[float, bool]]]] = [{} for _ in range(size)]
-    told: list[list[float]] = [[] for _ in range(size)]
+    relevance_losses: list[list[float]] = [[] for _ in range(size)]
     for n, (question, rank) in enumerate(zip(reads.question_N.tolist(), reads.rank_N.tolist(), strict=True)):
-        mine = spans[question].setdefault(rank, [])
+        own_spans = spans[question].setdefault(rank, [])
         for at, width in reads.possible_NLW[n].nonzero().tolist():
             score = start[n, at] + end[n, at + width] + relevance[n]
-            mine.append((score, bool(reads.correct_NLW[n, at, width])))
-        holds = any(right for _, right in mine)
-        told[question].append(math.log1p(math.exp(-relevance[n] if holds else relevance[n])))
+            own_spans.append((score, bool(reads.correct_NLW[n, at, width])))
+        holds = any(right for _, right in own_spans)
+        relevance_losses[question].append(math.log1p(math.exp(-relevance[n] if holds else relevance[n])))
     nll = []
     for each in spans:
-        groups = list(each.values()) if apart else [[span for mine in each.values() for span in mine]]
+        groups = (
+            list(each.values()) if is_per_passage else [[span for own_spans in each.values() for span in own_spans]]
+        )
         values = []
         for group in groups:
             right = [math.exp(score) for score, is_right in group if is_right]
@@ -64,27 +68,29 @@ def by_loops(reader: SpanReader, reads: Any, size: int, *, hard: bool, apart: bo
                 total = sum(math.exp(score) for score, _ in group)
                 values.append(-math.log((max(right) if hard else sum(right)) / total))
         nll.append(sum(values) / len(values) if values else 0.0)
-    return nll, [sum(each) / len(each) for each in told]
+    return nll, [sum(each) / len(each) for each in relevance_losses]
 
 
 @pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("apart", [False, True])
-def test_losses_equal_those_of_loops(
-    config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, apart: bool
+@pytest.mark.parametrize("is_per_passage", [False, True])
+def test_losses_agree_with_loops(
+    config: ReaderConfig, tmp_path: Path, monkeypatch, hard: bool, is_per_passage: bool
 ) -> None:
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())  # in float32, to compare
-    monkeypatch.setattr(reading, "_CPU_ROWS", 1)  # every length by itself
+    monkeypatch.setattr(
+        torch, "autocast", lambda *_, **__: torch.enable_grad()
+    )  # float32, so that losses can be compared
+    monkeypatch.setattr(reading, "_CPU_ROWS", 1)  # each length is its own group
     monkeypatch.setattr(reading, "_CPU_LENGTH_STEP", 1)
-    config = replace(config, per_passage=apart)
+    config = replace(config, per_passage=is_per_passage)
     reader = SpanReader.from_encoder(config.encoder).eval()
     (reads,) = make_batches(config, tmp_path / "mined", positives=2, distant=2, negatives=1.5)[1]
     assert len(reads.length_groups) > 1 and reads.tokens == int(reads.mask_NL.sum()) < reads.mask_NL.numel()
     found = compute_losses(reader, None, reads, 4, config, is_hard=hard)
-    nll, told = by_loops(reader, reads, 4, hard=hard, apart=apart)
+    nll, relevance_losses = compute_by_loops(reader, reads, 4, hard=hard, is_per_passage=is_per_passage)
     assert found.nll_B.tolist() == pytest.approx(nll, rel=1e-4)
-    assert found.relevance_B.tolist() == pytest.approx(told, rel=1e-4)
+    assert found.relevance_B.tolist() == pytest.approx(relevance_losses, rel=1e-4)
     assert found.has_gold_B.tolist() == [value > 0 for value in nll]
-    assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(told), rel=1e-4)
+    assert found.total(config).item() == pytest.approx(np.mean(nll) + 0.5 * np.mean(relevance_losses), rel=1e-4)
 
 
 def test_a_cpu_reads_eight_rows_at_a_time() -> None:
@@ -92,7 +98,7 @@ def test_a_cpu_reads_eight_rows_at_a_time() -> None:
     found = [(0, MarkedWindow(window, set())) for window in map(window_of, lengths)]
     reads = collate(found, 1)
     assert [(rows.tolist(), longest) for rows, longest in reads.length_groups] == [
-        ([8, 1, 2, 3, 5, 4, 6, 7], 60),  # 64 would be more than the batch has
+        ([8, 1, 2, 3, 5, 4, 6, 7], 60),  # padded to 60, the longest, not to 64
         ([0, 9], 16),
     ]
     assert reads.tokens == 8 * 60 + 2 * 16
@@ -118,7 +124,7 @@ def test_the_head_is_computed_in_float32(small: Path) -> None:
 
 
 def test_the_teacher_counts_by_its_weight(config: ReaderConfig, tmp_path: Path) -> None:
-    """A quarter of the spans' part: 0.75 · 2 + 0.25 · 6 = 3, and 0.5 of the relevance 4, are 5; the other's are 2."""
+    """First question: 0.75 · 2 + 0.25 · 6 + 0.5 · 4 = 5. Second question, without a gold span: 0.5 · 4 = 2."""
     nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
     found = ReaderLosses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
     assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
@@ -139,7 +145,7 @@ def test_a_teacher_equal_to_the_reader_has_no_loss(config: ReaderConfig, tmp_pat
 def test_hard_steps_become_more_frequent(config: ReaderConfig) -> None:
     assert not any(is_hard_step(step, replace(config, loss="marginal", steps=100)) for step in range(100))
     config = replace(config, loss="hard", steps=4000, hard_warmup=0.5, warmup=None)
-    told = np.array([is_hard_step(step, config) for step in range(4000)])
-    wanted = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)
+    relevance_losses = np.array([is_hard_step(step, config) for step in range(4000)])
+    expected = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)
     for part in np.split(np.arange(4000), 8):
-        assert told[part].mean() == pytest.approx(wanted[part].mean(), abs=0.1)
+        assert relevance_losses[part].mean() == pytest.approx(expected[part].mean(), abs=0.1)

@@ -1,4 +1,4 @@
-"""Exams that choose among readers: of held-out questions that neither chose their weights nor calibrate them."""
+"""Evaluations that compare readers, on held-out questions that no other step uses."""
 
 import json
 from pathlib import Path
@@ -16,18 +16,30 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
     """Four of 24 held-out questions are skipped; the text answers one of four questions wrongly."""
     squad, dev = towns.write(tmp_path)
     index = build_paragraph_index(list(read_squad(squad)), tmp_path / "towns.index", "bm25")
-    given = [get_weights_dir() / "reader", "--squad", squad, "--questions", dev, "--index", index, "--skip", 4, "-k", 3]
-    main([str(each) for each in [*given, "--count", 16]])
+    options = [
+        get_weights_dir() / "reader",
+        "--squad",
+        squad,
+        "--questions",
+        dev,
+        "--index",
+        index,
+        "--skip",
+        4,
+        "-k",
+        3,
+    ]
+    main([str(each) for each in [*options, "--count", 16]])
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
     assert found["questions"] == {"gold": 16, "dev": 16}
     assert 0.4 <= found["gold_em"] <= 0.9 and 0.4 <= found["dev_em"] <= 0.9 and found["gold_f1"] >= found["gold_em"]
-    for wrong, told in (
+    for bad_options, message in (
         (["--squad", squad, "--skip", 24], "24 of 24 held-out questions are skipped, and no question is left"),
         (["--questions", dev], "--questions FILE with --index DIR"),
         (["--questions", dev, "--index", index, "--exclude", dev, "--skip", 0], "no question is left"),
     ):
         with pytest.raises(SystemExit):
-            main([str(each) for each in [get_weights_dir() / "reader", *wrong]])
+            main([str(each) for each in [get_weights_dir() / "reader", *bad_options]])
         error = capsys.readouterr().err
-        assert told in error and error.count("\n") == 1
+        assert message in error and error.count("\n") == 1
