@@ -15,7 +15,7 @@ _SEPARATOR = "\x1f"
 def to_nfd(text: str) -> str:
     """Return the Unicode form NFD of a text, which separates letters from their accents.
 
-    Some patterns become invalid, for example patterns with an escaped accented letter; CuratedTREC has a few.
+    Some patterns become invalid in this form, for example if they escape an accented letter; CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 

@@ -107,6 +107,10 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
     Files with the same size, times and inode as at the last full check are not read again.
 
+    Args:
+        path: directory of the artefact.
+        kind: expected kind of artefact, for example ``index``.
+
     Raises:
         ArtefactError: ``path`` is not an artefact of this kind.
         Mismatch: a newer version of ragqa wrote it.

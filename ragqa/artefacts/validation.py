@@ -25,7 +25,7 @@ _CONTENT_ERRORS = (
 
 
 def find_flaw(row: dict[str, Any]) -> str | None:
-    """Return what is wrong with the content of a manifest, or None.
+    """Return a description of the first flaw in a manifest, or None.
 
     Args:
         row: the fields of ``Manifest``.

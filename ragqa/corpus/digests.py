@@ -55,6 +55,6 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers; the first is never zero, which marks a free slot."""
+    """Return a digest as two numbers; the first is never zero, because zero marks a free slot."""
     first, second = unpack("<QQ", digest)
     return first | 1, second

@@ -278,7 +278,14 @@ class _IndexBuild:
 
 
 def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:
-    """Index the terms of all passages into ``folder``, for BM25."""
+    """Index the terms of all passages into ``folder``, for BM25.
+
+    Args:
+        store: passages to index.
+        folder: directory to write.
+        engine: a ``TermEngine``.
+        progress: receiver of progress reports.
+    """
     with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
         BM25.build(store, folder, engine=engine, progress=step.advance_to)
 

@@ -99,7 +99,12 @@ def make_masked_lm(path: Path) -> nn.Module:
 
 
 def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
-    """Raise Mismatch if a tokenizer file has more pieces than ``model`` has embeddings."""
+    """Raise Mismatch if a tokenizer file has more pieces than ``model`` has embeddings.
+
+    Args:
+        model: model of transformers.
+        tokenizer: ``tokenizer.json``; if it is None or missing, nothing is checked.
+    """
     if tokenizer is None or not tokenizer.is_file():
         return
     pieces = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
@@ -111,7 +116,7 @@ def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
 
 
 def copy_tokenizer(tokenizer: Path | None, folder: Path) -> None:
-    """Copy a tokenizer file into a folder as ``tokenizer.json``, unless it is already there."""
+    """Copy a tokenizer file into a folder as ``tokenizer.json``; None copies nothing."""
     target = folder / "tokenizer.json"
     if tokenizer is not None and tokenizer.resolve() != target.resolve():
         shutil.copyfile(tokenizer, target)
@@ -231,7 +236,12 @@ def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Set the rate of every dropout; without dropout a CPU step takes less than half the time."""
+    """Set the rate of every dropout; without dropout a CPU step takes less than half the time.
+
+    Args:
+        module: module that contains the dropout layers.
+        share: share of the values to drop, from 0 to 1.
+    """
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = share
@@ -293,7 +303,12 @@ def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = 
 
 
 def save_module(module: Any, path: Path) -> None:
-    """Write a module into a directory as ``config.json`` and ``model.safetensors``."""
+    """Write a module into a directory as ``config.json`` and ``model.safetensors``.
+
+    Args:
+        module: torch module with a ``config`` of transformers.
+        path: directory to write.
+    """
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(module.config.to_dict(), indent=1))
     weights = {name: value.contiguous() for name, value in module.state_dict().items()}

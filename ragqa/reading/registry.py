@@ -120,5 +120,5 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
 
 
 def read_kind(fingerprint: str) -> str:
-    """Return the reader kind from a fingerprint ``DIGEST-KIND``; ``span`` if there is no kind in it."""
+    """Return the reader kind in a fingerprint ``DIGEST-KIND``; ``span`` if it has no kind."""
     return fingerprint.partition("-")[2] or SPAN

@@ -129,6 +129,9 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
     A sentence-transformers directory defines pooling, projection and normalisation. Vectors of a plain encoder are
     normalised means of its states. For a hub name, the files are downloaded.
 
+    Args:
+        name: directory or hub name of the tower.
+
     Raises:
         ArtefactError: there is no such directory or hub model, or it is not an encoder.
         Mismatch: it is one of DPR's two encoders.

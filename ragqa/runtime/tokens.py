@@ -134,7 +134,7 @@ class TextTokenizer:
         return TokenInput(ids, len(ids))
 
     def make_reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:
-        """Return the ids of [CLS] question [SEP] title [SEP], and the length of the first segment.
+        """Return the ids of [CLS] question [SEP] title [SEP], and the length up to the first [SEP].
 
         Args:
             question: wordpieces of the question.

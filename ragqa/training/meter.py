@@ -63,7 +63,10 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
 @cache
 def measure_peak_flops(device: str = "cpu") -> float:
-    """Measure the operations per second of a matrix product in training precision, in 1 s."""
+    """Return the peak operations per second of a matrix product in training precision.
+
+    The measurement takes 1 s for each device; later calls return the same value.
+    """
     size = 8192 if device.startswith("cuda") else 2048
     generator = torch.Generator(device).manual_seed(0)  # measuring must not change the dropout of a run
     dtype = torch.bfloat16 if is_bfloat16_fast(device) else torch.float32

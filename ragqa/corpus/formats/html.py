@@ -45,7 +45,7 @@ class _HtmlPage:
             handlers[kind](value)
 
     def get_title(self) -> str:
-        """Return the first title of the page, which an icon can follow with its own, or an empty string."""
+        """Return the first title of the page, or an empty string; later titles belong to icons."""
         return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def get_text(self) -> str:

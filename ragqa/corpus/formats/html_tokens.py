@@ -1,8 +1,8 @@
-"""Tags and texts of an HTML page, in linear time on any input.
+"""Read the tags and texts of an HTML page, in linear time on any input.
 
-``html.parser`` takes quadratic time on constructs that are never closed (``<!--``, ``</``, ``<a``), in some versions of
-Python on others than in the next, and ends with an error on some declarations. What a construct is follows the HTML
-standard (https://html.spec.whatwg.org/multipage/parsing.html); one that is never closed is text.
+Python's ``html.parser`` takes quadratic time on constructs that are never closed (``<!--``, ``</``, ``<a``; versions of
+Python differ), and some declarations raise an error. This module follows the HTML standard
+(https://html.spec.whatwg.org/multipage/parsing.html), but reads a construct that is never closed as text.
 """
 
 import re
@@ -11,19 +11,19 @@ from html import unescape
 from typing import Literal
 
 Token = tuple[Literal["start", "end", "text"], str]
-"""Kind of a token, and the name of its tag in lower case, or its text."""
+"""Kind of a token, and the tag's name in lower case, or the text."""
 
 _TAG_NAME = re.compile(r"[a-zA-Z][^\s/>]*+")
 _BEFORE_VALUE_OR_END = re.compile(r">|=\s*+[\"']")
 _COMMENT_END = re.compile(r"--!?\s*+>")
 _RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
-"""Ends of elements whose content is no HTML."""
+"""Patterns of the end tags of elements whose content is not HTML."""
 # Python refuses to read numbers of thousands of digits; the largest character has seven.
 _LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
 
 
 def iter_tokens(page: str) -> Iterator[Token]:
-    """Yield the tags and texts of a page, with decoded character references; comments are skipped."""
+    """Yield the tags of a page, and its texts with decoded references; skip comments."""
     scanner = _Scanner(page)
     text_start = position = 0
     while (position := page.find("<", position)) >= 0:
@@ -45,7 +45,7 @@ def _decode(text: str) -> str:
 
 
 class _Scanner:
-    """Finder of the ends of constructs, which remembers what is nowhere in the rest of the page."""
+    """Finder of the ends of constructs, which never searches twice for an end that is missing."""
 
     def __init__(self, page: str) -> None:
         self._page = page
@@ -54,7 +54,7 @@ class _Scanner:
         self._are_quotes_closed = True
 
     def scan(self, start: int) -> tuple[list[Token], int] | None:
-        """Return the tokens of the construct that begins with the < at ``start``, and its end, or None."""
+        """Return the tokens of the construct that begins at ``start``, and its end; None for text."""
         page = self._page
         if start > self._last[">"]:
             return None
@@ -89,13 +89,11 @@ class _Scanner:
         return [("start", name)], closing.start() if closing else len(self._page)
 
     def _find_tag_end(self, start: int) -> int:
-        """Return the end of a tag; a > in a quoted value does not end it."""
+        """Return the end of a tag; a > in a quoted value does not end the tag."""
         position = start
         while self._are_quotes_closed:
             match = _BEFORE_VALUE_OR_END.search(self._page, position)
-            if (
-                match is None
-            ):  # all > that follow are in quotes: one was never closed, and would be sought from each tag
+            if match is None:  # a quote is never closed; without this flag, each tag would search for it again
                 self._are_quotes_closed = False
             elif match[0] == ">":
                 return match.end()

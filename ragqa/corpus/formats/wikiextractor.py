@@ -34,7 +34,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _parse_head(line: str) -> tuple[str, str] | None:
-    """Return id and title of a ``<doc …>`` line, or None if it is malformed; a title may hold quotes."""
+    """Return the id and title in a ``<doc …>`` line, or None; a title can contain quotes."""
     # One pattern for both would take quadratic time on ' title="' repeated.
     identifier, line = _ID.match(line), line.rstrip()
     title = line.find(_TITLE, identifier.end()) + len(_TITLE) if identifier else 0

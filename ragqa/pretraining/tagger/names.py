@@ -133,7 +133,7 @@ def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
 
 
 def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
-    """Count the first words that open the sentence and belong to no name, with links after them."""
+    """Count the first words that open the sentence without being a name, and links after them."""
     count = 0
     while count < len(tokens) and _only_opens(tokens, count, in_title, lexicon):
         count += 1

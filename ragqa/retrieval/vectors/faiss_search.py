@@ -86,7 +86,13 @@ class FaissIndex:
         return self.rank_candidates(queries, candidates, k)
 
     def rank_candidates(self, queries_BD: Queries, candidates: list[Rows], k: int) -> list[Ranking]:
-        """Return the best ``k`` of the candidate rows for each query."""
+        """Return the best ``k`` of the candidate rows for each query, by exact scores.
+
+        Args:
+            queries_BD: query vectors.
+            candidates: candidate rows of each query.
+            k: maximum number of rows to return.
+        """
         if len(candidates) < _PARALLEL_QUERIES:
             return [self._rank_one(query, rows, k) for query, rows in zip(queries_BD, candidates, strict=True)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:

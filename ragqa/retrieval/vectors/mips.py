@@ -41,6 +41,10 @@ class Mips(Protocol):
 def check_kind(kind: str, device: str) -> None:
     """Check that FAISS can build ``kind`` on ``device``, before the slow work of embedding.
 
+    Args:
+        kind: an ``IndexKind``.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
     Raises:
         BadInput: the kind or device is unknown, or FAISS cannot build the kind on ``device``.
         MissingExtra: FAISS is not installed.

@@ -100,7 +100,7 @@ def _remove_elements(text: str) -> str:
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the ends of the content of an element (-1 if unclosed) and of its closing tag."""
+    """Return the end of a comment's or element's content (-1 if unclosed), and of its end tag."""
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))

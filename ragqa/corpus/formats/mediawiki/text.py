@@ -25,7 +25,7 @@ _RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
 _CHUNK = 16_000
 _SHORT_CHUNK = 1_000
 _MANY_OPEN = 100
-"""Brackets never closed in a chunk, above which chunks are short; an honest page has none or a few."""
+"""Number of unclosed brackets above which chunks are short; a usual page has few or none."""
 
 _PLAIN_LINK = re.compile(r"\[\[([^][{}|<>\n]++)(?:\|([^][{}|<>\n]*+))?\]\]")
 _QUOTES = re.compile("('{2,})")
