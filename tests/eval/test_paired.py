@@ -15,12 +15,12 @@ def write_table(file: Path, *rows: tuple[str, str]) -> Path:
 
 
 def test_the_difference_matches_a_count_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of four questions one more is right after, whatever their order; the one without gold answers counts nowhere."""
+    """One of four questions becomes right. Order does not matter; the question without gold answers is left out."""
     before = write_table(tmp_path / "a.tsv", ("1", "1"), ("2", "0"), ('"3', "0"), ("4", "0"), ("5", ""))
     after = write_table(tmp_path / "b.tsv", ("4", "0"), ("2", "1"), ('"3', "0"), ("1", "1"), ("5", ""))
     figures = compare_tables(before, after)
     assert (figures["questions"], figures["before"], figures["after"]) == (4, 0.25, 0.5)
-    assert figures["difference"]["value"] == 0.25 and figures["p"] == 1.0  # one question that changed is none
+    assert figures["difference"]["value"] == 0.25 and figures["p"] == 1.0  # a single change proves nothing
     main(PairedConfig(before=before, after=after))
     assert capsys.readouterr().out.startswith("4 questions: EM 25.0 before, 50.0 after; +25.0 (+0.0 to +75.0), p = 1")
 

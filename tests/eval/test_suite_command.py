@@ -39,7 +39,7 @@ def three_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_command(suite: Suite, *arguments: str) -> str:
-    """What the suite's command prints."""
+    """Run the command of a suite; return what it prints."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setattr(sys, "argv", ["three", *arguments])
         main(suite)
@@ -48,14 +48,14 @@ def run_command(suite: Suite, *arguments: str) -> str:
 
 @pytest.fixture
 def command(three_index: Path, data: Path, tmp_path: Path) -> Callable[..., str]:
-    """Runs the command of the three questions, the report at ``tmp_path / "r"``; returns what it prints."""
+    """Return the command of the three questions with its report at ``tmp_path / "r"``."""
     return partial(
         run_command, THREE, "--pipeline", str(three_index), "--data", str(data), "--out", str(tmp_path / "r")
     )
 
 
-class Scored(NamedTuple):
-    """What a run of the command left."""
+class SuiteOutput(NamedTuple):
+    """The output of a command, and the paths of its report and its record."""
 
     printed: str
     report: Path
@@ -63,26 +63,26 @@ class Scored(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def scored(three_index: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+def suite_output(three_index: Path, tmp_path_factory: pytest.TempPathFactory) -> SuiteOutput:
     folder = tmp_path_factory.mktemp("scored")
     write_questions(folder / "test-a.jsonl", QUESTIONS)
     report, record = folder / "three.report", folder / "records" / "three.json"
     given = ["--pipeline", three_index, "--data", folder, "--out", report, "--record", record]
-    return Scored(run_command(THREE, *map(str, given), "--corpus", "three invented documents"), report, record)
+    return SuiteOutput(run_command(THREE, *map(str, given), "--corpus", "three invented documents"), report, record)
 
 
-def test_the_command_prints_what_was_scored_on_what(scored: Scored) -> None:
-    assert scored.printed.startswith("Three Questions, test-a: 3 questions\n")
-    assert "\ncorpus: three invented documents, 3 passages\n" in scored.printed
-    assert re.search(r"^exact match +66\.7 %", scored.printed, re.MULTILINE)  # two of three
-    assert re.search(r"^answer in the corpus +66\.7 %", scored.printed, re.MULTILINE)
-    assert "\ncaution: Three questions say little.\n" in scored.printed
-    assert scored.printed.endswith(f"\nreport: {scored.report / 'report.html'}\n")
+def test_the_command_prints_the_scores_and_their_data(suite_output: SuiteOutput) -> None:
+    assert suite_output.printed.startswith("Three Questions, test-a: 3 questions\n")
+    assert "\ncorpus: three invented documents, 3 passages\n" in suite_output.printed
+    assert re.search(r"^exact match +66\.7 %", suite_output.printed, re.MULTILINE)  # two of three
+    assert re.search(r"^answer in the corpus +66\.7 %", suite_output.printed, re.MULTILINE)
+    assert "\ncaution: Three questions say little.\n" in suite_output.printed
+    assert suite_output.printed.endswith(f"\nreport: {suite_output.report / 'report.html'}\n")
 
 
-def test_published_figures_are_a_paragraph_of_their_own(scored: Scored) -> None:
-    """In a paragraph of their own, under a sentence that says they are not on this corpus."""
-    paragraphs = scored.printed.split("\n\n")
+def test_published_figures_are_a_paragraph_of_their_own(suite_output: SuiteOutput) -> None:
+    """Their paragraph says that they are for other corpora."""
+    paragraphs = suite_output.printed.split("\n\n")
     (of_others,) = (text for text in paragraphs if "ORACLE" in text)
     sentence, *rows = of_others.splitlines()
     assert sentence == "published scores, each on its own corpus and split (not comparable):"
@@ -94,9 +94,9 @@ def test_published_figures_are_a_paragraph_of_their_own(scored: Scored) -> None:
     assert "exact match" not in of_others and "66.7" not in of_others
 
 
-def test_the_report_is_written(scored: Scored) -> None:
-    report = Report.load(scored.report)
-    assert (scored.report / "report.html").is_file()
+def test_the_report_is_written(suite_output: SuiteOutput) -> None:
+    report = Report.load(suite_output.report)
+    assert (suite_output.report / "report.html").is_file()
     about, rows = report.figures["about"], list(report.rows())
     assert (about["name"], about["split"], about["questions"]) == ("Three Questions", "test-a", 3)
     assert (about["source"], about["caution"], about["answer_type"]) == (THREE.about, THREE.caution, "names")
@@ -107,9 +107,9 @@ def test_the_report_is_written(scored: Scored) -> None:
     assert [row.prediction for row in rows] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
 
 
-def test_a_record_holds_figures_and_no_texts(scored: Scored) -> None:
-    record = scored.record.read_text(encoding="utf-8")
-    table = scored.record.with_suffix(".tsv").read_text(encoding="utf-8")
+def test_a_record_holds_figures_and_no_texts(suite_output: SuiteOutput) -> None:
+    record = suite_output.record.read_text(encoding="utf-8")
+    table = suite_output.record.with_suffix(".tsv").read_text(encoding="utf-8")
     texts = [text for q in QUESTIONS for text in (q.text, *q.answers)] + ["Otto Brandt", *DOCUMENTS.values()]
     for text in texts:
         assert text.strip() not in record and text.strip() not in table
@@ -123,7 +123,7 @@ def test_a_record_holds_figures_and_no_texts(scored: Scored) -> None:
     assert head[:2] == ["id", "em"]
     assert [row[:2] for row in rows] == [["q1", "1"], ["q2", "1"], ["q3", "0"]]
     assert all(len(row) == len(head) for row in rows)
-    assert sorted(path.name for path in scored.record.parent.iterdir()) == ["three.json", "three.tsv"]
+    assert sorted(path.name for path in suite_output.record.parent.iterdir()) == ["three.json", "three.tsv"]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_record_holds_figures_and_no_texts(scored: Scored) -> None:
         (THREE, "nq", [False, False, False]),
     ],
 )
-def test_the_suites_rule_is_the_one_that_scores(
+def test_the_rule_of_the_suite_scores_the_answers(
     three_index: Path, tmp_path: Path, suite: Suite, rule: str, right: list[bool]
 ) -> None:
-    """Only as patterns are the golds right where they begin the answer, and wrong where they end it."""
+    """As patterns, gold answers match at the beginning of an answer but not at its end."""
     questions = [replace(QUESTIONS[0], answers=("ada|bo",)), replace(QUESTIONS[1], answers=("varga",)), QUESTIONS[2]]
     write_questions(tmp_path / "test-a.jsonl", questions)
     config = SuiteConfig(pipeline=three_index, data=tmp_path, out=tmp_path / "r", no_coverage=True)
@@ -233,8 +233,8 @@ def test_reports_of_different_settings_have_different_names() -> None:
     assert named[2] == f"{THREE.key}-dev-p-reader-span-cccccccc"
 
 
-def test_the_suites_ask_with_the_decoding_that_is_given(three_index: Path, tmp_path: Path) -> None:
-    """It reaches the pipeline: the reader of spans that comes along refuses it."""
+def test_decoding_options_reach_the_pipeline(three_index: Path, tmp_path: Path) -> None:
+    """The packaged span reader refuses them."""
     write_questions(tmp_path / "test-a.jsonl", QUESTIONS)
     config = SuiteConfig(pipeline=three_index, data=tmp_path, out=tmp_path / "r", fast=True)
     with pytest.raises(BadInput, match="are for generative readers, and this is a span reader"):

@@ -1,4 +1,4 @@
-"""Readers that write, asked by a suite, and the table that sets them side by side."""
+"""Generative readers scored on a suite, and the table that compares them."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ READERS = ("rag-token", "rag-sequence", "fid", "closed-book")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of two passages, two questions, and a generator of each kind, all of which lie in a ``model``."""
+    """Write an index of two passages, two questions, and a generator of each kind in ``KIND/model``."""
     root = tmp_path_factory.mktemp("readers")
     for number, text in enumerate(generators.TEXTS[1:]):
         (root / f"{number}.txt").write_text(text)
@@ -46,15 +46,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def ask(root: Path, monkeypatch: pytest.MonkeyPatch, reader: str, trained: str | None = None) -> Report:
-    """Score a reader on the suite, with the report where a suite leaves it."""
+def score_reader(root: Path, monkeypatch: pytest.MonkeyPatch, reader: str, trained: str | None = None) -> Report:
+    """Score a reader on the suite; the report is in the default place."""
     monkeypatch.chdir(root)
     config = SuiteConfig(pipeline=Path("two.index"), data=Path(), reader=Path(reader), trained=trained)
     return score_suite(TWO, config)
 
 
 def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = [ask(root, monkeypatch, f"{kind}/model") for kind in READERS]
+    reports = [score_reader(root, monkeypatch, f"{kind}/model") for kind in READERS]
     assert len({report.path for report in reports}) == len(READERS)
     for kind, report in zip(READERS, reports, strict=True):
         assert f"-reader-{kind}-" in report.path.name
@@ -63,7 +63,7 @@ def test_readers_of_one_folder_name_leave_reports_side_by_side(root: Path, monke
 
 
 def test_one_model_used_in_two_ways_leaves_two_reports(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = {ask(root, monkeypatch, f"{kind}:byt5").path for kind in ("fid", "closed-book")}
+    paths = {score_reader(root, monkeypatch, f"{kind}:byt5").path for kind in ("fid", "closed-book")}
     assert len(paths) == 2
 
 
@@ -71,16 +71,16 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
     files = [root / f"{kind}.json" for kind in ("fid", "closed-book", "rag-token")]
     for file in files:
         trained = "20 steps" if file.stem == "rag-token" else "10 steps"
-        export_figures(ask(root, monkeypatch, f"{file.stem}/model", trained), file)
+        export_figures(score_reader(root, monkeypatch, f"{file.stem}/model", trained), file)
     _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in make_table(files).splitlines()]
-    found = {row[HEAD.index("reader")]: row for row in rows}
-    assert list(found) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]
-    assert {name: row[-1] for name, row in found.items()} == {
+    rows_by_reader = {row[HEAD.index("reader")]: row for row in rows}
+    assert list(rows_by_reader) == ["fid, 10 steps", "closed-book, 10 steps", "rag-token, 20 steps"]
+    assert {name: row[-1] for name, row in rows_by_reader.items()} == {
         "fid, 10 steps": "+0.0, intervals touch",
         "closed-book, 10 steps": "–",
-        "rag-token, 20 steps": "–",  # no closed book was trained so
+        "rag-token, 20 steps": "–",  # no closed book has this training
     }
-    assert found["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
+    assert rows_by_reader["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
     with pytest.raises(BadInput, match="two closed books have the training '10 steps' on Two Questions"):
         make_table([*files, files[1]])
     with pytest.raises(BadInput, match="a file was not written by --record"):
@@ -88,30 +88,30 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "message"),
     [
         (0.021, 0.05, "+2.0, intervals apart"),
-        (0.02, 0.05, "+2.0, intervals touch"),  # they share an end
+        (0.02, 0.05, "+2.0, intervals touch"),  # the intervals share an end
         (0.005, 0.05, "+2.0, intervals touch"),
     ],
 )
-def test_intervals_touch_where_they_share_a_point(low: float, high: float, said: str) -> None:
-    assert format_gain(of(0.03, low, high), of(0.01, 0.0, 0.02)) == said
+def test_intervals_touch_if_they_share_a_point(low: float, high: float, message: str) -> None:
+    assert format_gain(make_figures(0.03, low, high), make_figures(0.01, 0.0, 0.02)) == message
 
 
-def of(value: float, low: float, high: float, questions: int = 100_000) -> dict[str, Any]:
-    """Figures of so many questions that Wilson's interval is the narrower one."""
+def make_figures(value: float, low: float, high: float, questions: int = 100_000) -> dict[str, Any]:
+    """Return the figures of an evaluation; with many questions Wilson's interval is the narrower one."""
     return {"em": {"value": value, "low": low, "high": high}, "about": {"questions": questions}}
 
 
 def test_zero_right_answers_still_have_an_interval() -> None:
-    """0 of 694: up to 0.55 % (Wilson); resampled, 4 of 694 are 0.14 % and more, which would be apart from 0."""
-    ours = of(4 / 694, 0.0014, 0.0115, 694)
-    assert format_gain(ours, of(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
+    """Wilson's interval of 0 of 694 ends at 0.55 %. The resampled interval of 4 of 694 begins at 0.14 %."""
+    ours = make_figures(4 / 694, 0.0014, 0.0115, 694)
+    assert format_gain(ours, make_figures(0.0, 0.0, 0.0, 694)) == "+0.6, intervals touch"
     assert compute_wilson_interval(0.0, 694) == pytest.approx((0.0, 0.005505), abs=1e-6)
     assert compute_wilson_interval(4 / 694, 694) == pytest.approx((0.002244, 0.014731), abs=1e-5)
     assert compute_wilson_interval(0.5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
 
 
 def test_a_reader_below_its_closed_book_has_a_negative_gain() -> None:
-    assert format_gain(of(0.0, 0.0, 0.0), of(0.1, 0.05, 0.2)) == "-10.0, intervals apart"
+    assert format_gain(make_figures(0.0, 0.0, 0.0), make_figures(0.1, 0.05, 0.2)) == "-10.0, intervals apart"

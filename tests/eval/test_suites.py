@@ -52,7 +52,7 @@ published = pytest.mark.parametrize(
 
 @cache
 def read(path: Path) -> list[tuple[str, tuple[str, ...]]]:
-    """Each question of the file with its gold answers."""
+    """Return each question of a file with its gold answers."""
     if path.name.endswith(".json.xz"):
         return [(q.text, q.answers) for paragraph in read_squad(path) for q in paragraph.questions]
     return [(question.text, question.answers) for question in read_questions(path)]
@@ -65,7 +65,7 @@ def test_the_real_file_is_as_declared(shared_data: Path, suite: Suite, split: st
         pytest.skip(f"no {path}")
     rows = read(path)
     assert len(rows) == suite.splits[split].questions
-    if (suite.key, split) != ("curatedtrec", "test"):  # a file that was not at hand
+    if (suite.key, split) != ("curatedtrec", "test"):  # a file whose first question is not recorded
         assert rows[0][0] == FIRST_QUESTION[suite.key, split]
     assert all(answers and all(answer.strip() for answer in answers) for _, answers in rows)
     if suite.regex:
@@ -83,13 +83,13 @@ def test_the_real_file_is_as_declared(shared_data: Path, suite: Suite, split: st
         if "train" in s.splits and name not in ("train", s.default_split.removesuffix("-a"))
     ],
 )
-def test_no_question_of_train_is_asked_again(shared_data: Path, suite: Suite, held_out: str) -> None:
+def test_no_training_question_is_held_out_in_a_real_file(shared_data: Path, suite: Suite, held_out: str) -> None:
     paths = [shared_data / suite.key / suite.splits[name].file for name in ("train", held_out)]
     if not all(path.is_file() for path in paths):
         pytest.skip(f"no {paths}")
-    seen, asked = ({text.lower().strip(" ?") for text, _ in read(path)} for path in paths)
-    # SQuAD's splits are kept apart by article, and one question suits two.
-    assert seen & asked == ({"who was the first person in space"} if suite.key == "squad" else set())
+    training_texts, held_out_texts = ({text.lower().strip(" ?") for text, _ in read(path)} for path in paths)
+    # SQuAD is split by article, and one question is asked about two articles.
+    assert training_texts & held_out_texts == ({"who was the first person in space"} if suite.key == "squad" else set())
 
 
 @suites

@@ -48,7 +48,7 @@ class CopyingGenerator(nn.Module):
     def labels(self, answers: list[str], longest: int) -> Tensor:
         return torch.tensor([self._ids[answer] for answer in answers])
 
-    def make_inputs(self, texts: list[str], passages: list[list[Passage]]) -> "Copied":
+    def make_inputs(self, texts: list[str], passages: list[list[Passage]]) -> "CopiedInputs":
         count = max(1, *map(len, passages))
         logits = torch.zeros(len(texts), count, 2, self._size)
         for row, found in enumerate(passages):
@@ -57,10 +57,10 @@ class CopyingGenerator(nn.Module):
                 for pair in pairwise(words):
                     for at, token in enumerate(self._ids.get(" ".join(pair), [])):
                         logits[row, place, at, token] = 8.0
-        return Copied(logits)
+        return CopiedInputs(logits)
 
     def score_labels(
-        self, inputs: "Copied", relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
+        self, inputs: "CopiedInputs", relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         assert not (labels_BT == IGNORED).any()
         nll = rag_token_nll if self.marginal == "token" else rag_sequence_nll
@@ -69,11 +69,11 @@ class CopyingGenerator(nn.Module):
         return nll_B, inputs.ids_NL.log_softmax(-1).gather(-1, labels).squeeze(-1)
 
 
-class Copied:
+class CopiedInputs:
     """Inputs of the copying generator: logits in place of ids."""
 
     def __init__(self, ids_NL: Tensor) -> None:
         self.ids_NL = ids_NL
 
-    def to(self, device: str) -> "Copied":
+    def to(self, device: str) -> "CopiedInputs":
         return self

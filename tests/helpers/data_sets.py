@@ -44,7 +44,7 @@ def write_data_sets(root: Path) -> Path:
     write_rows(root / "webq/test-a.jsonl", [make_question(f"w64 w{100 + n}", f"w{600 + n}") for n in range(5)])
     write_rows(root / "curatedtrec/test-a.jsonl", [make_question("w65 w70 w71 w72", "w60[01]")])
     write_squad(root / "squad")
-    # 250 words, in three blocks; the first one of article n answers the question of dev about wn
+    # Each article has 250 words, so three blocks; the first block answers the question of dev about its number.
     filler = " ".join(f"w{word % 20}" for word in range(244))
     articles = [(str(n), f"w60 w{n} (w5)", f"w1 w{n} w50 w{500 + n} in 1871. {filler}") for n in range(100, 130)]
     write_archive(root / "wiki" / "AA.tar.xz", [*articles, ("7", "w170 w171", "w170 w50 w670")])
@@ -82,12 +82,12 @@ def make_question(text: str, *answers: str) -> dict[str, Any]:
 
 
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
-    """Write JSON lines, compressed where the file's name says so."""
+    """Write JSON lines; a name that ends in .xz is compressed."""
     write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text, compressed where the file's name says so."""
+    """Write a text; a name that ends in .xz is compressed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(lzma.compress(text.encode()) if file.suffix == ".xz" else text.encode())
 

@@ -16,7 +16,7 @@ KINDS = ("t5", "bart", "bert")
 
 def write_shapes(root: Path) -> dict[str, Path]:
     """Write a model directory of each kind, without weights."""
-    return {kind: seq2seq.write(kind, root / kind) for kind in KINDS}
+    return {kind: seq2seq.write_shape(kind, root / kind) for kind in KINDS}
 
 
 def make_denoise_config(corpus: Path, generator: Path, out: Path) -> DenoiseConfig:

@@ -14,7 +14,7 @@ def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusRe
     report = CorpusReport()
     documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
     assert report.documents == len(documents)
-    if not any(map(is_hub_name, paths)):  # of a data set of the hub, characters are counted
+    if not any(map(is_hub_name, paths)):  # for a data set of the hub, characters are counted
         assert report.bytes_read == count_input_bytes(paths)
     return documents, report
 

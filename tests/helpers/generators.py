@@ -51,7 +51,7 @@ def passage(title: str, text: str) -> Passage:
 
 
 def bart_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level pairs, as BART's."""
+    """Return a byte-level BPE tokenizer like that of BART."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -72,7 +72,7 @@ def bart_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def wordless(size: int = 60) -> Any:
-    """In place of a tokenizer, where only integers are used."""
+    """Return a stand-in for a tokenizer, for tests that use only ids."""
     return SimpleNamespace(size=size, pad=None, end=None, start=None)
 
 
@@ -117,7 +117,7 @@ def tiny_pegasus(**options: Any) -> Any:
 
 
 def tiny_marian(**options: Any) -> Any:
-    """Its padding begins an answer and is no part of one, as in those that are published."""
+    """Return a model whose answers begin with padding and contain none, as in published checkpoints."""
     rules = {"pad_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2, "forced_eos_token_id": 2}
     model = tiny_bart(spread=0.2, kind=(MarianConfig, MarianMTModel), scale_embedding=True, **rules, **options)
     model.generation_config.bad_words_ids = [[1]]
@@ -125,10 +125,10 @@ def tiny_marian(**options: Any) -> Any:
 
 
 def tiny_bert_to_bert() -> Any:
-    """Answers begin with [CLS] and end with [SEP]."""
+    """Return an encoder-decoder whose answers begin with [CLS] and end with [SEP]."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    # One of its own for each half: the decoder's is marked as causal.
+    # Each half needs its own config, because that of the decoder is marked as causal.
     halves = [BertConfig(vocab_size=60, max_position_embeddings=64, initializer_range=0.4, **sizes) for _ in range(2)]
     model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(*halves)).eval()
     for settings in (model.config, model.generation_config):
@@ -156,7 +156,7 @@ def write_byt5(path: Path) -> Path:
 
 
 def word_tokenizer(size: int) -> PreTrainedTokenizerFast:
-    """Whole words, as small as that of a BERT can be."""
+    """Return a BERT tokenizer with a vocabulary of whole words."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{n}" for n in range(size - 5)]]
     tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -20,23 +20,23 @@ SENTINELS = {
 }
 
 
-def tokenizer(kind: str) -> Tokenizer:
+def make_tokenizer(kind: str) -> Tokenizer:
     """Return a tokenizer of whole words, with sentinels for T5 and BERT."""
     pieces = [*SPECIAL[kind], *([] if kind == "t5" else SENTINELS[kind]), ".", *WORDS]
     pieces += SENTINELS[kind] if kind == "t5" else []
-    found = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, SPECIAL[kind][1]))
-    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = Tokenizer(models.WordLevel({piece: at for at, piece in enumerate(pieces)}, SPECIAL[kind][1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     around = {"t5": "$A </s>", "bart": "<s> $A </s>", "bert": "[CLS] $A [SEP]"}[kind]
-    named = [(piece, found.token_to_id(piece)) for piece in SPECIAL[kind] if piece in around]
-    found.post_processor = processors.TemplateProcessing(single=around, special_tokens=named)
-    return found
+    named = [(piece, tokenizer.token_to_id(piece)) for piece in SPECIAL[kind] if piece in around]
+    tokenizer.post_processor = processors.TemplateProcessing(single=around, special_tokens=named)
+    return tokenizer
 
 
-def shape(kind: str, width: int) -> Any:
+def make_shape(kind: str, width: int) -> Any:
     """Return the configuration of a model with one layer per side."""
     from transformers import BartConfig, BertConfig, EncoderDecoderConfig, T5Config
 
-    rows = tokenizer(kind).get_vocab_size()
+    rows = make_tokenizer(kind).get_vocab_size()
     if kind == "t5":
         return T5Config(
             vocab_size=rows, d_model=width, d_kv=width // 2, d_ff=2 * width, num_layers=1, num_heads=2, pad_token_id=0,
@@ -53,21 +53,21 @@ def shape(kind: str, width: int) -> Any:
     return EncoderDecoderConfig.from_encoder_decoder_configs(bert, bert, **special)
 
 
-def write(kind: str, folder: Path, *, width: int = 32) -> Path:
+def write_shape(kind: str, folder: Path, *, width: int = 32) -> Path:
     """Write a model directory of the kind t5, bart or bert (an ``EncoderDecoderModel``), without weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer(kind).save(str(folder / "tokenizer.json"))
-    shape(kind, width).save_pretrained(folder)
+    make_tokenizer(kind).save(str(folder / "tokenizer.json"))
+    make_shape(kind, width).save_pretrained(folder)
     return folder
 
 
-def counting(root: Path, *, passages: int = 80, words: int = 20) -> Path:
+def write_counting_index(root: Path, *, passages: int = 80, words: int = 20) -> Path:
     """Build an index of passages that count up from a word: "W3 W4 W5 W6. W7 …"."""
     root.mkdir(parents=True, exist_ok=True)
     rows = []
     for first in range(passages):
-        said = [WORDS[(first + at) % len(WORDS)] + ("." if at % 4 == 3 else "") for at in range(words)]
-        rows.append(f'{{"id": "{first}", "text": "{" ".join(said)}"}}\n')
+        words_of_text = [WORDS[(first + at) % len(WORDS)] + ("." if at % 4 == 3 else "") for at in range(words)]
+        rows.append(f'{{"id": "{first}", "text": "{" ".join(words_of_text)}"}}\n')
     (root / "passages.jsonl").write_text("".join(rows))
     build_index([root / "passages.jsonl"], root / "corpus.index", IndexConfig(retriever="bm25"))
     return root / "corpus.index"

@@ -25,7 +25,7 @@ from tests.helpers import tiny
 
 
 def write_squad(path: Path, *, articles: int = 8) -> Path:
-    """A SQuAD file in which the answer is the word after the question's word."""
+    """Write a SQuAD file in which each answer is the word after the word of the question."""
     data = []
     for a in range(articles):
         paragraphs = []
@@ -45,7 +45,7 @@ def write_squad(path: Path, *, articles: int = 8) -> Path:
     return path
 
 
-def make_config(encoder: Path, world: tiny.Tiny, folder: Path) -> ReaderConfig:
+def make_config(encoder: Path, world: tiny.TinyWorld, folder: Path) -> ReaderConfig:
     """Return the settings of a small run: paragraphs with questions, and questions with answers over an index."""
     return ReaderConfig(
         train=(write_squad(folder / "squad.json"), world.train),

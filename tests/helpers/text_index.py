@@ -9,13 +9,13 @@ from ragqa.indexing.build import IndexConfig, build_index
 
 
 def write_rows(file: Path, rows: list[Any]) -> Path:
-    """Write a JSON object a line."""
+    """Write one JSON object per line."""
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
 def index_texts(folder: Path, texts: list[str], retriever: str = "bm25", encoder: str = "default") -> Path:
-    """Index a passage a text, row by row."""
+    """Build an index with one passage per text, in the same order."""
     file = write_rows(folder / "c.jsonl", [{"id": str(n), "text": text} for n, text in enumerate(texts)])
     build_index([file], folder / "c.index", IndexConfig(retriever=retriever, encoder=encoder))
     assert [p.text for p in PassageStore.open(folder / "c.index" / "passages").get(range(len(texts)))] == texts

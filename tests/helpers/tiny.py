@@ -10,7 +10,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 
 
 @dataclass(frozen=True)
-class Tiny:
+class TinyWorld:
     """Paths of the index and of the question files."""
 
     corpus: Path
@@ -18,7 +18,7 @@ class Tiny:
     dev: Path
 
 
-def write(root: Path, *, facts: int = 40, asked: int = 10, retriever: str = "bm25", seed: int = 0) -> Tiny:
+def write(root: Path, *, facts: int = 40, asked: int = 10, retriever: str = "bm25", seed: int = 0) -> TinyWorld:
     """Write ``facts`` passages "… entity … object …"; dev asks about the last ``asked``, train about the others.
 
     The words w0 to w19 are common, an entity is one of w100 and so on, its object one of w600 and so on.
@@ -38,4 +38,4 @@ def write(root: Path, *, facts: int = 40, asked: int = 10, retriever: str = "bm2
     ):
         (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     build_index([root / "passages.jsonl"], root / "corpus.index", IndexConfig(retriever=retriever))
-    return Tiny(root / "corpus.index", root / "train.jsonl", root / "dev.jsonl")
+    return TinyWorld(root / "corpus.index", root / "train.jsonl", root / "dev.jsonl")

@@ -32,7 +32,7 @@ def start_script(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for_success(processes: list[subprocess.Popen[str]]) -> None:
-    """Wait for all of them; none is left behind."""
+    """Wait for all processes; end those that remain, and fail unless all succeeded."""
     try:
         for process in processes:
             process.communicate(timeout=500)
@@ -43,11 +43,11 @@ def wait_for_success(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def make_supervised_configs(
-    world: tiny.Tiny, small: Path, retriever: Path, out: Path
+    world: tiny.TinyWorld, small: Path, retriever: Path, out: Path
 ) -> tuple[DprConfig, FineTuneConfig]:
-    """Few steps of both recipes that questions teach."""
+    """Return settings of a few steps of DPR and of fine-tuning."""
     few = {"dev": world.dev, "dropout": 0.0, "lr": 1e-3, "eval_every": 2, "device": "cpu"}
-    taught = DprConfig(
+    dpr_config = DprConfig(
         corpus=world.corpus,
         encoder=small,
         questions=(world.train,),
@@ -62,7 +62,7 @@ def make_supervised_configs(
         no_export=True,
         **few,
     )
-    tuned = make_config(
+    fine_tune_config = make_config(
         FineTuneConfig,
         corpus=world.corpus,
         retriever=retriever,
@@ -79,11 +79,11 @@ def make_supervised_configs(
         warmup=1,
         **few,
     )
-    return taught, tuned
+    return dpr_config, fine_tune_config
 
 
 def save_spread_retriever(small: Path, out: Path) -> Path:
-    """A retriever whose vectors differ more than those of random weights do."""
+    """Save a retriever with larger weights, so that its vectors differ more than those of random weights."""
     torch.manual_seed(3)
     dual = DualEncoder.from_encoder(small, width=8)
     with torch.no_grad():
@@ -98,13 +98,13 @@ def read_weights(folder: Path) -> list[torch.Tensor]:
 
 
 def measure_distance(one: torch.nn.Module, other: torch.nn.Module) -> float:
-    """Between the weights of two models."""
+    """Return the Euclidean distance between the weights of two models."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return sum((a - b).detach().square().sum().item() for a, b in pairs) ** 0.5
 
 
 class RecordedProgress:
-    """Keeps how far each piece of work got."""
+    """Progress that records the last position of each step of work."""
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}

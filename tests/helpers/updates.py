@@ -19,8 +19,8 @@ TEXTS = {
     "sea": "rain fell on the grey sea",
     "owl": "the owl flew over the old barn",
 }
-EACH = "version cat dog sea owl"
-"""A question that finds each of these, and ``versions``, by a term of its own."""
+ALL_TERMS = "version cat dog sea owl"
+"""A question with one term of each document and of the documents v<number>."""
 Texts = dict[str, str]
 
 
@@ -112,7 +112,7 @@ def replace_encoders(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
 
 
 def update_repeatedly(index: Path, number: int, before: Callable[[], object] = lambda: None) -> None:
-    """Document v<number> takes the place of any other that is called so."""
+    """Replace the documents whose names begin with v by document v<number>."""
     old = [name for name in list_documents(index) if name.startswith("v")]
     file = write_records(index.with_name("new.jsonl"), {f"v{number}": f"version {number} is here"})
     before()

@@ -28,9 +28,11 @@ def test_an_index_is_made_from_the_snapshot(random_corpus: Path, tmp_path: Path,
     index = refresher.poll(7)
     with_seed.save(tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", precision=precision.choose_precision("cpu"))
-    wanted = encoder.encode([p.titled_text for p in PassageStore.open(random_corpus / "passages").get(range(PASSAGES))])
-    assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), wanted, atol=2e-3)
-    assert [r.rows[0] for r in index.search(wanted, 1)] == list(range(PASSAGES))
+    vectors = encoder.encode(
+        [p.titled_text for p in PassageStore.open(random_corpus / "passages").get(range(PASSAGES))]
+    )
+    assert np.allclose(np.asarray(index.vectors[0:PASSAGES]), vectors, atol=2e-3)
+    assert [r.rows[0] for r in index.search(vectors, 1)] == list(range(PASSAGES))
     manifest = artefacts.read_manifest(tmp_path / "work" / "index-00000007", "dense")
     assert manifest.config["step"] == refresher.version == 7 and manifest.config["rows"] == PASSAGES
     assert manifest.parents == {
@@ -61,22 +63,22 @@ def test_a_kind_without_float16_vectors_is_refreshed_and_resumed(random_corpus: 
     for step in (0, 5):
         refresher.refresh(tower(step), step)
         index = refresher.poll(step)
-    made = work / "index-00000005"
-    search = artefacts.read_manifest(made, "dense").config["search"]
+    version_folder = work / "index-00000005"
+    search = artefacts.read_manifest(version_folder, "dense").config["search"]
     assert (search["wanted"], search["queries"], search["made_up"]) == (0.9, 30, False) and search["recall"] >= 0.9
-    assert (made / "codes.npy").is_file() and not (made / "vectors.npy").exists()
+    assert (version_folder / "codes.npy").is_file() and not (version_folder / "vectors.npy").exists()
     queries = np.asarray(index.vectors[0:20], np.float32)
-    found = [r.rows.tolist() for r in index.search(queries, 3)]
-    assert [rows[0] for rows in found] == list(range(20))
+    rankings = [r.rows.tolist() for r in index.search(queries, 3)]
+    assert [rows[0] for rows in rankings] == list(range(20))
     refresher.close()
-    again = open_blocking_refresher(random_corpus, work, settings)
-    assert again.version == 5 and [r.rows.tolist() for r in again.poll(6).search(queries, 3)] == found
-    again.close()
-    assert artefacts.is_artefact(made)  # and so is never read as documents
-    (made / "manifest.json").write_text("{")
+    reopened = open_blocking_refresher(random_corpus, work, settings)
+    assert reopened.version == 5 and [r.rows.tolist() for r in reopened.poll(6).search(queries, 3)] == rankings
+    reopened.close()
+    assert artefacts.is_artefact(version_folder)  # so its files are never indexed as documents
+    (version_folder / "manifest.json").write_text("{")
     repaired = open_blocking_refresher(random_corpus, work, settings)  # makes the damaged version again
     assert repaired.poll(6).search(queries, 3) and repaired.version == 5
-    artefacts.read_manifest(made, "dense")
+    artefacts.read_manifest(version_folder, "dense")
     repaired.close()
 
 
@@ -100,7 +102,9 @@ def test_training_has_the_old_index_until_the_new_one_is_whole(training: Run, to
     training.builder.finish()
     new = training.poll(7)
     assert new is not old and training.refresher.version == 5 and training.poll(8) is new
-    assert len(old.search(np.ones((1, old.width), np.float32), 3)[0]) == 3  # who holds it still can
+    assert (
+        len(old.search(np.ones((1, old.width), np.float32), 3)[0]) == 3
+    )  # code that holds the old index can still search it
 
 
 def test_the_newest_snapshot_waits_until_the_current_build_is_finished(training: Run, tower) -> None:
@@ -126,7 +130,7 @@ def test_the_newest_snapshot_waits_until_the_current_build_is_finished(training:
 
 
 def test_the_log_of_a_swap_agrees_with_hand_computation(training: Run, tower, caplog: pytest.LogCaptureFixture) -> None:
-    class Slow:
+    class SlowTower:
         def save(self, folder: Path) -> None:
             tower(1).save(folder)
             training.clock.now += 2.0
@@ -135,7 +139,7 @@ def test_the_log_of_a_swap_agrees_with_hand_computation(training: Run, tower, ca
     training.refresh(tower(0), 0)
     training.builder.finish(embedding=4, building=1)
     training.train(0, 10, seconds=1.0)  # 9 steps of 1 s without a refresh; one begins within the tenth
-    training.refresh(Slow(), 10)
+    training.refresh(SlowTower(), 10)
     training.train(10, 15, seconds=1.5)  # 4 steps during the build, which ends within the fifth
     training.builder.finish(embedding=6, building=0.5)
     training.poll(15)
@@ -170,7 +174,7 @@ def test_training_waits_when_the_index_is_too_old(
     random_corpus: Path, tmp_path: Path, tower, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger = logging.getLogger("ragqa.refresh")
-    for name, value in (("disabled", False), ("propagate", True)):  # libraries of other tests set up logging anew
+    for name, value in (("disabled", False), ("propagate", True)):  # libraries of other tests change the logging
         monkeypatch.setattr(logger, name, value)
     caplog.set_level(logging.WARNING, logger.name)
     training = Run(random_corpus, tmp_path, max_staleness=10)
@@ -178,7 +182,7 @@ def test_training_waits_when_the_index_is_too_old(
     training.builder.finish()
     training.poll(0)
     training.refresh(tower(1), 5)
-    training.poll(10)  # 10 steps stale: still within
+    training.poll(10)  # 10 steps stale, which is allowed
     assert training.refresher.version == 0 and not caplog.records
 
     def finish_after_7_seconds() -> None:
@@ -219,16 +223,16 @@ def test_steps_must_not_go_back(training: Run, tower) -> None:
     training.refresh(tower(0), 10)
     training.builder.finish()
     training.poll(10)
-    training.refresh(tower(0), 10)  # after a checkpoint of this very step
+    training.refresh(tower(0), 10)  # a run that resumes at step 10 repeats the call
     assert training.builder.started == [10]
     same = tower(0)
 
-    def by_another_version(folder: Path) -> None:
+    def save_in_another_format(folder: Path) -> None:
         tower(0).save(folder)
         file = folder / "config.json"
         file.write_text(file.read_text() + "\n")
 
-    same.save = by_another_version
+    same.save = save_in_another_format
     training.refresh(same, 10)
     with pytest.raises(BadInput, match="other weights of step 10"):
         training.refresh(tower(1), 10)

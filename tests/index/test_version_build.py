@@ -27,17 +27,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, where: object, name: str, calls: int = 0, *, after: bool = False) -> None:
     """Raise Killed in the call of ``name`` after ``calls`` others, before or after its work."""
-    real, left = getattr(where, name), [calls]
+    real, remaining = getattr(where, name), [calls]
 
-    def dies(*args: object, **options: object) -> object:
-        left[0] -= 1
-        if left[0] >= 0 or after:
+    def run_or_die(*args: object, **options: object) -> object:
+        remaining[0] -= 1
+        if remaining[0] >= 0 or after:
             result = real(*args, **options)
-        if left[0] < 0:
+        if remaining[0] < 0:
             raise Killed
         return result
 
-    monkeypatch.setattr(where, name, dies)
+    monkeypatch.setattr(where, name, run_or_die)
 
 
 MOMENTS = {
@@ -46,7 +46,7 @@ MOMENTS = {
     "vectors": lambda patch: stop_at(patch, version_build.mips, "write_rows", after=True),
     "sealing": lambda patch: stop_at(patch, version_build.artefacts, "write_manifest", after=True),
     "renaming": lambda patch: stop_at(patch, version_build.artefacts, "swap_into_place"),
-    "renamed": lambda patch: stop_at(patch, version_build.artefacts, "swap_into_place", after=True),
+    "after renaming": lambda patch: stop_at(patch, version_build.artefacts, "swap_into_place", after=True),
 }
 
 
@@ -54,7 +54,7 @@ MOMENTS = {
 def test_a_kill_while_building_changes_no_byte(
     moment: str, random_corpus: Path, tmp_path: Path, tower, trained, monkeypatch
 ) -> None:
-    work, whole = tmp_path / "work", [0]
+    work, embedded = tmp_path / "work", [0]
     with monkeypatch.context() as patched:
         MOMENTS[moment](patched)
         with pytest.raises(Killed):
@@ -62,31 +62,31 @@ def test_a_kill_while_building_changes_no_byte(
     trained.close()
     with monkeypatch.context() as patched:
         real = version_build.embed_shard
-        patched.setattr(version_build, "embed_shard", lambda *args: (whole.append(args[3].first), real(*args)))
-        again = open_blocking_refresher(random_corpus, work, SETTINGS)
-    again.poll(5)
-    assert again.version == 5
-    assert whole[1:] == (list(range(3 * ROWS, PASSAGES, ROWS)) if moment == "embedding" else [])
+        patched.setattr(version_build, "embed_shard", lambda *args: (embedded.append(args[3].first), real(*args)))
+        reopened = open_blocking_refresher(random_corpus, work, SETTINGS)
+    reopened.poll(5)
+    assert reopened.version == 5
+    assert embedded[1:] == (list(range(3 * ROWS, PASSAGES, ROWS)) if moment == "embedding" else [])
     assert read_vectors(work, 5) == read_vectors(work, 0)
     assert list_names(work) == [f"{what}-0000000{step}" for what in ("index", "snapshot") for step in (0, 5)]
-    again.close()
+    reopened.close()
 
 
 def test_snapshots_are_written_atomically(random_corpus: Path, tmp_path: Path, tower, trained) -> None:
-    class Dying:
+    class DyingTower:
         def save(self, folder: Path) -> None:
             tower(1).save(folder)
             (folder / "tokenizer.json").unlink()
             raise Killed
 
     with pytest.raises(Killed):
-        trained.refresh(Dying(), 5)
-    (tmp_path / "work" / ".snapshot-00000005.writing").mkdir()  # as SIGKILL leaves it
+        trained.refresh(DyingTower(), 5)
+    (tmp_path / "work" / ".snapshot-00000005.writing").mkdir()  # a remnant of a killed process
     trained.close()
-    again = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS)
-    again.poll(6)
-    assert again.version == 0 and list_names(tmp_path / "work") == ["index-00000000", "snapshot-00000000"]
-    again.close()
+    reopened = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS)
+    reopened.poll(6)
+    assert reopened.version == 0 and list_names(tmp_path / "work") == ["index-00000000", "snapshot-00000000"]
+    reopened.close()
 
 
 @pytest.mark.thorough
@@ -96,10 +96,10 @@ def test_training_resumes_after_a_kill_between_rename_and_swap(
     trained.close()
     work = tmp_path / "work"
     kill_before_the_swap(random_corpus, work, small, function="open_blocking_refresher", address="")
-    again = open_blocking_refresher(random_corpus, work, SETTINGS)
-    again.poll(5)
-    assert again.version == 5 and read_vectors(work, 5) == read_vectors(work, 0) and again.log == []
-    again.close()
+    reopened = open_blocking_refresher(random_corpus, work, SETTINGS)
+    reopened.poll(5)
+    assert reopened.version == 5 and read_vectors(work, 5) == read_vectors(work, 0) and reopened.log == []
+    reopened.close()
 
 
 def test_a_reopened_refresher_continues_with_its_version(random_corpus: Path, tmp_path: Path, tower, trained) -> None:
@@ -110,21 +110,21 @@ def test_a_reopened_refresher_continues_with_its_version(random_corpus: Path, tm
         trained.poll(step)
     before = np.array(trained.poll(10).vectors[0:PASSAGES])
     trained.close()
-    again = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS)
-    assert again.version == 10 and np.array_equal(again.poll(11).vectors[0:PASSAGES], before)
-    again.close()
+    reopened = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS)
+    assert reopened.version == 10 and np.array_equal(reopened.poll(11).vectors[0:PASSAGES], before)
+    reopened.close()
     with pytest.raises(BadInput, match=r"version 0 is not in .* \(it has 5, 10\)"):
         open_blocking_refresher(random_corpus, tmp_path / "work", version=0)
-    back = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS, version=5)
-    assert back.version == 5 and not np.array_equal(back.poll(6).vectors[0:PASSAGES], before)
+    older = open_blocking_refresher(random_corpus, tmp_path / "work", SETTINGS, version=5)
+    assert older.version == 5 and not np.array_equal(older.poll(6).vectors[0:PASSAGES], before)
     assert list_names(tmp_path / "work") == ["index-00000005", "snapshot-00000005"]
-    back.refresh(tower(10), 10)
-    assert np.array_equal(back.poll(10).vectors[0:PASSAGES], before)
-    back.close()
+    older.refresh(tower(10), 10)
+    assert np.array_equal(older.poll(10).vectors[0:PASSAGES], before)
+    older.close()
 
 
 def test_a_version_started_before_the_checkpoint_is_finished(random_corpus: Path, tmp_path: Path, tower) -> None:
-    """A checkpoint of step 12 names version 5; version 10 was being built, step 15 will come again."""
+    """The checkpoint of step 12 names version 5. Version 10 was being built; step 15 is repeated."""
     plan = plan_versions(random_corpus, tmp_path / "work", SETTINGS)
     versions = Versions(plan)
     for step in (5, 10, 15):
@@ -137,7 +137,7 @@ def test_a_version_started_before_the_checkpoint_is_finished(random_corpus: Path
 
 
 def test_the_version_of_a_checkpoint_stays_with_two_later_ones(random_corpus: Path, tmp_path: Path, tower) -> None:
-    """Two versions were built between checkpoint and kill; a second kill must find the first again."""
+    """Two versions were built after the checkpoint, whose own version is needed after a second kill."""
     plan = plan_versions(random_corpus, tmp_path / "work", SETTINGS)
     versions = Versions(plan)
     for step in (5, 10, 15):
@@ -158,24 +158,24 @@ def test_a_damaged_version_is_built_again_from_its_snapshot(
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    again = open_blocking_refresher(random_corpus, work, SETTINGS)
-    again.poll(5)
-    assert again.version == 5 and read_vectors(work, 5) == read_vectors(work, 0)
-    again.close()
+    reopened = open_blocking_refresher(random_corpus, work, SETTINGS)
+    reopened.poll(5)
+    assert reopened.version == 5 and read_vectors(work, 5) == read_vectors(work, 0)
+    reopened.close()
 
 
 def test_a_damaged_shard_is_embedded_again(random_corpus: Path, tmp_path: Path, tower, trained, monkeypatch) -> None:
     work, real = tmp_path / "work", version_build.embed_shard
     written: list[Path] = []
 
-    def flips(*args: object) -> None:
+    def flip_a_byte(*args: object) -> None:
         real(*args)
         file = args[2] / args[3].vectors_file
         if file not in written and args[3].first == ROWS:
             file.write_bytes(file.read_bytes()[:-1] + b"?")
         written.append(file)
 
-    monkeypatch.setattr(version_build, "embed_shard", flips)
+    monkeypatch.setattr(version_build, "embed_shard", flip_a_byte)
     trained.refresh(tower(0), 5)
     trained.poll(5)
     assert len(written) == len({*written}) + 1 and read_vectors(work, 5) == read_vectors(work, 0)

@@ -55,18 +55,18 @@ def test_a_version_is_given_up_after_three_attempts_without_progress(training: R
 
 
 def test_a_full_disk_is_reported_and_leaves_the_old_index(trained, tmp_path: Path, tower, monkeypatch) -> None:
-    def full(*_: object) -> None:
+    def fill_disk(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     old = trained.poll(1)
     with monkeypatch.context() as patched:
-        patched.setattr(version_build, "embed_shard", full)
+        patched.setattr(version_build, "embed_shard", fill_disk)
         trained.refresh(tower(1), 5)
     with pytest.raises(RefreshFailed, match=r"weights of step 5: cannot write .*No space left on device") as error:
         trained.poll(5)
     assert "\n" not in str(error.value) and trained.poll(6) is old
     broken = tower(1)
-    broken.save = full
+    broken.save = fill_disk
     with pytest.raises(RefreshFailed, match=r"cannot write the weights .*No space left"):
         trained.refresh(broken, 7)
     trained.refresh(tower(1), 8)
@@ -78,13 +78,13 @@ def test_a_full_disk_is_reported_and_leaves_the_old_index(trained, tmp_path: Pat
 
 def test_broken_weights_make_no_index(trained, tmp_path: Path, tower) -> None:
     old = trained.poll(1)
-    for step, value, said in ((5, float("nan"), "is not finite"), (6, 0.0, "is zero")):
+    for step, value, problem in ((5, float("nan"), "is not finite"), (6, 0.0, "is zero")):
         broken = tower(1)
         with torch.no_grad():
             broken.model.encoder.layer[1].output.LayerNorm.weight.fill_(value)
             broken.model.encoder.layer[1].output.LayerNorm.bias.fill_(value)
         trained.refresh(broken, step)
-        with pytest.raises(RefreshFailed, match=f"the vector of passage 0 {said}"):
+        with pytest.raises(RefreshFailed, match=f"the vector of passage 0 {problem}"):
             trained.poll(step)
         assert trained.poll(step) is old
     assert "index-00000005" not in list_names(tmp_path / "work")
@@ -125,27 +125,27 @@ def test_deleted_passages_are_never_returned(tmp_path: Path, tower) -> None:
     refresher.close()
 
 
-def zeros(folder: Path) -> None:
+def write_zeros(folder: Path) -> None:
     np.save(folder / "vectors.npy", np.zeros_like(np.load(folder / "vectors.npy")))
 
 
-def half(folder: Path) -> None:
+def truncate_vectors(folder: Path) -> None:
     whole = (folder / "vectors.npy").read_bytes()
     (folder / "vectors.npy").write_bytes(whole[: len(whole) // 2])
 
 
-def fewer(folder: Path) -> None:
+def drop_a_vector(folder: Path) -> None:
     manifest = artefacts.peek_manifest(folder)
     np.save(folder / "vectors.npy", np.load(folder / "vectors.npy")[:-1])
     artefacts.write_manifest(folder, "dense", manifest.config, manifest.parents)
 
 
-def of_others(folder: Path) -> None:
+def name_another_corpus(folder: Path) -> None:
     manifest = artefacts.peek_manifest(folder)
     artefacts.write_manifest(folder, "dense", manifest.config, {**manifest.parents, "corpus": "0" * 64})
 
 
-@pytest.mark.parametrize("spoil", [zeros, half, fewer, of_others])
+@pytest.mark.parametrize("spoil", [write_zeros, truncate_vectors, drop_a_vector, name_another_corpus])
 def test_damaged_versions_are_never_used(training: Run, tower, spoil: Callable[[Path], None]) -> None:
     training.refresh(tower(0), 0)
     training.builder.finish()
@@ -156,7 +156,7 @@ def test_damaged_versions_are_never_used(training: Run, tower, spoil: Callable[[
     with pytest.raises((DamagedArtefact, Mismatch), match="index-00000001"):
         training.poll(1)
     assert training.poll(2) is old and training.refresher.version == 0
-    training.refresh(tower(1), 1)  # of the same step: what was found damaged is made anew
+    training.refresh(tower(1), 1)  # the damaged version of step 1 is built again
     training.builder.finish()
     assert (
         len(training.poll(3)) == PASSAGES

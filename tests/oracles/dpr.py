@@ -46,6 +46,6 @@ def has_pattern(passage: str, patterns: Iterable[str]) -> bool:
 
 
 def accuracy(passages: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], k: int) -> float:
-    """Share of the questions with an answer in one of their first ``k`` passages."""
+    """Return the share of the questions with an answer in one of their first ``k`` passages."""
     hits = [any(has_answer(text, gold) for text in texts[:k]) for texts, gold in zip(passages, answers, strict=True)]
     return sum(hits) / len(hits) if hits else 0.0

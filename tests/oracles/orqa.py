@@ -21,7 +21,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def pattern_match(prediction: str, patterns: Sequence[str]) -> bool:
-    """The leftmost match starts at 0 if and only if there is a match from the start."""
+    """Return True if a pattern matches at the start: the leftmost match then starts at 0."""
     found = (_first_place(pattern, prediction) for pattern in patterns)
     return any(place == 0 for place in found)
 

@@ -16,7 +16,7 @@ def normalise(text: str) -> str:
 
 
 def _is_word_character(char: str) -> bool:
-    """What ``\\w`` matches, so that a run's ends are the rule's word boundaries."""
+    """Return True for a character that ``\\w`` matches; a word boundary is an end of a run of these."""
     return char.isalnum() or char == "_"
 
 
@@ -41,7 +41,7 @@ def _overlap(said: list[str], gold: list[str]) -> float:
 
 
 def evaluate(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Both means over the questions of ``golds`` (answers by id), in per cent."""
+    """Return the mean of both scores over the questions of ``golds`` (answers by id), in per cent."""
     answered = [id_ for id_ in golds if id_ in predictions]
     return {
         "exact_match": 100 * sum(exact_match(predictions[id_], golds[id_]) for id_ in answered) / len(golds),

@@ -1,4 +1,4 @@
-"""Question files that cannot be read, and what is said about them."""
+"""Question files that cannot be read, and their error messages."""
 
 import json
 import os

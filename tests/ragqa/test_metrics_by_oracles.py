@@ -1,4 +1,4 @@
-"""Metrics against independent implementations, on made-up texts and on real data, and what always holds."""
+"""Metrics agree with independent implementations on made-up texts and on real data, and have their invariants."""
 
 import itertools
 import json
@@ -120,7 +120,7 @@ def test_patterns_agree_with_the_oracles(subject: str, drawn: list[str]) -> None
 
 
 def test_characters_are_tokenised_by_their_category() -> None:
-    """Characters whose category has stood since Unicode 3.2, so that no two tables differ on it."""
+    """The category of these characters has not changed since Unicode 3.2, so all tables agree."""
     old = unicodedata.ucd_3_2_0
     for char in filter(lambda char: old.category(char) == unicodedata.category(char) != "Cn", map(chr, range(0x3100))):
         kinds = [unicodedata.category(part)[0] for part in unicodedata.normalize("NFD", char)]
@@ -135,7 +135,7 @@ def test_answer_recall_agrees_with_the_oracle(drawn: tuple[list[list[str]], list
     assert answer_recall(found, gold, ks) == {k: pytest.approx(dpr.accuracy(found, gold, k)) for k in ks}
 
 
-# --- what always holds ---
+# --- invariants ---
 
 
 @settings(deadline=None)
@@ -231,7 +231,7 @@ def test_published_squad_predictions_agree_with_the_oracle(shared_data: Path, na
 
 
 def list_alternatives(pattern: str) -> Iterator[str]:
-    """Texts that a pattern of CuratedTREC may have been written for: its branches, without their signs."""
+    """Return the branches of a pattern of CuratedTREC without their special characters, as likely answers."""
     for branch in pattern.split("|"):
         yield re.sub(r"\[.*?\]|[()*+?^$\\]", "", re.sub(r"\\[sb]\W?", " ", branch)).strip()
 

@@ -25,11 +25,11 @@ def test_the_peers_reader_is_the_same_model(small: Path, tmp_path: Path) -> None
     mask, types = torch.ones_like(ids), (torch.arange(12) > 4).long().repeat(2, 1)
     with torch.no_grad():
         start, end, _ = ours(ids, mask, types)
-        found = theirs(input_ids=ids, attention_mask=mask, token_type_ids=types)
-    assert torch.allclose(found.start_logits, start, atol=1e-6) and torch.allclose(found.end_logits, end, atol=1e-6)
+        output = theirs(input_ids=ids, attention_mask=mask, token_type_ids=types)
+    assert torch.allclose(output.start_logits, start, atol=1e-6) and torch.allclose(output.end_logits, end, atol=1e-6)
 
 
 @pytest.mark.parametrize("command", ["raise ValueError('no weights')", "import sys; sys.exit('no weights')"])
-def test_a_command_that_fails_says_why(command: str) -> None:
+def test_the_error_of_a_failed_command_is_quoted(command: str) -> None:
     with pytest.raises(BadInput, match=r"ended with status 1: .*no weights"):
         run_timed([sys.executable, "-c", command])

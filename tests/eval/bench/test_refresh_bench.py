@@ -5,14 +5,21 @@ from typing import Any
 from eval.bench.refresh import summarize_swaps
 
 
-def swap(step: int, stood: float, slowdown: float | None = None) -> dict[str, Any]:
+def make_swap_row(step: int, stood: float, slowdown: float | None = None) -> dict[str, Any]:
     figures = {"stood": stood, "slowdown": slowdown, "embedding": 2.0, "building": 0.5, "staleness": 7}
     return {"step": step, **{f"swap_{name}": value for name, value in figures.items()}}
 
 
-def test_the_first_index_counts_as_no_swap() -> None:
+def test_the_first_index_is_not_counted_as_a_swap() -> None:
     steps: list[dict[str, Any]] = [{"step": n, "nll": 9.0 - n / 25, "seconds": 0.5} for n in range(100)]
-    rows = [swap(0, 30.0), *steps[:30], swap(30, 1.0, 1.5), *steps[30:60], swap(60, 0.0, 1.1), *steps[60:]]
+    rows = [
+        make_swap_row(0, 30.0),
+        *steps[:30],
+        make_swap_row(30, 1.0, 1.5),
+        *steps[30:60],
+        make_swap_row(60, 0.0, 1.1),
+        *steps[60:],
+    ]
     figures = summarize_swaps(rows)
     assert (figures["steps"], figures["swaps"], figures["seconds"]) == (100, 2, 51.0)
     assert (figures["stood_still_s"], figures["stood_still_s_a_swap"]) == (1.0, 0.5)

@@ -210,7 +210,7 @@ def test_files_have_equal_weight() -> None:
 def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) -> None:
     squad, dev = towns.write(tmp_path)
     held = [question for question in read_questions(squad) if is_held_out(question.titles[0], HELD_OUT_SHARE)]
-    assert len(held) == towns.HELD * towns.EACH
+    assert len(held) == towns.HELD_OUT * towns.QUESTIONS_PER_ARTICLE
     chose, rest = split_held_out(held, 10, 3)
     assert len(chose) == 10 and sorted(held, key=str) == sorted([*chose, *rest], key=str)
     assert [held.index(each) for each in chose] == sorted(held.index(each) for each in chose)
@@ -230,7 +230,7 @@ def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) ->
 
 @pytest.mark.thorough
 def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reader, (squad, dev) = towns.reader(tmp_path), towns.write(tmp_path)
+    reader, (squad, dev) = towns.copy_reader(tmp_path), towns.write(tmp_path)
     options = ["--reader", reader, "--work", tmp_path / "work", "--out", tmp_path / "figures.json", "--count", 20]
     options += ["--selection-sample", 2, "--k", 4]
     index = build_paragraph_index(list(read_squad(squad)), tmp_path / "work" / "squad-train.index")
@@ -276,3 +276,15 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         said = capsys.readouterr().err
         assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate: ")
     assert Calibration.load(reader) == saved
+
+
+def test_questions_below_the_threshold_of_the_reader_are_declined(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = towns.copy_reader(tmp_path)
+    ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
+    assert run(*ask, capsys=capsys)[0] == 0
+    install_calibration(replace(Calibration.load(reader), threshold=0.999), reader)
+    status, out, _ = run(*ask, capsys=capsys)
+    assert status == 1 and "below 1.00" in out
+    assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

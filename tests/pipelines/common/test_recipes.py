@@ -36,11 +36,11 @@ from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
-def make_orqa_config(world: tiny.Tiny, small: Path, out: Path) -> OrqaConfig:
+def make_orqa_config(world: tiny.TinyWorld, small: Path, out: Path) -> OrqaConfig:
     few = {"save_every": 100, "dropout": 0.0, "warmup": 10}
     return OrqaConfig(
         corpus=world.corpus,
@@ -60,7 +60,7 @@ def fail_if_repeated(*arguments: Any, **options: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(world: tiny.Tiny, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
+def trained(world: tiny.TinyWorld, small: Path, tmp_path_factory: pytest.TempPathFactory) -> OrqaConfig:
     """Run ORQA; fine-tuning is interrupted once and continued."""
     config = make_orqa_config(world, small, tmp_path_factory.mktemp("orqa") / "run")
     draw_share = fine_tune_loop.draw_share
@@ -199,7 +199,7 @@ def test_confidence_is_raw_without_enough_questions(trained: OrqaConfig, tmp_pat
     assert not (tmp_path / "system" / "reader" / "calibration.json").exists()
 
 
-def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.Tiny) -> None:
+def test_passages_are_embedded_once(trained: OrqaConfig, world: tiny.TinyWorld) -> None:
     before, after = trained.out / "tune" / "vectors", trained.out / "system" / "vectors"
     assert [file.read_bytes() for file in sorted(before.glob("*.npy"))] == [
         file.read_bytes() for file in sorted(after.glob("*.npy"))
@@ -224,7 +224,7 @@ def test_a_finished_run_with_other_settings_is_refused(trained: OrqaConfig) -> N
         orqa.main(replace_settings(trained, tune=replace_settings(trained.tune, lr=1.0)))
 
 
-def test_vectors_are_reused_only_with_their_tower(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
+def test_vectors_are_reused_only_with_their_tower(trained: OrqaConfig, world: tiny.TinyWorld, tmp_path: Path) -> None:
     vectors = trained.out / "tune" / "vectors"
     other = DualEncoder.load(trained.out / "tune" / "model")
     with torch.no_grad():
@@ -241,7 +241,9 @@ def test_vectors_are_reused_only_with_their_tower(trained: OrqaConfig, world: ti
     assert {path.name for path in (tmp_path / "v").iterdir()} == {path.name for path in vectors.iterdir()}
 
 
-def test_an_index_refuses_the_encoder_of_other_vectors(trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path) -> None:
+def test_an_index_refuses_the_encoder_of_other_vectors(
+    trained: OrqaConfig, world: tiny.TinyWorld, tmp_path: Path
+) -> None:
     from index.build import BuildConfig, build
 
     config = BuildConfig(
@@ -256,7 +258,7 @@ def test_an_index_refuses_the_encoder_of_other_vectors(trained: OrqaConfig, worl
     assert not (tmp_path / "i").exists()
 
 
-def make_realm_config(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
+def make_realm_config(world: tiny.TinyWorld, small: Path, root: Path) -> RealmConfig:
     """Return settings with two steps for each stage, and write the encoder that they start from."""
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(small).save(root / "encoder")
@@ -274,7 +276,7 @@ def make_realm_config(world: tiny.Tiny, small: Path, root: Path) -> RealmConfig:
 
 
 def test_each_stage_of_realm_starts_from_the_result_of_the_previous_stage(
-    world: tiny.Tiny, small: Path, tmp_path: Path, monkeypatch
+    world: tiny.TinyWorld, small: Path, tmp_path: Path, monkeypatch
 ) -> None:
     config = make_realm_config(world, small, tmp_path)
     configs: list[AssembleConfig] = []
@@ -308,13 +310,13 @@ def test_each_stage_of_realm_starts_from_the_result_of_the_previous_stage(
 
 
 @pytest.mark.slow
-def test_realm_makes_a_pipeline_that_answers(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_realm_makes_a_pipeline_that_answers(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     pipeline = Pipeline.load(realm.main(make_realm_config(world, small, tmp_path)))
     answer = pipeline.ask("w60 w61 w100", min_confidence=0)
     assert answer.text is not None and len(answer.sources) >= 1
 
 
-def test_orqa_checks_its_inputs_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_orqa_checks_its_inputs_first(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     config = make_orqa_config(world, small, tmp_path / "run")
     with pytest.raises(BadInput, match=r"none\.jsonl cannot be read"):
         orqa.main(replace_settings(config, dev=tmp_path / "none.jsonl"))
@@ -323,7 +325,7 @@ def test_orqa_checks_its_inputs_first(world: tiny.Tiny, small: Path, tmp_path: P
     assert not config.out.exists()
 
 
-def test_realm_checks_the_inputs_of_later_stages_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_realm_checks_the_inputs_of_later_stages_first(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     config = make_realm_config(world, small, tmp_path)
     salient = replace_settings(config.pretrain, masking="salient", tagger="spacy:none_at_all")
     maskless = tmp_path / "maskless"
@@ -341,7 +343,7 @@ def test_realm_checks_the_inputs_of_later_stages_first(world: tiny.Tiny, small: 
         assert not config.out.exists()
 
 
-def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     """It also wins if it equals the default of the stage."""
     options = ["--corpus", "c", "--encoder", "e", "--questions", "q", "--out", "o", "--kind", "sq8", "--seed", "3"]
     config = parse_config(RealmConfig, None, [*options, "--tune.kind", "flat", "--tune.seed", "0"])
@@ -351,7 +353,7 @@ def test_a_setting_of_a_stage_wins_over_that_of_the_recipe(world: tiny.Tiny, sma
 
 
 def test_other_held_out_questions_only_repeat_the_calibration(
-    trained: OrqaConfig, world: tiny.Tiny, tmp_path: Path, monkeypatch
+    trained: OrqaConfig, world: tiny.TinyWorld, tmp_path: Path, monkeypatch
 ) -> None:
     """No weights depend on held-out questions."""
     other = tmp_path / "other.jsonl"
@@ -372,7 +374,7 @@ def test_other_held_out_questions_only_repeat_the_calibration(
     mark.write_text(before)
 
 
-def test_questions_that_are_all_held_out_are_refused_first(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_questions_that_are_all_held_out_are_refused_first(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     config = replace_settings(make_orqa_config(world, small, tmp_path / "run"), dev=world.train)
     with pytest.raises(BadInput, match="choose other held-out questions"):
         orqa.main(config)
@@ -381,6 +383,6 @@ def test_questions_that_are_all_held_out_are_refused_first(world: tiny.Tiny, sma
     assert not config.out.exists()
 
 
-def test_every_stage_gets_the_regex_setting(world: tiny.Tiny, small: Path, tmp_path: Path) -> None:
+def test_every_stage_gets_the_regex_setting(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> None:
     _, pretraining, tune = realm.plan_stages(replace_settings(make_realm_config(world, small, tmp_path), regex=True))
     assert pretraining.held_out.regex and tune.held_out.regex

@@ -45,7 +45,7 @@ def _set_peak_flops() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return seq2seq.counting(tmp_path_factory.mktemp("counting"))
+    return seq2seq.write_counting_index(tmp_path_factory.mktemp("counting"))
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_a_model_learns_to_count(
 def test_a_generator_made_of_an_encoder_begins_by_copying(
     config: DenoiseConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = seq2seq.write("bert", tmp_path / "encoder")
+    encoder = seq2seq.write_shape("bert", tmp_path / "encoder")
     torch.manual_seed(0)
-    BertModel(seq2seq.shape("bert", 32).encoder).save_pretrained(encoder)
+    BertModel(seq2seq.make_shape("bert", 32).encoder).save_pretrained(encoder)
     changes: dict[str, Any] = {"generator": None, "fresh": False, "encoder": encoder, "decoder_layers": 1}
     config = replace_settings(config, objective="infilling", dropout=0.0, **changes)
     out = denoise.main(config)
@@ -206,7 +206,7 @@ def test_byt5_learns_from_bytes(config: DenoiseConfig, tmp_path: Path) -> None:
     """The tokenizer of ByT5 has no file of pieces; its 125 sentinels follow the bytes."""
     from transformers import ByT5Tokenizer
 
-    path = seq2seq.write("t5", tmp_path / "byt5")
+    path = seq2seq.write_shape("t5", tmp_path / "byt5")
     (path / "tokenizer.json").unlink()
     ByT5Tokenizer().save_pretrained(path)
     row = json.loads((path / "config.json").read_text())

@@ -16,7 +16,7 @@ from tests.helpers.denoise import make_denoise_config, write_shapes
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return seq2seq.counting(tmp_path_factory.mktemp("counting"))
+    return seq2seq.write_counting_index(tmp_path_factory.mktemp("counting"))
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_unsuitable_models_are_refused_in_one_line(
     assert_refused(BadInput, r"t5 has 10 ids for sentinels .+ texts of 598 tokens need 31", max_text=600)
     assert_refused(ArtefactError, "none: no such directory", generator=tmp_path / "none")
     assert_refused(ArtefactError, "t5 is not a seq2seq that can be loaded: .+safetensors", fresh=False)
-    encoder = seq2seq.write("t5", tmp_path / "encoder")
-    seq2seq.shape("bert", 32).encoder.save_pretrained(encoder)
+    encoder = seq2seq.write_shape("t5", tmp_path / "encoder")
+    seq2seq.make_shape("bert", 32).encoder.save_pretrained(encoder)
     assert_refused(ArtefactError, "encoder is a bert, not one of the supported seq2seqs", generator=encoder)
     row = json.loads((shapes["t5"] / "config.json").read_text())
     for change, match in (
         ({"vocab_size": 20}, "other: the tokenizer has 54 pieces, the model 20 embeddings"),
         ({"eos_token_id": None}, "other: a t5 without .+eos_token_id"),
     ):
-        other = seq2seq.write("t5", tmp_path / "other")
+        other = seq2seq.write_shape("t5", tmp_path / "other")
         (other / "config.json").write_text(json.dumps(row | change))
         assert_refused(ArtefactError, match, generator=other)

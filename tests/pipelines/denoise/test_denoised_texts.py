@@ -27,7 +27,7 @@ from tests.helpers.denoise import list_inputs, list_targets, make_denoise_config
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return seq2seq.counting(tmp_path_factory.mktemp("counting"))
+    return seq2seq.write_counting_index(tmp_path_factory.mktemp("counting"))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_texts_have_the_special_tokens_of_their_model(shapes: dict[str, Path]) -
             Frame.from_tokenizer(model.tokens.tokenizer, conventions.start, conventions.ends[0], conventions.pad)
             == frame
         )
-    bare = seq2seq.tokenizer("bert")
+    bare = seq2seq.make_tokenizer("bert")
     bare.post_processor = None
     plain = PreTrainedTokenizerFast(tokenizer_object=bare)
     assert Frame.from_tokenizer(plain, 2, 3, 0) == Frame(([2], [3]), ([], [3]))

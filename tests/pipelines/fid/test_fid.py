@@ -28,7 +28,7 @@ FEW: dict[str, Any] = {"steps": 6, "batch": 4, "lr": 1e-3, "warmup": 1, "eval_ev
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
@@ -41,7 +41,7 @@ def generator(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def config(world: tiny.Tiny, generator: Path, tmp_path: Path) -> FidConfig:
+def config(world: tiny.TinyWorld, generator: Path, tmp_path: Path) -> FidConfig:
     return make_config(
         FidConfig,
         index=world.corpus,
@@ -139,7 +139,7 @@ def test_without_passages_or_without_an_index_the_book_is_closed(config: FidConf
     assert replace_settings(config, k=0).is_closed_book and replace_settings(config, index=None).is_closed_book
 
 
-def test_a_closed_book_answers_without_passages(config: FidConfig, world: tiny.Tiny) -> None:
+def test_a_closed_book_answers_without_passages(config: FidConfig, world: tiny.TinyWorld) -> None:
     lines: list[str] = []
     path = fid.main(replace_settings(close_book(config), index=world.corpus), notify=lines.append)
     assert lines[-1].startswith("confidence is the raw probability: ")

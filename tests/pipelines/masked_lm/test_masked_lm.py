@@ -22,12 +22,12 @@ from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
-def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> MaskedLMConfig:
+def config(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> MaskedLMConfig:
     few: dict[str, Any] = {"steps": 4, "batch": 6, "max_text": 12, "dropout": 0.0, "warmup": 1, "save_every": 2}
     return MaskedLMConfig(corpus=world.corpus, encoder=small, fresh=True, out=tmp_path / "run", **few)
 
@@ -80,7 +80,7 @@ def test_a_killed_run_continues_with_the_same_losses(config: MaskedLMConfig) -> 
     assert losses == continued and len(losses) == 4
 
 
-def test_unsuitable_settings_and_inputs_are_refused(config: MaskedLMConfig, world: tiny.Tiny) -> None:
+def test_unsuitable_settings_and_inputs_are_refused(config: MaskedLMConfig, world: tiny.TinyWorld) -> None:
     with pytest.raises(BadInput, match=r"masking = salient: .*salient masking is in pipelines\.realm\.pretrain"):
         replace_settings(config, masking="salient")
     with pytest.raises(ArtefactError, match=r"lacks .* weights of its masked language model"):

@@ -32,7 +32,7 @@ from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
@@ -49,7 +49,7 @@ def retriever(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def config(world: tiny.Tiny, small: Path, retriever: Path, tmp_path: Path) -> FineTuneConfig:
+def config(world: tiny.TinyWorld, small: Path, retriever: Path, tmp_path: Path) -> FineTuneConfig:
     return make_config(
         FineTuneConfig,
         corpus=world.corpus,

@@ -26,12 +26,12 @@ from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
-def config(world: tiny.Tiny, small: Path, tmp_path: Path) -> InverseClozeConfig:
+def config(world: tiny.TinyWorld, small: Path, tmp_path: Path) -> InverseClozeConfig:
     few = {"steps": 2, "batch": 8, "dropout": 0.0, "width": 8, "max_block": 32}
     return replace_settings(CLOZE, corpus=world.corpus, encoder=small, out=tmp_path / "run", **few)
 
@@ -111,7 +111,7 @@ def test_title_and_sentences_together_have_the_pieces_of_the_passage(tmp_path: P
 
 
 def test_recall_of_held_out_questions_is_measured_and_a_killed_run_continues(
-    config: InverseClozeConfig, world: tiny.Tiny
+    config: InverseClozeConfig, world: tiny.TinyWorld
 ) -> None:
     lines: list[str] = []
     config = replace_settings(config, steps=4, dev=world.dev, eval_every=3, save_every=2, drop_rate=0.5)

@@ -13,12 +13,12 @@ from tests.helpers.span_reader import make_config, write_squad
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture
-def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
+def config(small: Path, world: tiny.TinyWorld, tmp_path: Path) -> ReaderConfig:
     return make_config(small, world, tmp_path)
 
 

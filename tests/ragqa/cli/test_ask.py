@@ -27,7 +27,7 @@ QUESTION = "Who built Skarvik Lighthouse?"
 
 
 @pytest.fixture
-def copy(index: Path, tmp_path: Path) -> Path:
+def index_copy(index: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(index, tmp_path / "copy.index"))
 
 
@@ -216,9 +216,9 @@ def test_a_batch_answers_like_single_questions(index: Path) -> None:
 def test_a_saved_pipeline_answers_alike_after_loading(index: Path, tmp_path: Path) -> None:
     pipeline = Pipeline.load(index, retriever="bm25", k=2)
     pipeline.save(tmp_path / "p")
-    again = Pipeline.load(tmp_path / "p")
-    assert again.k == 2
-    assert again.ask(QUESTION) == pipeline.ask(QUESTION)
+    reloaded = Pipeline.load(tmp_path / "p")
+    assert reloaded.k == 2
+    assert reloaded.ask(QUESTION) == pipeline.ask(QUESTION)
 
 
 def test_a_directory_with_a_pipeline_and_its_parts_can_be_moved(index: Path, tmp_path: Path, monkeypatch) -> None:
@@ -232,8 +232,8 @@ def test_a_directory_with_a_pipeline_and_its_parts_can_be_moved(index: Path, tmp
     assert (saved["index"], saved["encoder"], saved["reader"]) == ("./../index", "./../encoder", None)
     monkeypatch.chdir(tmp_path)
     here.rename(there)
-    again = Pipeline.load(there / "pipeline")
-    assert again.ask(QUESTION).text == "Ada Holm"
+    reloaded = Pipeline.load(there / "pipeline")
+    assert reloaded.ask(QUESTION).text == "Ada Holm"
     (there / "encoder" / "manifest.json").unlink()
     with pytest.raises(ArtefactError, match="elsewhere"):
         Pipeline.load(there / "pipeline")
@@ -263,10 +263,12 @@ def test_a_title_cannot_steer_the_terminal(tmp_path: Path, capsys) -> None:
     assert r"document a\x1b[31m, characters" in out
 
 
-def test_a_pipeline_over_a_rebuilt_index_is_refused(index: Path, copy: Path, folder: Path, tmp_path: Path) -> None:
-    Pipeline.load(copy).save(tmp_path / "p")
+def test_a_pipeline_over_a_rebuilt_index_is_refused(
+    index: Path, index_copy: Path, folder: Path, tmp_path: Path
+) -> None:
+    Pipeline.load(index_copy).save(tmp_path / "p")
     Pipeline.load(tmp_path / "p")
-    build_index([folder / "bakery.txt"], copy)
+    build_index([folder / "bakery.txt"], index_copy)
     with pytest.raises(Mismatch, match=r"index of .* is not the index it was saved with"):
         Pipeline.load(tmp_path / "p")
 
@@ -311,29 +313,29 @@ def test_every_damaged_file_is_named(index: Path, tmp_path: Path, capsys) -> Non
     for name in list_files(index):
         if name.endswith(".lock"):
             continue
-        copy = Path(shutil.copytree(index, tmp_path / "damaged.index"))
-        content = (copy / name).read_bytes()
-        (copy / name).write_bytes(content[: len(content) // 2])
-        status, out, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+        index_copy = Path(shutil.copytree(index, tmp_path / "damaged.index"))
+        content = (index_copy / name).read_bytes()
+        (index_copy / name).write_bytes(content[: len(content) // 2])
+        status, out, err = run("ask", QUESTION, "--index", str(index_copy), capsys=capsys)
         assert (status, out) == (2, ""), name
         assert name in err and err.count("\n") == 1
-        shutil.rmtree(copy)
+        shutil.rmtree(index_copy)
 
 
-def test_an_edited_file_is_detected_by_its_checksum(copy: Path, capsys) -> None:
-    file = copy / "dense" / "vectors.npy"
+def test_an_edited_file_is_detected_by_its_checksum(index_copy: Path, capsys) -> None:
+    file = index_copy / "dense" / "vectors.npy"
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(content)
-    status, _, err = run("ask", QUESTION, "--index", str(copy), capsys=capsys)
+    status, _, err = run("ask", QUESTION, "--index", str(index_copy), capsys=capsys)
     assert status == 2 and "vectors.npy is damaged: its checksum" in err
 
 
-def test_another_encoder_is_refused(copy: Path) -> None:
-    manifest = artefacts.read_manifest(copy, "index")
-    artefacts.write_manifest(copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
+def test_another_encoder_is_refused(index_copy: Path) -> None:
+    manifest = artefacts.read_manifest(index_copy, "index")
+    artefacts.write_manifest(index_copy, "index", manifest.config, manifest.parents | {"encoder": "0" * 16})
     with pytest.raises(Mismatch, match="another encoder"):
-        Pipeline.load(copy)
+        Pipeline.load(index_copy)
 
 
 def test_a_missing_gpu_is_reported(index: Path, folder: Path, tmp_path: Path, capsys) -> None:

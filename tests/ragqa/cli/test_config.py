@@ -47,7 +47,7 @@ CHANGED = {"steps": 3, "thin": None, "null": False, "shared": False, "marginal":
 
 @pytest.mark.parametrize("typed", [[], ["--seed", "7"]], ids=["the file alone", "and an option"])
 def test_a_file_sets_fields_of_nested_configs(tmp_path: Path, typed: list[str]) -> None:
-    """The result is the same with and without tyro, also for fields that are off."""
+    """The result is the same with and without tyro, also for fields that are False."""
     given = write_config(tmp_path, {"corpus": "wiki.index", "stage": {**CHANGED, "corpus": "own.index"}})
     config = parse_config(Recipe, None, [*given, *typed])
     assert config == Recipe(
@@ -88,7 +88,7 @@ def test_an_error_in_the_file_is_named(tmp_path: Path, row: dict, message: str) 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_wrong_option_is_reported_in_one_line(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on a terminal that cannot draw the frame around tyro's message."""
+    """The terminal cannot draw the frame around tyro's message."""
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     with pytest.raises(BadInput) as error:
         parse_config(Stage, "", ["--corpus", "c", "--stepz", "3"])

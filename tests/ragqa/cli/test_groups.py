@@ -34,7 +34,7 @@ EXPECTED = GroupedConfig(source=SourceGroup(source=Path("s")), mask=MaskGroup(ma
 
 
 def test_settings_of_groups_are_made_replaced_and_listed_by_their_own_names() -> None:
-    """Also where a group has a setting of its own name."""
+    """A setting of a group may have the name of the group."""
     assert make_config(GroupedConfig, source=Path("s"), mask="spans") == EXPECTED
     assert replace_settings(EXPECTED, mask=MaskGroup()).mask == MaskGroup()
     assert replace_settings(EXPECTED, rate=0.2).mask == MaskGroup(mask="spans", rate=0.2)

@@ -141,7 +141,7 @@ def test_wordpieces_that_share_a_character_stay_together() -> None:
 
 
 def test_blocks_of_a_real_tokenizer_are_full() -> None:
-    """As many whole words as fit, recounted block by block over the text that was cut."""
+    """Each block has as many whole words as fit; the test counts the wordpieces of each block again."""
     tokenizer = TextTokenizer(get_weights_dir() / "encoder")
     text = "Antidisestablishmentarianism, e.g. (naïve) co-operation in Łódź: 12,345.67 漢字かな! " * 60
     size = 64

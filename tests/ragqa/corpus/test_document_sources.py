@@ -1,4 +1,4 @@
-"""Compressed files, archives and folders of documents; what is left out; large inputs."""
+"""Compressed files, archives and folders of documents; files that are left out; large inputs."""
 
 import bz2
 import gzip
@@ -196,7 +196,7 @@ def test_a_record_with_the_same_text_is_a_duplicate_whatever_its_id(tmp_path: Pa
     documents, report = read(path)
     assert [d.id for d in documents] == ["1", "3"]
     assert report.duplicates == 2
-    # title and text are told apart
+    # title and text are compared separately
     path = write(
         tmp_path / "b.jsonl",
         to_json_lines({"id": "4", "title": "ab", "text": "c"}, {"id": "5", "title": "a", "text": "bc"}),

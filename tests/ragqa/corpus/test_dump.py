@@ -1,4 +1,4 @@
-"""Wikipedia's XML dumps: whole ones, then broken ones, their memory, and from a dump to an answer."""
+"""Wikipedia's XML dumps: whole and damaged dumps, memory, and answers from an index of a dump."""
 
 import bz2
 import gzip
@@ -174,7 +174,7 @@ def test_the_same_page_twice_is_a_duplicate_and_another_text_a_bad_record(tmp_pa
     assert (report.documents, report.duplicates, report.bad) == (1, 1, 1)
 
 
-# What is broken
+# Damaged dumps
 
 
 def find_line(path: Path, text: str) -> int:
@@ -217,7 +217,7 @@ def test_the_place_where_a_dump_ends_too_early_is_reported(tmp_path: Path) -> No
 def test_the_place_where_a_compressed_dump_ends_is_reported(tmp_path: Path, suffix: str) -> None:
     noise = random.Random(0).randbytes(300_000).hex()
     content = make_dump(make_page(1, "A", "text"), make_page(2, "B", noise)).encode()
-    # 1: bzip2 gives nothing of a block before it has read all of it
+    # 1: bzip2 returns no byte of a block before it has read the whole block
     compress = {"bz2": lambda data: bz2.compress(data, 1), "gz": gzip.compress, "xz": lzma.compress}[suffix]
     path = write(tmp_path / f"a.xml.{suffix}", compress(content)[:-100_000])
     with pytest.raises(
@@ -244,12 +244,12 @@ def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypa
 
     parse = mwparserfromhell.parse
 
-    def fails(text: str, **options: bool) -> object:
+    def fail(text: str, **options: bool) -> object:
         if "stumble" in text:
             raise mwparserfromhell.parser.ParserError("C tokenizer returned non-empty token stack")
         return parse(text, **options)
 
-    monkeypatch.setattr(mwparserfromhell, "parse", fails)
+    monkeypatch.setattr(mwparserfromhell, "parse", fail)
     path = write(
         tmp_path / "a.xml",
         make_dump(make_page(1, "A", "one"), make_page(2, "B 'b'", "stumble"), make_page(3, "C", "three")),

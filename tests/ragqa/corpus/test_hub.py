@@ -243,14 +243,14 @@ def test_a_build_of_another_data_set_starts_anew(
 ) -> None:
     """A run that was killed is not continued with the passages of another data set."""
 
-    def killed(*arguments: Path) -> None:
+    def interrupt(*arguments: Path) -> None:
         raise KeyboardInterrupt
 
     write_parquet(tmp_path / "wiki" / "train.parquet", {"title": TITLES, "text": TEXTS})
     write_parquet(tmp_path / "other" / "train.parquet", {"title": TITLES[:1], "text": TEXTS[:1]})
     out, config = tmp_path / "out", IndexConfig(retriever="bm25")
     with monkeypatch.context() as patched:
-        patched.setattr(artefacts.atomic, "swap_into_place", killed)
+        patched.setattr(artefacts.atomic, "swap_into_place", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build_index([Path(f"hf:{tmp_path}/wiki")], out, config)
     assert (tmp_path / ".out.building" / "made" / "passages").is_dir()

@@ -1,4 +1,4 @@
-"""The passage store: what was written comes back, by row and in batches, and damage is named."""
+"""The passage store returns passages by row and in batches, and names damage."""
 
 import gc
 import tracemalloc
@@ -38,7 +38,7 @@ def fill_store(folder: Path, count: int, rows_per_file: int = 50_000) -> Passage
 
 
 def test_a_store_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
-    """Each store maps its files; those of an index that is often updated would pile up."""
+    """Each store maps its files, and the mappings of an index that is often updated would accumulate."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Wikitext to text: by hand, then what is broken or hostile, then any well-formed wikitext against the parser alone."""
+"""Wikitext to text: examples by hand, damaged and hostile wikitext, and random wikitext against the parser alone."""
 
 from random import Random
 
@@ -257,7 +257,7 @@ class WikitextWriter:
         return self._random.choice(("wave", "Zürich", "東京", "Mount Fuji", "A 1"))
 
     def _inline(self, depth: int = 0, without: str = "?") -> str:
-        """A paragraph, or what an element holds; ``without`` the one element that may not be nested in itself."""
+        """Return a paragraph, or the content of an element; ``without`` an element that cannot contain itself."""
         kinds = (self._word, self._word, self._link, self._small, *(() if depth > 3 else (self._nested,)))
         pieces = (self._random.choice(kinds)(depth + 1, without) for _ in range(self._random.randrange(1, 5)))
         return " ".join(piece for piece in pieces if without not in piece)

@@ -1,4 +1,4 @@
-"""The demo: its questions are sound, its index is made once, however many ask for it."""
+"""The demo: its questions have answers in its articles, and its index is built once by concurrent processes."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def test_the_demo_has_its_announced_size() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["answers"]], ids=lambda row: row["id"])
-def test_the_answer_stands_in_its_article(row: dict) -> None:
+def test_each_answer_is_in_its_article(row: dict) -> None:
     text = (get_demo_dir() / "articles" / row["documents"][0]).read_text()
     assert row["answers"][0] in text
 

@@ -49,7 +49,7 @@ def test_a_slow_pattern_in_the_corpus_is_named_with_its_question(tmp_path: Path)
 
 
 def test_gold_passages_missing_in_the_corpus_are_not_scored(tmp_path: Path) -> None:
-    """A corpus split otherwise has none of them; 0 % would say nothing about the retriever."""
+    """A corpus with other blocks has no gold passage, and 0 % would say nothing about the retriever."""
     passages = write_store(tmp_path / "store", ["Ada Holm  came first.", "y"])
     asked = [
         Question("who is first?", ("Ada Holm",), passages=("Ada Holm came\nfirst.",)),

@@ -118,13 +118,13 @@ def test_times_of_batches_are_not_called_latencies(tmp_path: Path) -> None:
     assert "median share of a batch" in html
 
 
-def with_about(made: Report, **about: Any) -> Report:
+def replace_about(made: Report, **about: Any) -> Report:
     return replace(made, figures={**made.figures, "about": {**made.figures["about"], **about}})
 
 
 def test_published_results_have_their_own_table(full_report: Report) -> None:
     row = {"system": "DPR", "em": 41.5, "source": "Karpukhin", "corpus": "Wikipedia", "split": "test"}
-    html = render_page(with_about(full_report, published=[row], caution="Mind <this>.", source="From & of."))
+    html = render_page(replace_about(full_report, published=[row], caution="Mind <this>.", source="From & of."))
     assert "Published results on another task" in ParsedPage(html).all("h2")
     assert read_table(html, "Other systems, each on a corpus and a split of its own") == {
         "DPR": ["41.5", "Wikipedia", "test", "Karpukhin"]

@@ -1,4 +1,4 @@
-"""The questions that a page shows: how they are sampled, and what is marked in their passages."""
+"""The questions that a page shows: their sample, and the marks in their passages."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def test_patterns_are_marked_and_shown_as_code(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_never_ends_marks_nothing() -> None:
-    """Scoring left it out, since the passage has no y."""
+    """Scoring did not try the pattern, because the passage has no y."""
     made = mark_row(make_row(0, answers=(r"(x+x+)+y", "xx$"), cited=Excerpt("", "", "x" * 3000)), regex=True)
     assert "".join(piece.text for piece in made.cited if piece.is_gold) == "xx"
 

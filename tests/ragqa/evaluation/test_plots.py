@@ -1,4 +1,4 @@
-"""The plots of a page: what they show, that they are the same in every run, and that links lead somewhere."""
+"""The plots and the links of a page; equal reports give equal bytes."""
 
 import re
 from typing import Any

@@ -116,7 +116,7 @@ def test_files_without_predictions_are_refused(tmp_path: Path, name: str, text: 
 
 
 def test_a_pattern_that_never_ends_ends_the_evaluation_with_one_line(tmp_path: Path) -> None:
-    """Once in the prediction, and once in the text of a passage."""
+    """The pattern is tried on a prediction, and on the text of a passage."""
     pattern, text = r"(a|aa)+$", "a" * 60 + "!"
     questions = [QUESTIONS[0], replace(QUESTIONS[1], answers=("Bo", pattern), id="trec 7")]
     words = r"^the pattern '\(a\|aa\)\+\$' of question trec 7 takes more than 1 s to search 6\d characters: .*$"

@@ -1,4 +1,4 @@
-"""Making an index: what goes in, what is left out, and that a kill at any moment loses nothing."""
+"""Building an index: its input, errors, and kills at any moment, which lose nothing."""
 
 import json
 import os
@@ -122,7 +122,7 @@ def start_build(corpus: Path, out: Path, retriever: str = "hybrid") -> "subproce
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # In the background of a script SIGINT is ignored, and children inherit that.
+        # A script in the background ignores SIGINT, and its children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
@@ -233,21 +233,21 @@ def test_a_full_disk_is_a_one_line_error(tmp_path: Path, monkeypatch, victim: st
     build_index([file], out, SMALL)
     before = artefacts.read_manifest(out, "index").fingerprint
 
-    def full(*_: object, **__: object) -> None:
+    def fill_disk(*_: object, **__: object) -> None:
         with open("/dev/full", "wb") as disk:
             disk.write(b"x")
 
     with monkeypatch.context() as patch:
         if victim == "00000.arrow":
-            patch.setattr("ragqa.corpus.store.PassageWriter._write_batch", full)
+            patch.setattr("ragqa.corpus.store.PassageWriter._write_batch", fill_disk)
         elif victim == "bm25":
-            patch.setattr("ragqa.retrieval.bm25.BM25.build", full)
+            patch.setattr("ragqa.retrieval.bm25.BM25.build", fill_disk)
         elif victim == "0000000000.npy":
-            patch.setattr("numpy.save", full)
+            patch.setattr("numpy.save", fill_disk)
         elif victim == "vectors.npy":
-            patch.setattr("numpy.lib.format.write_array_header_1_0", full)
+            patch.setattr("numpy.lib.format.write_array_header_1_0", fill_disk)
         else:
-            patch.setattr("ragqa.artefacts.write_manifest", full)
+            patch.setattr("ragqa.artefacts.write_manifest", fill_disk)
         with pytest.raises(BadInput, match=r"cannot write .*out: No space left on device"):
             build_index([file], out)
     assert artefacts.read_manifest(out, "index").fingerprint == before
@@ -337,7 +337,7 @@ def test_a_missing_permission_is_a_one_line_error(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="cannot write"):
             build_index([file], locked / "out", SMALL)
         return
-    # Root may write anywhere: a child gives its rights up once everything is imported.
+    # Root may write anywhere, so a child gives up its rights after its imports.
     code = f"""
 import os
 from pathlib import Path

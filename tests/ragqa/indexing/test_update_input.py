@@ -58,7 +58,7 @@ def test_files_are_deleted_by_path_from_any_working_directory(
     monkeypatch.chdir(notes / "deep")
     (notes / "b.txt").write_text("something newer")
     assert get_counts(update_index("../../x.index", add=["./../b.txt"], delete=["c.txt"])) == (0, 1, 0, 1)
-    (notes / "deep" / "d.txt").unlink()  # gone, and known all the same
+    (notes / "deep" / "d.txt").unlink()  # deleted files can still be named
     (notes / "a.txt").rename(notes / "e.txt")
     monkeypatch.chdir(elsewhere)
     report = update_index(tmp_path / "x.index", add=[notes], delete=["../notes/deep/d.txt", str(notes / "a.txt")])
@@ -115,7 +115,7 @@ def test_deleting_what_is_added_unchanged_changes_nothing(tmp_path: Path, encode
 
 
 def test_documents_that_became_empty_are_deleted(tmp_path: Path, encoder: WordEncoder) -> None:
-    """A build would leave them out, too."""
+    """A build also leaves out empty documents."""
     docs = tmp_path / "docs"
     for folder in ("a", "b"):
         (docs / folder).mkdir(parents=True)
@@ -124,7 +124,7 @@ def test_documents_that_became_empty_are_deleted(tmp_path: Path, encoder: WordEn
     index = tmp_path / "x.index"
     build_index([docs], index)
     (docs / "a" / "cat.txt").write_text("  \n")
-    (docs / "a" / "owl.txt").write_text((docs / "b" / "owl.txt").read_text())  # which a build would leave out then
+    (docs / "a" / "owl.txt").write_text((docs / "b" / "owl.txt").read_text())  # a build would leave the empty file out
     (docs / "a" / "new.txt").write_text("")
     report = update_index(index, add=[docs, docs / "b"])
     assert get_counts(report) == (0, 1, 5, 2)

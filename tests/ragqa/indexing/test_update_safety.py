@@ -1,4 +1,4 @@
-"""Failed and killed updates lose nothing, and leave nothing half-written."""
+"""Failed and killed updates lose nothing and leave no partial file."""
 
 import errno
 import io
@@ -26,7 +26,7 @@ from ragqa.indexing.update import update_index
 from ragqa.retrieval.live import open_retriever
 from tests.conftest import kill_at_every_step
 from tests.helpers.updates import (
-    EACH,
+    ALL_TERMS,
     TEXTS,
     WordEncoder,
     apply_update,
@@ -48,12 +48,12 @@ def encoder(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
 
 
 class SimulatedKill(BaseException):
-    """Stand-in for a kill within the process."""
+    """Stand-in for SIGKILL that leaves the test process alive."""
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseException | None], int]]:
-    """Arms a failure at the n-th step that changes the disk; called with 0 it disarms and tells what was left to go."""
+def arm_failure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseException | None], int]]:
+    """Return a function that makes the n-th change of the disk fail; 0 disarms it and returns the remaining count."""
     left, failure = 0, OSError(errno.ENOSPC, "No space left on device")
 
     def arm(moment: int, error: BaseException | None = None) -> int:
@@ -90,9 +90,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, BaseExce
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("how", ["full disk", "kill"])
 def test_a_failure_at_any_step_leaves_the_old_index(
-    tmp_path: Path, encoder: WordEncoder, failing: Callable[..., int], how: str, exchange: bool, monkeypatch
+    tmp_path: Path, encoder: WordEncoder, arm_failure: Callable[..., int], how: str, exchange: bool, monkeypatch
 ) -> None:
-    """Each step of an update fails in turn: the old index is whole and answers, and the next update works."""
+    """Each step of an update fails once. The old index still answers, and the next update works."""
     if not exchange:  # a file system that cannot swap two directories in one step
         monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     index = make_index(tmp_path)
@@ -100,14 +100,14 @@ def test_a_failure_at_any_step_leaves_the_old_index(
     opened, failed = open_retriever(index), 0
     for moment in range(1, 200):
         before, error = artefacts.peek_manifest(index).fingerprint, None
-        arm = partial(failing, moment, SimulatedKill() if how == "kill" else None)
+        arm = partial(arm_failure, moment, SimulatedKill() if how == "kill" else None)
         try:
             update_repeatedly(index, moment, arm)
         except BadInput as caught:
             error, failed = str(caught), failed + 1
         except SimulatedKill:
             failed += 1
-        reached = failing(0) == 0
+        reached = arm_failure(0) == 0
         now = artefacts.read_manifest(index, "index").fingerprint
         if error:
             assert error.startswith("cannot write ") and "\n" not in error
@@ -115,7 +115,7 @@ def test_a_failure_at_any_step_leaves_the_old_index(
         names = list_documents(index)
         assert names[:4] == list(TEXTS) and len(names) == 5, moment
         for searched in (opened, open_retriever(index)):
-            assert sorted(row[0] for row in search(searched, EACH)) == sorted(names), moment
+            assert sorted(row[0] for row in search(searched, ALL_TERMS)) == sorted(names), moment
         if not reached:
             break
     assert 20 < failed < moment < 199
@@ -128,7 +128,7 @@ def test_a_failure_at_any_step_leaves_the_old_index(
 def test_a_deletion_that_was_killed_at_any_step_can_be_repeated(
     tmp_path: Path, encoder: WordEncoder, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after the swap, when the document is gone but the killed command has not said so."""
+    """The moments include those after the swap, when the document is already deleted."""
     if not exchange:
         monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     index = make_index(tmp_path / "index", retriever="bm25")
@@ -166,7 +166,7 @@ def test_remains_of_a_killed_update_are_removed(tmp_path: Path, encoder: WordEnc
 
 
 def test_a_limit_on_file_sizes_leaves_the_old_index(tmp_path: Path, encoder: WordEncoder) -> None:
-    """The disk is full for whoever writes, Tantivy and Arrow among them: files end at so many bytes."""
+    """The limit applies to all writers, also to Tantivy and Arrow, as on a full disk."""
     index = make_index(tmp_path)
     before, limits = read_files(index), resource.getrlimit(resource.RLIMIT_FSIZE)
     changes = write_records(tmp_path / "new.jsonl", {f"n{i}": f"text number {i} and its words" for i in range(40)})
@@ -198,7 +198,7 @@ while True:
 
 
 def check_kills(tmp_path: Path, seeds: Sequence[int]) -> None:
-    """Send SIGKILL at random moments of endless updates; the index must be the old or the new one, and whole."""
+    """Send SIGKILL at random moments of repeated updates; the index must be the whole old one or the whole new one."""
     index = make_index(tmp_path, retriever="bm25")
     for seed in seeds:
         command = [sys.executable, "-c", WITHOUT_END, str(index), str(Path(__file__).parents[3])]
@@ -211,7 +211,7 @@ def check_kills(tmp_path: Path, seeds: Sequence[int]) -> None:
         artefacts.read_manifest(index, "index")
         (version,) = [name for name in list_documents(index) if name.startswith("v")]
         assert int(version[1:]) in (done, done + 1)
-        assert {row[0] for row in search(open_retriever(index), EACH)} == {*TEXTS, version}
+        assert {row[0] for row in search(open_retriever(index), ALL_TERMS)} == {*TEXTS, version}
     update_repeatedly(index, 7)
     assert sorted(list_documents(index)) == sorted([*TEXTS, "v7"])
     assert list_neighbours(index) == ["docs.index"]
@@ -227,7 +227,7 @@ def test_many_random_kills_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_updates_never_write_into_shared_files(tmp_path: Path, encoder: WordEncoder) -> None:
-    """A copy of the index by hard links must stay as it was."""
+    """An update must not change a copy of the index that shares its files by hard links."""
     index = make_index(tmp_path)
     apply_update(index, {"fox": "a fox ran", "cat": "a cat slept"}, compact=False)
     kept = tmp_path / "kept.index"
@@ -237,20 +237,20 @@ def test_updates_never_write_into_shared_files(tmp_path: Path, encoder: WordEnco
     assert read_files(kept) == before
     apply_update(index, {"hen": "a hen ran"}, compact=True)
     apply_update(kept, {"ape": "an ape ran"}, file="ape")
-    assert {name: data for name, data in read_files(kept).items() if name in before} != before  # its manifest, at least
+    assert {name: data for name, data in read_files(kept).items() if name in before} != before  # at least the manifest
     assert sorted(list_documents(index)) == ["cat", "fox", "hen", "owl", "sea"]
     assert sorted(list_documents(kept)) == ["ape", "cat", "dog", "fox", "owl", "sea"]
     for one in (index, kept):
-        assert {row[0] for row in search(open_retriever(one), f"{EACH} fox hen ape")} == set(list_documents(one))
+        assert {row[0] for row in search(open_retriever(one), f"{ALL_TERMS} fox hen ape")} == set(list_documents(one))
 
 
 def test_files_are_copied_where_links_are_impossible(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
     index = make_index(tmp_path)
 
-    def no_links(*_: object, **__: object) -> None:
+    def refuse_links(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(os, "link", refuse_links)
     assert get_counts(apply_update(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
     assert search(open_retriever(index, "dense"), "fox", 1)[0][0] == "fox"
     artefacts.read_manifest(index, "index")
@@ -276,7 +276,7 @@ def test_all_files_have_the_mode_of_new_files(tmp_path: Path, encoder: WordEncod
 
 
 def test_many_updates_leave_few_files(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
-    """Every file stays open with the index, and a process may not open thousands."""
+    """An open index keeps all its files open, and a process has a limit of open files."""
     monkeypatch.setattr(update, "_SMALL", 5)
     texts = {f"d{n}": f"number {n} of these texts" for n in range(60)}
     index = make_index(tmp_path, texts, retriever="dense")

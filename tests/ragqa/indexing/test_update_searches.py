@@ -1,4 +1,4 @@
-"""Searches during updates see the old version or the new one, as a whole."""
+"""Searches during updates see either the whole old version or the whole new version."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.types import Answer, Question
 from tests.helpers.updates import (
-    EACH,
+    ALL_TERMS,
     RETRIEVERS,
     WordEncoder,
     apply_update,
@@ -90,7 +90,7 @@ print(count)
 
 
 def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, encoder: WordEncoder) -> None:
-    """A process and threads search continuously; none returns a passage deleted before it started, or fails."""
+    """A process and threads search continuously. No search fails or returns a passage deleted before its start."""
     index, done = make_index(tmp_path), tmp_path / "done"
     update_repeatedly(index, 1)
     done.write_text("1")
@@ -104,7 +104,7 @@ def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, enco
         count = 0
         while not stop:
             at_least = int(done.read_text())
-            hits = [row[0] for row in search(retriever, EACH)]
+            hits = [row[0] for row in search(retriever, ALL_TERMS)]
             (version,) = [name for name in hits if name.startswith("v")]
             assert int(version[1:]) >= at_least
             assert len(hits) == 5
@@ -133,7 +133,7 @@ def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, enco
 def test_a_search_waits_while_directories_are_exchanged_in_two_steps(
     tmp_path: Path, encoder: WordEncoder, monkeypatch
 ) -> None:
-    """Open pipelines must not notice that there is no index for a moment."""
+    """For a moment there is no index, which must not disturb open pipelines."""
     index = make_index(tmp_path)
     monkeypatch.setattr(artefacts.atomic, "exchange_directories", lambda one, other: False)
     opened, searched = open_retriever(index, "dense"), []
@@ -165,7 +165,7 @@ def test_a_removed_index_is_reported(tmp_path: Path, encoder: WordEncoder, monke
 
 
 def test_a_version_is_opened_as_a_whole(tmp_path: Path, encoder: WordEncoder) -> None:
-    """Replaced while it is being opened: passages of the old version and terms of the new one do not go together."""
+    """An index replaced while it is opened must not mix old passages with new terms."""
     index = make_index(tmp_path)
     updates = iter([{"fox": "a fox ran"}, {"hen": "a hen ran"}])
     opened_by_hand = []
@@ -194,14 +194,14 @@ def test_open_indexes_survive_a_change_of_directory(tmp_path: Path, encoder: Wor
 
 
 def test_an_update_does_not_reload_the_encoder(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
-    """Loading one takes most of a second."""
+    """Loading an encoder takes most of a second."""
     index = make_index(tmp_path)
     loaded = []
     monkeypatch.setattr("ragqa.retrieval.dense.load_encoder", lambda *_, **__: loaded.append(1) or encoder)
     opened = open_retriever(index)
     for number in range(3):
         update_repeatedly(index, number)
-        assert f"v{number}" in [row[0] for row in search(opened, EACH)]
+        assert f"v{number}" in [row[0] for row in search(opened, ALL_TERMS)]
     assert len(loaded) == 1
     encoder.fingerprint = "other words"
     build_index([write_records(tmp_path / "docs.jsonl", {"hen": "a hen"})], index)
@@ -215,7 +215,7 @@ def test_an_update_does_not_reload_the_encoder(tmp_path: Path, encoder: WordEnco
 
 
 def test_a_saved_pipeline_works_over_an_updated_index(tmp_path: Path, encoder: WordEncoder) -> None:
-    """As one that is loaded does; another index must not take the place of its own."""
+    """A pipeline accepts an update of its index, but not another index in its place."""
     index = make_index(tmp_path)
     Pipeline.load(index, k=3).save(tmp_path / "p")
     described = Pipeline.load(tmp_path / "p").describe()

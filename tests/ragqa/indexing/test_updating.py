@@ -67,7 +67,7 @@ def test_adding_replacing_and_deleting_work_separately(tmp_path: Path, encoder: 
 
 
 def test_open_pipelines_answer_from_the_new_text(folder: Path, index: Path, tmp_path: Path) -> None:
-    """The models that come with the package, and a pipeline that is open meanwhile."""
+    """A pipeline with the packaged models stays open during the update."""
     shutil.copytree(index, tmp_path / "copy.index")
     pipeline = Pipeline.load(tmp_path / "copy.index")
     question = "Who built Skarvik Lighthouse?"
@@ -183,10 +183,10 @@ def test_many_random_updates_equal_a_new_build(tmp_path: Path, encoder: WordEnco
 
 @pytest.mark.parametrize("seed", range(3))
 def test_adding_a_folder_again_equals_a_new_build(tmp_path: Path, encoder: WordEncoder, seed: int) -> None:
-    """Files that number their records alike, emptied, doubled, changed and new ones; nothing is embedded twice."""
+    """Files share record numbers and are emptied, doubled, changed and new. No text is embedded twice."""
     rng, docs = random.Random(seed), tmp_path / "docs"
     docs.mkdir()
-    texts = ["", *(f"text {n} of a few" for n in range(12))]  # few, so that doubles are frequent
+    texts = ["", *(f"text {n} of a few" for n in range(12))]  # few words, so that equal texts are frequent
     files: dict[str, Texts] = {"a": {"0": "the first of all"}}
     for step in range(8):
         for name in rng.sample("abc", 2):
@@ -217,7 +217,7 @@ def test_adding_a_folder_again_equals_a_new_build(tmp_path: Path, encoder: WordE
 
 @pytest.mark.parametrize("kind", IndexKind)
 def test_recall_of_every_kind_equals_that_of_a_new_build(tmp_path: Path, encoder: WordEncoder, kind: str) -> None:
-    """Recall@20 of the true best, by exact search over a fresh build, before and after the compaction."""
+    """Exact search over a new build gives the true best 20, before and after the compaction."""
     if kind != "flat":
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = random.Random(0)
@@ -243,7 +243,7 @@ def test_recall_of_every_kind_equals_that_of_a_new_build(tmp_path: Path, encoder
 
 @pytest.mark.parametrize("kind", ["flat", "ivf-flat"])
 def test_indexes_of_earlier_versions_are_updated_or_rejected(tmp_path: Path, encoder: WordEncoder, kind: str) -> None:
-    """Their manifests have no search settings: flat works, other kinds must be rebuilt."""
+    """Their manifests have no search settings. Flat indexes work; other kinds must be rebuilt."""
     if kind != "flat":
         pytest.importorskip("faiss", reason="needs the extra 'cpu'")
     rng = random.Random(0)
@@ -272,7 +272,7 @@ def test_updates_work_without_the_sample_questions(tmp_path: Path, encoder: Word
 
 
 def test_bm25_before_a_compaction_finds_nearly_the_same(tmp_path: Path) -> None:
-    """Tantivy counts documents that are deleted among those that have a term, until they are compacted away."""
+    """Until a compaction, Tantivy also counts deleted documents that have a term."""
     rng = random.Random(0)
     texts = {f"d{n}": random_text(rng) for n in range(300)}
     index = make_index(tmp_path, texts, retriever="bm25")

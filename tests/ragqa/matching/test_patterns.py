@@ -161,9 +161,9 @@ TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
 def test_random_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
     finder = AnswerFinder([[each] for each in asked], regex=True)
     for text in texts:
-        wanted = [number for number, each in enumerate(asked) if search_without_filter(each, text)]
-        assert finder.find_questions(text) == wanted
-        assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == wanted
+        expected = [number for number, each in enumerate(asked) if search_without_filter(each, text)]
+        assert finder.find_questions(text) == expected
+        assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == expected
 
 
 def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
@@ -179,9 +179,9 @@ def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path
     finder = AnswerFinder(asked, regex=True)
     found = 0
     for text in texts:
-        wanted = [
+        expected = [
             number for number, each in enumerate(asked) if any(search_without_filter(pattern, text) for pattern in each)
         ]
-        assert finder.find_questions(text) == wanted
-        found += len(wanted)
+        assert finder.find_questions(text) == expected
+        found += len(expected)
     assert found > 500  # otherwise the test proves little

@@ -34,7 +34,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TokenInput
-from tests.helpers.seq2seq import write
+from tests.helpers.seq2seq import write_shape
 
 IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -90,7 +90,7 @@ def test_unknown_modules_are_named(small: Path, tmp_path: Path) -> None:
         Tower.load(tmp_path)
 
 
-def dual(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
+def make_dual_encoder(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
     torch.manual_seed(2)
     retriever = DualEncoder.from_encoder(small, width=width, shared=shared)
     if not shared:
@@ -101,7 +101,7 @@ def dual(small: Path, *, shared: bool, width: int = 8) -> DualEncoder:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_runtime_loads_saved_dual_encoders(small: Path, tmp_path: Path, shared: bool) -> None:
-    retriever = dual(small, shared=shared)
+    retriever = make_dual_encoder(small, shared=shared)
     retriever.save(tmp_path / "dual")
     encoder = load_encoder(tmp_path / "dual")
     ids = [encoder._tokenizer.encode_text(text, 512).ids for text in TEXTS]
@@ -136,7 +136,7 @@ def test_two_towers_start_with_equal_weights(small: Path) -> None:
 
 
 def test_the_fingerprint_depends_on_both_towers(small: Path, tmp_path: Path) -> None:
-    retriever = dual(small, shared=False)
+    retriever = make_dual_encoder(small, shared=False)
     retriever.save(tmp_path / "a")
     with torch.no_grad():
         retriever.questions.norm.bias.add_(1)
@@ -147,8 +147,8 @@ def test_the_fingerprint_depends_on_both_towers(small: Path, tmp_path: Path) -> 
 
 
 def test_towers_of_different_widths_are_refused(small: Path, tmp_path: Path) -> None:
-    dual(small, shared=False).save(tmp_path / "a")
-    dual(small, shared=False, width=4).save(tmp_path / "b")
+    make_dual_encoder(small, shared=False).save(tmp_path / "a")
+    make_dual_encoder(small, shared=False, width=4).save(tmp_path / "b")
     (tmp_path / "a" / "questions").rename(tmp_path / "gone")
     (tmp_path / "b" / "questions").rename(tmp_path / "a" / "questions")
     with pytest.raises(Mismatch, match="width 4 and 8"):
@@ -157,7 +157,7 @@ def test_towers_of_different_widths_are_refused(small: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_exported_dual_encoder_retrieves_the_same_passages(small: Path, tmp_path: Path, shared: bool) -> None:
-    dual(small, shared=shared).save(tmp_path / "dual")
+    make_dual_encoder(small, shared=shared).save(tmp_path / "dual")
     export(tmp_path / "dual", tmp_path / "onnx")
     full, quantised = load_encoder(tmp_path / "dual"), load_encoder(tmp_path / "onnx")
     assert (quantised.precision, quantised.fingerprint) == ("int8", full.fingerprint)
@@ -184,7 +184,7 @@ def test_logits_are_computed_at_the_given_positions_only(masked_model: Knowledge
 
 def test_unusable_configurations_and_tokenizers_are_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="t5 does not describe a masked language model"):
-        KnowledgeAugmentedEncoder.from_config(write("t5", tmp_path / "t5"))
+        KnowledgeAugmentedEncoder.from_config(write_shape("t5", tmp_path / "t5"))
     with pytest.raises(ArtefactError, match="nowhere: no such directory"):
         KnowledgeAugmentedEncoder.from_config(tmp_path / "nowhere")
     shape = tmp_path / "shape"
@@ -215,7 +215,7 @@ def test_compiled_encoders_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp
     tower = Tower(AutoModel.from_config(config, attn_implementation="eager"), pooling="mean", width=4).eval()
     both = nn.ModuleList([model, tower])
 
-    def learnt(length: int) -> tuple[Tensor, list[Tensor]]:
+    def compute_gradients(length: int) -> tuple[Tensor, list[Tensor]]:
         ids = torch.arange(2 * length).reshape(2, length) % 40 + 5
         logits = model(ids, torch.ones_like(ids), torch.zeros_like(ids), torch.tensor([[1, 2], [1, 1]]))
         loss = logits.square().mean() + tower(ids, torch.ones_like(ids)).square().mean()
@@ -224,13 +224,13 @@ def test_compiled_encoders_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp
         both.zero_grad(set_to_none=True)
         return loss.detach(), grads
 
-    before, names = [learnt(length) for length in (9, 12)], list(both.state_dict())
+    before, names = [compute_gradients(length) for length in (9, 12)], list(both.state_dict())
     compile_encoders(both)
     for (loss, grads), length in zip(before, (9, 12), strict=True):
-        again, others = learnt(length)
+        again, others = compute_gradients(length)
         assert torch.allclose(again, loss)
         assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(others, grads, strict=True))
-    assert len(compiled) == 2 and list(both.state_dict()) == names  # the heads are not, and each encoder once
+    assert len(compiled) == 2 and list(both.state_dict()) == names  # each encoder is compiled once, the heads are not
     model.save(tmp_path)
     assert len(load_file(tmp_path / "model.safetensors")) > 0
 
@@ -241,7 +241,7 @@ def test_generators_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(torch, "compile", refuse)
     for kind in ("bart", "t5"):
-        compile_encoders(load_seq2seq_module(write(kind, tmp_path / kind), fresh=True))
+        compile_encoders(load_seq2seq_module(write_shape(kind, tmp_path / kind), fresh=True))
 
 
 COMPILE = torch.compile
@@ -371,7 +371,7 @@ def test_a_masked_language_model_is_saved_with_its_tokenizer(
     with torch.no_grad():
         assert torch.equal(again(IDS, MASK, types, positions), masked_model(IDS, MASK, types, positions))
     assert (tmp_path / "tokenizer.json").is_file()
-    tower = Tower.from_encoder(tmp_path, width=4)  # its encoder is a tower's, too
+    tower = Tower.from_encoder(tmp_path, width=4)  # a tower can start from this encoder
     assert torch.equal(
         tower.encoder.embeddings.word_embeddings.weight, masked_model.model.get_input_embeddings().weight
     )
@@ -380,7 +380,10 @@ def test_a_masked_language_model_is_saved_with_its_tokenizer(
 def test_models_can_be_saved_into_their_own_directory(
     small: Path, masked_model: KnowledgeAugmentedEncoder, tmp_path: Path
 ) -> None:
-    for kind, model in ((DualEncoder, dual(small, shared=False)), (KnowledgeAugmentedEncoder, masked_model)):
+    for kind, model in (
+        (DualEncoder, make_dual_encoder(small, shared=False)),
+        (KnowledgeAugmentedEncoder, masked_model),
+    ):
         folder = tmp_path / kind.__name__
         model.save(folder)
         kind.load(folder).save(folder)
@@ -391,7 +394,7 @@ def test_models_can_be_saved_into_their_own_directory(
 def test_decoders_and_causal_models_are_no_encoders(tmp_path: Path) -> None:
     for family in ("bart", "t5"):
         with pytest.raises(ArtefactError, match=f"is a {family}, not an encoder: use a model like BERT or RoBERTa"):
-            DualEncoder.load(write(family, tmp_path / family))
+            DualEncoder.load(write_shape(family, tmp_path / family))
     GPT2Config(vocab_size=90, n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ArtefactError, match="is a gpt2, not an encoder"):
         Tower.load(tmp_path / "gpt2")
@@ -414,7 +417,7 @@ def test_damaged_weights_are_reported_in_one_line(small: Path, tmp_path: Path) -
 
 
 def test_code_that_a_model_brings_along_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default transformers asks on the terminal, and a yes would run it."""
+    """By default transformers asks on the terminal whether to run the code."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Config: ...\n")
     row = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}

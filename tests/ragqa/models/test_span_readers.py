@@ -45,7 +45,7 @@ def test_a_span_score_agrees_with_hand_computation() -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Save a reader with weights large enough that its scores differ."""
     path = tmp_path_factory.mktemp("mlp-reader")
     torch.manual_seed(1)
@@ -59,8 +59,8 @@ def saved(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_scores_agree_with_loops_over_the_spans(saved: Path) -> None:
-    reader = MlpSpanReader.load(saved).eval()
+def test_scores_agree_with_loops_over_the_spans(saved_reader: Path) -> None:
+    reader = MlpSpanReader.load(saved_reader).eval()
     ids, types = torch.tensor([INPUTS[0].ids]), torch.tensor([[0] * 4 + [1] * 4])
     with torch.no_grad():
         scores = reader(ids, torch.ones_like(ids), types)[0].numpy()
@@ -76,8 +76,8 @@ def test_scores_agree_with_loops_over_the_spans(saved: Path) -> None:
             assert scores[first, last - first] == pytest.approx(by_hand, abs=1e-4)
 
 
-def test_scores_are_computed_in_float32(saved: Path) -> None:
-    reader, seen = MlpSpanReader.load(saved).eval(), []
+def test_scores_are_computed_in_float32(saved_reader: Path) -> None:
+    reader, seen = MlpSpanReader.load(saved_reader).eval(), []
     reader.encoder.register_forward_hook(lambda module, arguments, output: seen.append(output.last_hidden_state))
     ids = torch.tensor([INPUTS[0].ids])
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -88,12 +88,12 @@ def test_scores_are_computed_in_float32(saved: Path) -> None:
     assert scores[0, 2, 2].item() == pytest.approx(whole.item(), abs=1e-6)
 
 
-def test_a_saved_reader_computes_the_same(small: Path, saved: Path, tmp_path: Path) -> None:
-    again = load_reader(saved)
-    assert isinstance(again, MlpSpanReader)
-    assert (again.max_span, again.max_tokens, again.norm.normalized_shape) == (4, 40, (16,))
-    again.save(tmp_path)
-    assert (tmp_path / "model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
+def test_a_saved_reader_computes_the_same(small: Path, saved_reader: Path, tmp_path: Path) -> None:
+    reloaded = load_reader(saved_reader)
+    assert isinstance(reloaded, MlpSpanReader)
+    assert (reloaded.max_span, reloaded.max_tokens, reloaded.norm.normalized_shape) == (4, 40, (16,))
+    reloaded.save(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == (saved_reader / "model.safetensors").read_bytes()
     SpanReader.from_encoder(small).save(tmp_path / "other")
     assert isinstance(load_reader(tmp_path / "other"), SpanReader)
 
@@ -106,12 +106,12 @@ def test_readers_of_earlier_versions_are_recognised_by_their_weights(small: Path
     assert isinstance(load_reader(tmp_path), SpanReader)
 
 
-def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp_path: Path) -> None:
+def test_directories_without_a_reader_are_reported(small: Path, saved_reader: Path, tmp_path: Path) -> None:
     assert read_head_name(small) is None
     with pytest.raises(ArtefactError, match="is not a reader"):
         load_scorer(small)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (tmp_path / name).write_bytes((saved / name).read_bytes())
+        (tmp_path / name).write_bytes((saved_reader / name).read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "reader_hidden": 8}))
     with pytest.raises(DamagedArtefact, match=r"holds weights that do not fit its config\.json"):
@@ -122,43 +122,45 @@ def test_directories_without_a_reader_are_reported(small: Path, saved: Path, tmp
 
 
 @pytest.fixture(scope="module")
-def exported(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported_reader(saved_reader: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mlp-export") / "reader"
-    export(saved, path)
+    export(saved_reader, path)
     return path
 
 
 @pytest.mark.thorough
-def test_an_export_of_this_reader_cannot_be_restored(exported: Path, saved: Path, tmp_path: Path) -> None:
+def test_an_export_of_this_reader_cannot_be_restored(exported_reader: Path, saved_reader: Path, tmp_path: Path) -> None:
     with pytest.raises(Mismatch, match="holds a reader with the head 'mlp': only readers with the head 'ends'"):
-        restore_weights(exported, saved, tmp_path / "out")
+        restore_weights(exported_reader, saved_reader, tmp_path / "out")
 
 
 @pytest.mark.thorough
-def test_an_export_scores_like_the_torch_reader(saved: Path, exported: Path) -> None:
-    manifest = artefacts.read_manifest(exported, "reader")
+def test_an_export_scores_like_the_torch_reader(saved_reader: Path, exported_reader: Path) -> None:
+    manifest = artefacts.read_manifest(exported_reader, "reader")
     assert manifest.config["reader"] == "mlp" and manifest.config["prior"] == "raw"
-    ours, theirs = load_scorer(exported), load_scorer(saved)
+    ours, theirs = load_scorer(exported_reader), load_scorer(saved_reader)
     assert (ours.max_tokens, ours.prior) == (40, "raw")
-    assert ours.fingerprint == f"{artefacts.checksum(exported / 'model.onnx')[:16]} onnx 40 4", "8 bits are not float32"
-    assert theirs.fingerprint == f"{artefacts.checksum(saved / 'model.safetensors')[:16]} torch 40 4"
+    assert ours.fingerprint == f"{artefacts.checksum(exported_reader / 'model.onnx')[:16]} onnx 40 4", (
+        "8 bits are not float32"
+    )
+    assert theirs.fingerprint == f"{artefacts.checksum(saved_reader / 'model.safetensors')[:16]} torch 40 4"
     for one, other, item in zip(ours.score(INPUTS), theirs.score(INPUTS), INPUTS, strict=True):
         assert isinstance(one, SpanTable) and one.spans.shape == other.spans.shape == (len(item.ids), 4)
         inside = np.arange(len(item.ids))[:, None] + np.arange(4) < len(item.ids)
         assert np.corrcoef(one.spans[inside], other.spans[inside])[0, 1] > 0.95
 
 
-def test_scores_do_not_depend_on_the_batch(saved: Path) -> None:
-    scorer = load_scorer(saved)
+def test_scores_do_not_depend_on_the_batch(saved_reader: Path) -> None:
+    scorer = load_scorer(saved_reader)
     (alone,) = scorer.score(INPUTS[1:])
     beside = scorer.score(INPUTS)[1]
     assert np.allclose(alone.spans[:3], beside.spans[:3], atol=1e-5)
 
 
-def test_an_export_answers_with_spans_of_allowed_length(exported: Path) -> None:
+def test_an_export_answers_with_spans_of_allowed_length(exported_reader: Path) -> None:
     text = " ".join(f"w{number}" for number in range(100, 190))  # three windows
     hit = Hit(Passage(0, "0", "", text, "memory", 0, len(text)), 3.0)
-    answer = ExtractiveReader.load(exported).read(["w1 w2"], [[hit]])[0]
+    answer = ExtractiveReader.load(exported_reader).read(["w1 w2"], [[hit]])[0]
     span = answer.sources[0].span
     assert span is not None and text[span.start : span.end] == answer.text
     assert 1 <= len(answer.text.split()) <= 4

@@ -1,4 +1,4 @@
-"""What T5 and BART are given to read and to write: by hand, by counting all that can be drawn, and put together."""
+"""Denoising as in T5 and BART: examples by hand, frequencies of random choices, and restored texts."""
 
 from collections import Counter
 from itertools import chain, permutations
@@ -41,45 +41,47 @@ def test_a_sentinel_is_needed_for_each_span_and_for_the_end() -> None:
 
 
 def test_the_share_of_dropped_tokens_is_that_of_t5() -> None:
-    """568 tokens are T5's: with </s> it reads 512 of them and sentinels, and writes 114, of which ours is the end."""
+    """As in T5, 568 tokens give an input of 512 ids with </s> and a target of 114 ids with the last sentinel."""
     assert count_t5_spans(568) == (85, 28) and (568 - 85 + 28 + 1, 85 + 28 + 1) == (512, 114)
-    wanted = {0: (0, 0), 1: (0, 0), 2: (1, 1), 3: (1, 1), 10: (2, 1), 20: (3, 1), 30: (4, 1), 128: (19, 6)}
-    assert {length: count_t5_spans(length) for length in wanted} == wanted
+    expected = {0: (0, 0), 1: (0, 0), 2: (1, 1), 3: (1, 1), 10: (2, 1), 20: (3, 1), 30: (4, 1), 128: (19, 6)}
+    assert {length: count_t5_spans(length) for length in expected} == expected
     assert count_t5_spans(10, 0.99) == (9, 1) and count_t5_spans(10, 0.8, 1) == (8, 2)  # a kept token before each span
     read, written = corrupt_spans(range(568), sample_t5_spans(568, rng()), range(1000, 1100))
     assert (len(read) + 1, len(written)) == (512, 114)
 
 
 def test_all_choices_of_t5_spans_are_equally_likely() -> None:
-    """Of 8 tokens 4 in 2 spans: the kept as 1 + 3, 2 + 2 or 3 + 1, and so the dropped."""
+    """Of 8 tokens, 4 are dropped in 2 spans. Kept and dropped tokens each divide as 1 + 3, 2 + 2 or 3 + 1."""
     source = rng()
-    drawn = Counter(tuple(sample_t5_spans(8, source, 0.5, 2)) for _ in range(9000))
-    every = {((kept, kept + first), (4 + first, 8)) for kept in (1, 2, 3) for first in (1, 2, 3)}  # the last is the end
-    assert set(drawn) == every
-    assert list(drawn.values()) == pytest.approx([1000] * 9, rel=0.12)
+    counts = Counter(tuple(sample_t5_spans(8, source, 0.5, 2)) for _ in range(9000))
+    every = {
+        ((kept, kept + first), (4 + first, 8)) for kept in (1, 2, 3) for first in (1, 2, 3)
+    }  # the last sentinel is the end
+    assert set(counts) == every
+    assert list(counts.values()) == pytest.approx([1000] * 9, rel=0.12)
 
 
 def test_each_span_becomes_one_mask() -> None:
-    """A span of two, an empty one, one at the end."""
+    """The spans have two tokens, none, and the last token."""
     assert infill_spans([5, 6, 7, 8, 9], [(1, 3), (4, 4), (4, 5)], MASK) == [5, MASK, 8, MASK, MASK]
     assert infill_spans([5, 6], [(0, 0), (2, 2)], MASK) == [MASK, 5, 6, MASK]
     assert infill_spans([5], [], MASK) == [5]
 
 
 def test_lengths_of_bart_spans_are_poisson() -> None:
-    """Of a long text, where the one that is cut and the one at which it ends hardly count; P(0) = e^-3 = 5 %."""
+    """In a long text the cut span and the last span hardly count; P(0) = e^-3 = 5 %."""
     lengths = np.array([end - start for seed in range(20) for start, end in sample_bart_spans(10_000, rng(seed))])
-    wanted = np.exp(-3.0) * np.cumprod([1, 3 / 1, 3 / 2, 3 / 3, 3 / 4, 3 / 5, 3 / 6])
-    assert np.bincount(lengths)[:7] / len(lengths) == pytest.approx(wanted, abs=0.01)
+    expected = np.exp(-3.0) * np.cumprod([1, 3 / 1, 3 / 2, 3 / 3, 3 / 4, 3 / 5, 3 / 6])
+    assert np.bincount(lengths)[:7] / len(lengths) == pytest.approx(expected, abs=0.01)
     assert lengths.sum() == 20 * 3000
 
 
 def test_all_places_of_bart_spans_are_equally_likely() -> None:
-    """One span of one token, of four; and the cut length is the first as often as the last."""
+    """One span of one token among four tokens. Of two spans, each is cut equally often."""
     source = rng()
-    drawn = Counter(spans[0] for _ in range(8000) if len(spans := sample_bart_spans(4, source, 0.25)) == 1)
-    assert set(drawn) == {(0, 1), (1, 2), (2, 3), (3, 4)}
-    assert list(drawn.values()) == pytest.approx([sum(drawn.values()) / 4] * 4, rel=0.1)
+    counts = Counter(spans[0] for _ in range(8000) if len(spans := sample_bart_spans(4, source, 0.25)) == 1)
+    assert set(counts) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    assert list(counts.values()) == pytest.approx([sum(counts.values()) / 4] * 4, rel=0.1)
     pairs = [[end - start for start, end in sample_bart_spans(40, source, 0.1, 3)] for _ in range(6000)]
     both = Counter(tuple(pair) for pair in pairs if len(pair) == 2)
     assert both[1, 3] == pytest.approx(both[3, 1], rel=0.2) and both[1, 3] > 200
@@ -87,9 +89,9 @@ def test_all_places_of_bart_spans_are_equally_likely() -> None:
 
 def test_all_orders_of_sentences_are_equally_likely() -> None:
     sentences, source = ([1, 2], [3], [4, 5]), rng()
-    drawn = Counter(tuple(permute_sentences(sentences, source)) for _ in range(3000))
-    assert set(drawn) == {tuple(chain(*order)) for order in permutations(sentences)}
-    assert list(drawn.values()) == pytest.approx([500] * 6, rel=0.2)
+    counts = Counter(tuple(permute_sentences(sentences, source)) for _ in range(3000))
+    assert set(counts) == {tuple(chain(*order)) for order in permutations(sentences)}
+    assert list(counts.values()) == pytest.approx([500] * 6, rel=0.2)
     assert permute_sentences([], rng()) == []
 
 
@@ -124,5 +126,5 @@ def test_bart_masks_the_given_share_of_the_text(length: int, rate: float, mean: 
     assert sum(end - start for start, end in spans) == (min(length, max(1, round(rate * length))))
     read = infill_spans(range(length), spans, MASK)
     missing = iter(spans)
-    again = [part for each in read for part in (range(*next(missing)) if each == MASK else [each])]
-    assert again == list(range(length)) and not list(missing)
+    restored = [part for each in read for part in (range(*next(missing)) if each == MASK else [each])]
+    assert restored == list(range(length)) and not list(missing)

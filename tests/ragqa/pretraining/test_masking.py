@@ -24,9 +24,9 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_uniform_masking_takes_the_exact_share() -> None:
     for length, wanted in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
-        chosen = sample_wordpieces(length, rng())
-        assert len(chosen) == len(set(chosen.tolist())) == wanted
-        assert all(0 <= position < length for position in chosen)
+        positions = sample_wordpieces(length, rng())
+        assert len(positions) == len(set(positions.tolist())) == wanted
+        assert all(0 <= position < length for position in positions)
 
 
 def test_uniform_masking_takes_every_position_equally_often() -> None:
@@ -47,19 +47,19 @@ WORDS = st.lists(st.integers(1, 5), max_size=40).map(
 
 @given(WORDS, st.integers(0, 99))
 def test_whole_word_masking_stays_within_the_share(words: list[int], seed: int) -> None:
-    chosen = set(sample_whole_words(words, rng(seed)).tolist())
+    positions = set(sample_whole_words(words, rng(seed)).tolist())
     for first, last in find_words(words):
-        assert chosen.isdisjoint(range(first, last)) or chosen.issuperset(range(first, last))
-    assert bool(chosen) == bool(words)
+        assert positions.isdisjoint(range(first, last)) or positions.issuperset(range(first, last))
+    assert bool(positions) == bool(words)
     longest = max((words.count(word) for word in words), default=0)
-    assert len(chosen) <= max(longest, 1, round(0.15 * len(words)))
+    assert len(positions) <= max(longest, 1, round(0.15 * len(words)))
 
 
 @given(WORDS, st.integers(0, 99))
 def test_span_masking_takes_the_exact_share(words: list[int], seed: int) -> None:
-    chosen = set(sample_spans(words, rng(seed)).tolist())
-    assert len(chosen) == (max(1, round(0.15 * len(words))) if words else 0)
-    parts = [chosen.intersection(range(first, last)) for first, last in find_words(words)]
+    positions = set(sample_spans(words, rng(seed)).tolist())
+    assert len(positions) == (max(1, round(0.15 * len(words))) if words else 0)
+    parts = [positions.intersection(range(first, last)) for first, last in find_words(words)]
     cut = [part for part, (first, last) in zip(parts, find_words(words), strict=True) if 0 < len(part) < last - first]
     assert len(cut) <= 1
 
@@ -68,10 +68,10 @@ def test_span_lengths_are_geometric_up_to_ten() -> None:
     """Mean 3.8 as SpanBERT states; the shares are those of Geo(0.2) over 1 … 10."""
     lengths = []
     for seed in range(3000):
-        chosen = set(sample_spans(list(range(600)), rng(seed), 10 / 600).tolist())  # a word a wordpiece
-        first = rng(seed).permutation(600)[0]  # where the first span begins, which nothing cuts
+        positions = set(sample_spans(list(range(600)), rng(seed), 10 / 600).tolist())  # each word is one wordpiece
+        first = rng(seed).permutation(600)[0]  # the first span is never cut
         if first < 590:
-            lengths.append(next(n for n in range(11) if first + n not in chosen))
+            lengths.append(next(n for n in range(11) if first + n not in positions))
     shares = np.bincount(lengths, minlength=11)[1:] / len(lengths)
     weights = 0.2 * 0.8 ** np.arange(10)
     assert max(lengths) == 10 and np.mean(lengths) == pytest.approx(3.8, abs=0.15)
@@ -82,8 +82,8 @@ def test_all_wordpieces_of_a_salient_span_are_masked() -> None:
     # "In 1863 Abraham Lincoln spoke": In | 1863 | abraham | lincoln | spoke
     offsets = [(0, 2), (3, 7), (8, 15), (16, 23), (24, 29)]
     names = [(3, 7), (8, 23)]
-    chosen = {tuple(sample_salient_spans(offsets, names, rng(seed)).tolist()) for seed in range(20)}
-    assert chosen == {(1,), (2, 3)}
+    positions = {tuple(sample_salient_spans(offsets, names, rng(seed)).tolist()) for seed in range(20)}
+    assert positions == {(1,), (2, 3)}
     assert sample_salient_spans(offsets, names, rng(), count=5).tolist() == [1, 2, 3]
     assert sample_salient_spans(offsets, [], rng()).tolist() == []
     assert sample_salient_spans(offsets, [(5, 9)], rng()).tolist() == [1, 2]
@@ -126,15 +126,15 @@ def test_a_run_is_replaced_by_one_choice() -> None:
 
 
 def test_the_sentence_is_removed_nine_times_in_ten() -> None:
-    sentences, stayed, chosen = [[1, 2], [3], [4, 5, 6]], 0, []
+    sentences, stayed, positions = [[1, 2], [3], [4, 5, 6]], 0, []
     for seed in range(4000):
         query, block = make_inverse_cloze_pair(sentences, rng(seed))
-        chosen.append(sentences.index(query))
+        positions.append(sentences.index(query))
         rest = [sentence for sentence in sentences if sentence != query]
         assert block in ([1, 2, 3, 4, 5, 6], [piece for sentence in rest for piece in sentence])
         stayed += len(block) == 6
     assert stayed / 4000 == pytest.approx(0.1, abs=0.015)
-    assert np.bincount(chosen) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
+    assert np.bincount(positions) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
 
 
 def test_a_passage_of_one_sentence_keeps_it() -> None:

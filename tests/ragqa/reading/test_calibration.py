@@ -47,7 +47,7 @@ def test_an_answer_with_count_two_weighs_as_two_answers() -> None:
 
 
 def test_cross_fitting_predicts_each_half_from_the_other() -> None:
-    """Odd answers are right if likely, even ones if unlikely, so each half misleads about the other."""
+    """Odd answers are right if probable, even answers if improbable, so a fit on one half misjudges the other."""
     evidence = [Evidence(weight, 0, 0) for weight in (0.9, 0.8, 0.1, 0.2) for _ in range(10)]
     right = [(each.weight > 0.5) == bool(row % 2) for row, each in enumerate(evidence)]
     found = cross_fit(list(zip(evidence, right, strict=True)), "made up")
@@ -71,10 +71,10 @@ def test_features_match_a_computation_by_hand() -> None:
         passages_agreeing=3,
     )
     assert evidence.compute_features(BASIC_FEATURES).tolist() == pytest.approx([1, np.log(3), 2, 1.5])
-    wanted = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
-    assert evidence.compute_features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
-    wanted[4:6], wanted[10:] = [0, np.log(10)], [0] * 4
-    assert replace(evidence, passages_read=10).compute_features(SPAN_FEATURES).tolist() == pytest.approx(wanted)
+    expected = [1, np.log(3), 2, 2.5, 1, 0, -10, -1, 1.25, np.log(4), np.log(3), 2, 2.5, -10]
+    assert evidence.compute_features(SPAN_FEATURES).tolist() == pytest.approx(expected)
+    expected[4:6], expected[10:] = [0, np.log(10)], [0] * 4
+    assert replace(evidence, passages_read=10).compute_features(SPAN_FEATURES).tolist() == pytest.approx(expected)
 
 
 def test_a_calibration_is_saved_and_loaded(tmp_path) -> None:
@@ -88,10 +88,10 @@ def test_files_of_the_first_version_keep_their_meaning(tmp_path) -> None:
     (tmp_path / "calibration.json").write_text(json.dumps(row))
     found = Calibration.load(tmp_path)
     assert (found.threshold, found.prior, found.features, found.answers) == (0.2, 1.0, BASIC_FEATURES, 7)
-    wanted = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
+    expected = 1 / (1 + np.exp(1.1 - 0.9 * np.log(3) + 0.14 * 5 - 0.4 * 2))
     assert found.compute_confidence(
         Evidence(0.75, 5.0, 2.0, own_relevance=9.0, lead=9.0, passages_agreeing=9)
-    ) == pytest.approx(wanted)
+    ) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

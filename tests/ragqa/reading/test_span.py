@@ -1,4 +1,4 @@
-"""Span decoding: joint over all passages, whole words, merged answers, exact offsets."""
+"""Span decoding over all passages: whole words, merged answers, exact offsets."""
 
 import math
 import unicodedata
@@ -324,7 +324,7 @@ def test_windows_cover_every_piece_and_overlap() -> None:
 
 
 def test_readers_with_different_calibrations_have_different_fingerprints() -> None:
-    """A run of one must not be resumed with the other, although their weights are equal."""
+    """An evaluation with one reader must not be resumed with the other, although their weights are equal."""
     scorer: Any = FixedTokenScorer({}, {})
     one, other = UNCALIBRATED, Calibration((0.0, 1.0, 0.0, 0.0), prior=0.5)
     assert ExtractiveReader(scorer, one).fingerprint == ExtractiveReader(scorer, replace(one)).fingerprint

@@ -1,4 +1,4 @@
-"""The client of a served index against servers that break the protocol, HTTP, or its patience."""
+"""The client of a served index survives servers that break its protocol or HTTP, or never finish."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ Behaviour = Callable[[socket.socket], object]
 
 @contextmanager
 def run_server(behave: Behaviour) -> Iterator[str]:
-    """Run a server that reads a request of each connection and then does as it likes; yield its URL."""
+    """Run a server that reads one request per connection and then calls a function; yield its URL."""
 
     def serve() -> None:
         while True:
@@ -112,7 +112,7 @@ LATE, INVALID, FOREIGN = "did not answer within 0.6 seconds", "does not answer a
 LIMITED = f"{LATE}|{INVALID}"  # by time or by size, whichever is first
 
 SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
-    # what the server does, and the error that the user sees
+    # the behaviour of the server, and the error that the user sees
     "silence": (lambda connection: connection.recv(1), LATE, RemoteError),
     "dripping status": (repeat(b"H", pause=0.05), LATE, RemoteError),
     "dripping headers": (repeat(b"A: b\r\n", first=OK, pause=0.05), LATE, RemoteError),

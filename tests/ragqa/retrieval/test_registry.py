@@ -1,4 +1,4 @@
-"""Kinds of retrievers and engines: where each is implemented, and the parts of an index that it needs."""
+"""Kinds of retrievers and engines: their implementations, and the parts of an index that they need."""
 
 from pkgutil import resolve_name
 

@@ -1,4 +1,4 @@
-"""Checkpoints restore the very next step, and damaged ones are named."""
+"""Training continues from a checkpoint with the same steps, and damaged checkpoints are named."""
 
 import shutil
 from pathlib import Path
@@ -34,17 +34,17 @@ def train(state: TrainState, steps: int) -> list[float]:
     return losses
 
 
-def test_a_restored_state_takes_the_very_next_steps(tmp_path: Path) -> None:
+def test_a_restored_state_continues_with_the_same_steps(tmp_path: Path) -> None:
     first = make_state(0)
     train(first, 3)
     first.extra = {"index": 2}
     path = checkpoint.save(first, tmp_path)
     expected = train(first, 4)
-    again = make_state(7)
-    assert checkpoint.restore(again, tmp_path)
-    assert (again.step, again.extra) == (3, {"index": 2})
-    assert again.model.one.weight is again.model.other.weight
-    assert train(again, 4) == expected
+    restored = make_state(7)
+    assert checkpoint.restore(restored, tmp_path)
+    assert (restored.step, restored.extra) == (3, {"index": 2})
+    assert restored.model.one.weight is restored.model.other.weight
+    assert train(restored, 4) == expected
     assert {file.suffix for file in path.iterdir()} == {".safetensors", ".json"}  # nothing has to be unpickled
 
 
@@ -85,10 +85,10 @@ def test_a_full_disk_is_reported_and_earlier_checkpoints_stay(tmp_path: Path, mo
     before = checkpoint.save(one, tmp_path)
     train(one, 1)
 
-    def full(*_: object, **__: object) -> None:
+    def fill_disk(*_: object, **__: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(checkpoint, "save_file", fill_disk)
     assert_one_line(lambda: checkpoint.save(one, tmp_path), BadInput, "step-00000001", "No space left on device")
     assert checkpoint.list_checkpoints(tmp_path) == [before]
 

@@ -46,7 +46,7 @@ def test_gradients_of_chunks_equal_those_of_the_whole_batch(sizes: tuple[list[in
     assert value.item() == pytest.approx(plain.item(), abs=1e-12) and not value.requires_grad
     assert all(torch.allclose(a, b, atol=1e-6, rtol=0) for a, b in zip(found, expected, strict=True))
     assert any(gradient.abs().max() > 1e-3 for gradient in expected)
-    assert torch.equal(random_after, random)  # the second pass leaves no trace in the random numbers
+    assert torch.equal(random_after, random)  # the second pass does not change the random numbers that follow
 
 
 def test_gradients_are_added_to_existing_ones() -> None:

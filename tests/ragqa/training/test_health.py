@@ -98,7 +98,7 @@ def test_a_retriever_that_follows_noise_raises_an_alarm() -> None:
         {**HEALTHY, "nll": 4.95, "nll_alone": 5.0},
         {**HEALTHY, "nll": 4.0, "nll_alone": 5.0},
     )
-    assert not any(health.check_step(useless) for _ in range(2 * WINDOW))  # it does not learn yet
+    assert not any(health.check_step(useless) for _ in range(2 * WINDOW))  # the retriever does not learn yet
     raised = {n: lines for n in range(1, 3 * WINDOW) if (lines := health.check_step(useless, retriever_steps=n))}
     message = "the retriever learns, but with passages the loss is 99.0% of that without: it follows noise"
     assert raised == {WINDOW: [message]}
@@ -153,7 +153,7 @@ def test_the_vocabulary_is_scored_at_masked_positions_only(tied: bool) -> None:
 
 
 def test_memorised_answers_raise_an_alarm_once() -> None:
-    """With probability 0.9 in training the alarm comes below 36 % right, and not again before it is over."""
+    """With probability 0.9 in training the alarm is raised below 36 % right answers, and only once."""
     health = Health()
     assert health.check_answers(0.0) == []  # before the first step
     health.check_step({"nll": -math.log(0.9), "distinct": 1.0, "entropy": 0.5})
@@ -171,4 +171,4 @@ def test_memorised_answers_raise_an_alarm_once() -> None:
     assert health.check_answers(0.5) == [] and len(health.check_answers(0.35)) == 1
     unsure = Health()
     unsure.check_step({"nll": -math.log(0.4), "distinct": 1.0, "entropy": 0.5})
-    assert unsure.check_answers(0.0) == []  # it has learned little yet, which is no fault
+    assert unsure.check_answers(0.0) == []  # early in training a low score is no alarm

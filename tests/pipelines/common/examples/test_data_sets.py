@@ -16,16 +16,16 @@ from tests.helpers.span_reader import make_config
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.Tiny:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tiny.TinyWorld:
     return tiny.write(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture
-def config(small: Path, world: tiny.Tiny, tmp_path: Path) -> ReaderConfig:
+def config(small: Path, world: tiny.TinyWorld, tmp_path: Path) -> ReaderConfig:
     return make_config(small, world, tmp_path)
 
 
-def test_held_out_articles_and_known_questions_are_not_trained_on(config: ReaderConfig, world: tiny.Tiny) -> None:
+def test_held_out_articles_and_known_questions_are_not_trained_on(config: ReaderConfig, world: tiny.TinyWorld) -> None:
     again = config.out.with_name("again.jsonl")
     again.write_text('{"question": "The w60 w61, w139?", "answers": ["w1"]}\n{"question": "w60", "answers": ["w1"]}\n')
     known = make_question_keys([world.dev])  # "w60 w61 w139" among others

@@ -79,7 +79,7 @@ def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> N
 
 
 def test_positions_are_fitted_by_their_likelihood() -> None:
-    """Of two kinds of states one is sought, and the fitted weights find it."""
+    """The states are of two kinds, and the fitted weights attend to the right kind."""
     kinds = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     state_NLD = kinds[torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]])]
     inside_NL = torch.tensor([[True] * 4, [True] * 4, [True, True, False, False]])
@@ -88,10 +88,10 @@ def test_positions_are_fitted_by_their_likelihood() -> None:
     )
     assert share_NL[1].tolist() == [0, 0, 0.5, 0.5]
     weight_D = _fit_positions(state_NLD, inside_NL, share_NL)
-    assert weight_D[1] - weight_D[0] > 3  # no more for the weights' own cost
+    assert weight_D[1] - weight_D[0] > 3  # regularisation costs the rest
 
 
-def answered(count: int, seed: int) -> list[tuple[str, str]]:
+def make_answered_texts(count: int, seed: int) -> list[tuple[str, str]]:
     """Make texts whose fourth word is the answer; encoders know positions."""
     rng = np.random.default_rng(seed)
     made = []
@@ -111,8 +111,8 @@ def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
 
 def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     model = make_from_encoder(small, decoder_layers=1)
-    initialise_answering(model, examples(model, answered(400, 0)))
-    asked = examples(model.eval(), answered(50, 1))
+    initialise_answering(model, examples(model, make_answered_texts(400, 0)))
+    asked = examples(model.eval(), make_answered_texts(50, 1))
     ids_NL = model.tokens.pad_rows([each.ids for each in asked])
     start_N1 = torch.full((len(asked), 1), model.conventions.start)
     with torch.no_grad(), attention.record_weights() as seen:
@@ -120,10 +120,12 @@ def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     places = torch.tensor([each.places[0] for each in asked])
     looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
     assert looked_N.mean() > 0.6  # of 22 places
-    assert (best_N == torch.tensor([each.answer[0] for each in asked])).float().mean() > 0.6  # always the same: 0.02
+    assert (
+        best_N == torch.tensor([each.answer[0] for each in asked])
+    ).float().mean() > 0.6  # one fixed place would give 0.02
 
 
-def of_family(family: str, path: Path) -> Seq2Seq:
+def make_encoder_of_family(family: str, path: Path) -> Seq2Seq:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = AutoConfig.for_model(family, vocab_size=300, max_position_embeddings=200, pad_token_id=1, **sizes)
     AutoModel.from_config(config).save_pretrained(path)
@@ -133,7 +135,7 @@ def of_family(family: str, path: Path) -> Seq2Seq:
 
 def test_a_roberta_copies(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model, asked = of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
+    model, asked = make_encoder_of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
     before = copy_texts(model, asked)[0]
     initialise_copying(model, asked * 10)
     after, ids_NL = copy_texts(model, asked)
@@ -149,4 +151,4 @@ def test_other_families_and_missing_texts_are_refused(small: Path, tmp_path: Pat
     with pytest.raises(BadInput, match="no text holds its answer"):
         initialise_answering(make_from_encoder(small), [Example([2, 9, 3], [8, 3], [])])
     with pytest.raises(BadInput, match="not to a electra"):
-        initialise_copying(of_family("electra", tmp_path), ["a lady"])
+        initialise_copying(make_encoder_of_family("electra", tmp_path), ["a lady"])

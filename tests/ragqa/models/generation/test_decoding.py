@@ -68,7 +68,7 @@ def generate_with_transformers(
         "early_stopping": False,
         "decoder_start_token_id": said.decoder_start_token_id,
     }
-    if marginal == "token":  # which has no generator's conventions of its own
+    if marginal == "token":  # a plain model has no conventions of a generator
         for name in ("eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id"):
             options[name] = getattr(said, name)
     given = {"context_input_ids": inputs.ids_NL, "context_attention_mask": inputs.mask_NL, "n_docs": K}
@@ -267,7 +267,7 @@ def test_memory_limits_are_respected(marginal: str, beams: int, monkeypatch: pyt
     ):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
     read.clear()
-    ours.seq2seq.encode(inputs)  # for a gradient all is held anyhow
+    ours.seq2seq.encode(inputs)  # with gradients all activations stay in memory
     assert max(read) > 20
 
 

@@ -148,7 +148,7 @@ def test_fusion_attributes_answers_by_attention(monkeypatch: pytest.MonkeyPatch)
             assert [one.posterior[place] for place in (2, 0, 3, 1)] == pytest.approx(two.posterior, abs=1e-5)
             assert sum(one.posterior) == pytest.approx(1.0, abs=1e-5)
     assert found[1][0].posterior == (1.0, 0.0, 0.0, 0.0)
-    with torch.no_grad():  # a decoder that looks everywhere alike: shares are lengths
+    with torch.no_grad():  # a decoder with even attention: the shares are proportional to the lengths
         for layer in model.model.model.decoder.layers:
             layer.encoder_attn.q_proj.weight.zero_()
             layer.encoder_attn.q_proj.bias.zero_()
@@ -191,7 +191,7 @@ def test_a_saved_generator_is_loaded_with_its_settings(kind: str, tmp_path: Path
     file = tmp_path / "saved" / "generator.json"
     row = json.loads(file.read_text())
     file.write_text(json.dumps({name: value for name, value in row.items() if name != "vocabulary"}))
-    assert load_generator(tmp_path / "saved").kind == kind  # earlier ones do not say
+    assert load_generator(tmp_path / "saved").kind == kind  # earlier versions do not save it
     file.write_text(json.dumps(row | {"vocabulary": "0" * 16}))
     with pytest.raises(Mismatch, match="saved has changed since its generator was saved"):
         load_generator(tmp_path / "saved")
@@ -252,7 +252,7 @@ def test_a_plain_seq2seq_needs_a_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("marginal", CLASSES)
 def test_published_rag_checkpoints_are_loaded(marginal: str, old: bool, tmp_path: Path) -> None:
     model = write_rag(tmp_path, CLASSES[marginal], published=old, title_sep=" : ", max_combined_length=99)
-    if old:  # as they were published
+    if old:  # in the published format
         torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
         (tmp_path / "model.safetensors").unlink()
     read = load_rag(tmp_path)

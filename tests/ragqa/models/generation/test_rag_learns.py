@@ -24,9 +24,9 @@ SIZE = 5 + ENTITIES + OBJECTS
 
 
 def facts() -> tuple[Tensor, Tensor, Tensor]:
-    """Passages ``[B, K, 2]`` of an entity and its object, which entity is asked ``[B, 1]``, its object ``[B, 1]``.
+    """Draw passages ``[B, K, 2]`` of entity and object, the entities of the questions ``[B, 1]`` and their objects.
 
-    They are drawn anew each time, so nothing can be learned by heart.
+    Each call draws new ones, so a model cannot memorise them.
     """
     entities_BK = 5 + torch.rand(B, ENTITIES).argsort(-1)[:, :K]
     objects_BK = torch.randint(5 + ENTITIES, SIZE, (B, K))
@@ -48,7 +48,7 @@ def whole(ids: Tensor) -> Inputs:
 
 @pytest.mark.parametrize("marginal", ["token", pytest.param("sequence", marks=pytest.mark.thorough)])
 def test_retriever_and_generator_learn_together(marginal: Literal["token", "sequence"]) -> None:
-    """Independent towers learn which entity is asked for, and the generator learns to copy its object."""
+    """Independent towers learn to find the entity of the question, and the generator learns to copy its object."""
     torch.manual_seed(0)
     retriever = DualEncoder(tower(), tower())
     generator = RagGenerator(Seq2Seq(tiny_bart(SIZE, spread=0.2), wordless(SIZE)), marginal=marginal)

@@ -42,7 +42,7 @@ from tests.helpers.generators import (
     write_byt5,
     write_rag,
 )
-from tests.helpers.seq2seq import write as write_plain
+from tests.helpers.seq2seq import write_shape
 
 
 def test_every_supported_family_is_tested() -> None:
@@ -161,7 +161,7 @@ def test_labels_agree_with_transformers(tmp_path: Path, small: Path) -> None:
     assert bart.shift_labels(labels)[0].tolist()[:3] == [2, 0, a]
     assert byt5.tokens.make_labels(["abc", "z"], 9).tolist() == [[100, 101, 102, 1], [125, 1, -100, -100]]
     assert byt5.shift_labels(byt5.tokens.make_labels(["abc"], 9)).tolist() == [[0, 100, 101, 102]]
-    assert byt5.tokens.make_labels(["abcdef"], 3).tolist() == [[100, 101, 1]]  # cut, and ended all the same
+    assert byt5.tokens.make_labels(["abcdef"], 3).tolist() == [[100, 101, 1]]  # a cut text also has its end
     bert = make_from_encoder(small)
     assert bert.tokens.make_labels(["w1 w2"], 9).tolist() == [[6, 7, 3]]
     assert bert.shift_labels(torch.tensor([[6, 7, 3]])).tolist() == [[2, 6, 7]]
@@ -169,7 +169,7 @@ def test_labels_agree_with_transformers(tmp_path: Path, small: Path) -> None:
 
 def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     """transformers would make one of sentinels only, for which every word is unknown."""
-    path = write_plain("t5", tmp_path / "t5")
+    path = write_shape("t5", tmp_path / "t5")
     (path / "tokenizer.json").unlink()
     with pytest.raises(ArtefactError, match="t5 has no tokenizer files"):
         Seq2SeqTokenizer.load(path)
@@ -360,7 +360,7 @@ def test_missing_passages_are_replaced_by_empty_ones() -> None:
 def test_labels_get_the_models_end_if_the_tokenizer_adds_none(kind: str, tmp_path: Path) -> None:
     """A tokenizer.json without post-processor neither ends a text nor names special tokens."""
     for name, changed in (("bare", {"post_processor": None}), ("whole", {})):
-        file = write_plain(kind, tmp_path / name) / "tokenizer.json"
+        file = write_shape(kind, tmp_path / name) / "tokenizer.json"
         file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     bare, whole = (Seq2Seq.load(tmp_path / name, fresh=True) for name in ("bare", "whole"))
     end = bare.conventions.ends[0]

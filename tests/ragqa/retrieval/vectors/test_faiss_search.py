@@ -1,4 +1,4 @@
-"""Search with FAISS: its limits, and what is done where it finds too little."""
+"""Search with FAISS: its limits, and searches that find too few rows."""
 
 from pathlib import Path
 
