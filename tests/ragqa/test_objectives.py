@@ -108,9 +108,9 @@ RAG = {"sequence": rag_sequence_nll, "token": rag_token_nll}
 
 def test_distillation_agrees_with_hand_computation() -> None:
     """Scores 0, 0 give (1/2, 1/2); a teacher's 2 ln 3, 0 at temperature 2 give (3/4, 1/4)."""
-    loss = torch.tensor([[2 * math.log(3), 0.0]])
+    teacher_score = torch.tensor([[2 * math.log(3), 0.0]])
     score = torch.zeros(1, 2, requires_grad=True)
-    kl = distilled_kl(score, loss, temperature=2.0)
+    kl = distilled_kl(score, teacher_score, temperature=2.0)
     assert kl.item() == pytest.approx(4 * (0.75 * math.log(1.5) + 0.25 * math.log(0.5)))
     kl.sum().backward()
     assert score.grad is not None

@@ -54,9 +54,8 @@ def test_all_choices_of_t5_spans_are_equally_likely() -> None:
     """Of 8 tokens, 4 are dropped in 2 spans. Kept and dropped tokens each divide as 1 + 3, 2 + 2 or 3 + 1."""
     source = rng()
     counts = Counter(tuple(sample_t5_spans(8, source, 0.5, 2)) for _ in range(9000))
-    every = {
-        ((kept, kept + first), (4 + first, 8)) for kept in (1, 2, 3) for first in (1, 2, 3)
-    }  # the last sentinel is the end
+    # The second span ends at the end of the text.
+    every = {((kept, kept + first), (4 + first, 8)) for kept in (1, 2, 3) for first in (1, 2, 3)}
     assert set(counts) == every
     assert list(counts.values()) == pytest.approx([1000] * 9, rel=0.12)
 

@@ -126,15 +126,15 @@ def test_a_run_is_replaced_by_one_choice() -> None:
 
 
 def test_the_sentence_is_removed_nine_times_in_ten() -> None:
-    sentences, stayed, positions = [[1, 2], [3], [4, 5, 6]], 0, []
+    sentences, stayed, queries = [[1, 2], [3], [4, 5, 6]], 0, []
     for seed in range(4000):
         query, block = make_inverse_cloze_pair(sentences, rng(seed))
-        positions.append(sentences.index(query))
+        queries.append(sentences.index(query))
         rest = [sentence for sentence in sentences if sentence != query]
         assert block in ([1, 2, 3, 4, 5, 6], [piece for sentence in rest for piece in sentence])
         stayed += len(block) == 6
     assert stayed / 4000 == pytest.approx(0.1, abs=0.015)
-    assert np.bincount(positions) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
+    assert np.bincount(queries) / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
 
 
 def test_a_passage_of_one_sentence_keeps_it() -> None:
