@@ -8,29 +8,31 @@ from pathlib import Path
 from index.refresh import IndexRefresher
 
 
-def directory(refresher: IndexRefresher) -> Path:
+def get_directory(refresher: IndexRefresher) -> Path:
     return refresher._versions.plan.work
 
 
-def actors(refresher: IndexRefresher) -> tuple[object, list[object]]:
+def get_actors(refresher: IndexRefresher) -> tuple[object, list[object]]:
     """Return the coordinator and the encoding actors."""
     builder = refresher._builder
     return builder._coordinator, builder._encoders
 
 
-def in_actor(ray, actor, act: Callable[..., object]) -> object:
-    return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # once it is restarted
+def run_in_actor(ray, actor, act: Callable[..., object]) -> object:
+    return ray.get(actor.__ray_call__.options(max_task_retries=-1).remote(act))  # also works on an actor that restarts
 
 
-def recording(file: Path, fault: str | None = None, waits_for: Path | None = None) -> Callable[[object], None]:
-    """Return a patch for an actor: it notes every shard in ``file``, or fails; it starts after ``waits_for`` exists."""
+def make_recording_patch(
+    file: Path, fault: str | None = None, waits_for: Path | None = None
+) -> Callable[[object], None]:
+    """Return a patch for an actor that records each shard in ``file`` or fails, after ``waits_for`` exists."""
 
     def patch(_: object) -> None:
         from index import version_build
 
         real = version_build.__dict__.setdefault("real", version_build.embed_shard)
 
-        def records(*args: object) -> object:
+        def embed_and_record(*args: object) -> object:
             if fault:
                 raise OSError(28, fault)
             while waits_for and not waits_for.exists():
@@ -39,35 +41,37 @@ def recording(file: Path, fault: str | None = None, waits_for: Path | None = Non
                 out.write(f"{args[3].first}\n")
             return real(*args)
 
-        version_build.embed_shard = records
+        version_build.embed_shard = embed_and_record
 
     return patch
 
 
-def hanging(module: str, name: str, mark: Path, calls: int = 0, *, after: bool = False) -> Callable[[object], int]:
+def make_hanging_patch(
+    module: str, name: str, mark: Path, calls: int = 0, *, after: bool = False
+) -> Callable[[object], int]:
     """Return a patch for an actor: a call of ``name`` after ``calls`` others writes ``mark`` and hangs."""
 
     def patch(_: object) -> int:
         import importlib
 
-        where, left = importlib.import_module(module), [calls]
+        where, remaining = importlib.import_module(module), [calls]
         real = getattr(where, name)
 
-        def hangs(*args: object, **options: object) -> object:
-            left[0] -= 1
-            if left[0] >= 0 or after:
+        def run_or_hang(*args: object, **options: object) -> object:
+            remaining[0] -= 1
+            if remaining[0] >= 0 or after:
                 result = real(*args, **options)
-            if left[0] < 0:
+            if remaining[0] < 0:
                 mark.touch()
                 time.sleep(600)
             return result
 
-        setattr(where, name, hangs)
+        setattr(where, name, run_or_hang)
         return os.getpid()
 
     return patch
 
 
-def swapped(refresher: IndexRefresher, step: int, version: int) -> Callable[[], bool]:
-    """Return a condition: a poll returns this version."""
+def make_swap_condition(refresher: IndexRefresher, step: int, version: int) -> Callable[[], bool]:
+    """Return a condition that is true once a poll swaps in the version."""
     return lambda: refresher.poll(step) is not None and refresher.version == version

@@ -1,4 +1,4 @@
-"""Calibration: figures and refusals by hand, conditions of asking, and the command."""
+"""Calibration: figures and thresholds by hand, the conditions of questions, and the command."""
 
 import json
 from dataclasses import replace
@@ -47,11 +47,11 @@ from ragqa.types import Hit, Passage, Question
 from tests.helpers import towns
 
 
-def hit(number: int, title: str, text: str) -> Hit:
+def make_hit(number: int, title: str, text: str) -> Hit:
     return Hit(Passage(number, str(number), title, text, "", 0, len(text)), float(-number))
 
 
-def test_refusals_by_hand() -> None:
+def test_refusal_rates_by_hand() -> None:
     thresholds, below = compute_refusal_rates([0.1, 0.4, 0.4, 0.9], [0.3, 0.4, 0.95])
     assert thresholds.tolist() == [0.1, 0.4, 0.9, np.inf]
     assert below.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
@@ -60,84 +60,90 @@ def test_refusals_by_hand() -> None:
 
 NQ = Path("nq.jsonl")
 KIND = np.array([ANSWERABLE] * 5 + [MISSED] + [UNANSWERABLE] * 4)
-SAID = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
+CONFIDENCES = np.array([0.9, 0.8, 0.7, 0.6, 0.2, 0.5, 0.1, 0.3, 0.15, 0.65])
 RIGHT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0.0])
 
 
-def test_figures_by_hand() -> None:
-    """Five answerable questions, the three most certain ones right, one that was missed, and four asked in vain."""
-    found = summarise_answers(SAID, RIGHT, KIND)
-    assert found["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4}
-    # Of the six that were asked as they are, three are right; of the surer three, all: no confidence does better.
-    assert found["em"] == 0.5 and found["em_at_half_coverage"] == 1.0
-    assert found["times_em"] == 2.0 == found["times_em_at_most"]
-    assert found["calibration_error"][UNANSWERABLE] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
-    assert found["calibration_error"][MISSED] == 0.5 == found["mean_confidence"][MISSED]
-    assert found["calibration_error"]["as_asked"] == round(compute_calibration_error(SAID[:6], RIGHT[:6]), 4)
-    # Below 0.2 no answerable question is, and two of the vain ones; below 0.7 no right answer is, and all of them are.
-    shares = found["refusals"]["vain_declined_at_5_percent_of"]
+def test_figures_of_a_calibration_by_hand() -> None:
+    """Five answerable questions, of which the three surest are right, one missed and four unanswerable questions."""
+    figures = summarise_answers(CONFIDENCES, RIGHT, KIND)
+    assert figures["answers"] == {ANSWERABLE: 5, MISSED: 1, UNANSWERABLE: 4}
+    # Of the six questions as asked, three are right. The surer half is right, which is the best possible.
+    assert figures["em"] == 0.5 and figures["em_at_half_coverage"] == 1.0
+    assert figures["times_em"] == 2.0 == figures["times_em_at_most"]
+    assert figures["calibration_error"][UNANSWERABLE] == pytest.approx((0.1 + 0.3 + 0.15 + 0.65) / 4)
+    assert figures["calibration_error"][MISSED] == 0.5 == figures["mean_confidence"][MISSED]
+    assert figures["calibration_error"]["as_asked"] == round(compute_calibration_error(CONFIDENCES[:6], RIGHT[:6]), 4)
+    # Below 0.2 lie two unanswerable and no answerable questions; below 0.7 all unanswerable and no right answers.
+    shares = figures["refusals"]["vain_declined_at_5_percent_of"]
     assert shares == {"answerable_refused": 0.5, "right_answers_refused": 1.0}
-    curve = np.array(found["refusals"]["curve"])
+    curve = np.array(figures["refusals"]["curve"])
     assert curve[0].tolist() == [0.1, 0, 0, 0] and curve[-1].tolist() == [1, 1, 1, 1]
     assert (np.diff(curve, axis=0) >= 0).all()
     assert [0.65, 0.4, 0.0, 0.75] in curve.tolist()
-    assert json.loads(json.dumps(found)) == found
+    assert json.loads(json.dumps(figures)) == figures
 
 
 def test_no_confidence_surpasses_the_limit() -> None:
-    """With two of three right, the surer half can be all right, 1.5 times as much; none in vain, no curve."""
-    found = summarise_answers(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
-    assert found["times_em_at_most"] == 1.5 > found["times_em"] and found["refusals"] is None
+    """Two of three answers are right, so a surer half can have 1.5 times the share of right answers."""
+    figures = summarise_answers(np.array([0.1, 0.2, 0.3]), np.array([1, 1, 0.0]), np.array([ANSWERABLE] * 3))
+    assert figures["times_em_at_most"] == 1.5 > figures["times_em"] and figures["refusals"] is None
 
 
-class Finds:
+def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
+    confidences = np.arange(1, 101) / 100 + 0.004
+    assert choose_threshold(confidences, np.ones(100)) == 0.06  # five of 100 lie below: 0.014 … 0.054
+    # Two of fifty right answers lie below 0.52: 0.504 and 0.514.
+    assert choose_threshold(confidences, (confidences > 0.5).astype(float)) == 0.52
+    assert choose_threshold(confidences, np.zeros(100)) == 0.0
+
+
+class FixedRetriever:
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        found = [
-            hit(0, "Oslo", "Oslo is old"), hit(1, "Fjords", "near Oslo"), hit(2, "Fjords", "deep water"),
-            hit(3, "Bergen", "rain"), hit(4, "Oslo", "a tram"), hit(5, "Trondheim", "a church"),
+        hits = [
+            make_hit(0, "Oslo", "Oslo is old"), make_hit(1, "Fjords", "near Oslo"), make_hit(2, "Fjords", "deep water"),
+            make_hit(3, "Bergen", "rain"), make_hit(4, "Oslo", "a tram"), make_hit(5, "Trondheim", "a church"),
         ]  # fmt: skip
-        return [found[:k] for _ in questions]
+        return [hits[:k] for _ in questions]
 
 
-def test_documents_that_answer_a_question_are_left_out() -> None:
-    """Each question loses its own documents, also if two have the same words."""
-    asked = [
+def test_unanswerable_questions_get_no_passage_of_their_documents() -> None:
+    """Two questions with the same words can have different documents."""
+    questions = [
         Question("which?", ("tram",), titles=("Bergen",)),
         Question("where?", ("Oslo",)),
         Question("which?", ("tram",), titles=("Trondheim",)),
     ]
-    left = search_other_documents(Finds(), 2)(asked)
-    assert [[each.passage.id for each in hits] for hits in left] == [[1, 2], [3, 5], [1, 2]]
-    assert [[each.passage.id for each in hits] for hits in search_other_documents(Finds(), 4)(asked)][::2] == [
-        [1, 2, 5],
-        [1, 2, 3],
-    ]
+    rankings = search_other_documents(FixedRetriever(), 2)(questions)
+    assert [[hit.passage.id for hit in hits] for hits in rankings] == [[1, 2], [3, 5], [1, 2]]
+    deeper = search_other_documents(FixedRetriever(), 4)(questions)
+    assert [[hit.passage.id for hit in hits] for hits in deeper[::2]] == [[1, 2, 5], [1, 2, 3]]
 
 
-def test_questions_are_classified_by_what_is_read() -> None:
+def test_questions_are_classified_by_their_passages() -> None:
     question = Question("where?", ("Oslo",), passages=("It is Oslo.",), titles=("Oslo",))
-    found = search_passages(Finds(), 3)([question])[0]
-    assert [each.passage.id for each in found] == [0, 1, 2]
-    assert classify_question(found, question, is_unanswerable=False) == ANSWERABLE
+    hits = search_passages(FixedRetriever(), 3)([question])[0]
+    assert [hit.passage.id for hit in hits] == [0, 1, 2]
+    assert classify_question(hits, question, is_unanswerable=False) == ANSWERABLE
     assert (
-        classify_question(found[2:], question, is_unanswerable=False)
+        classify_question(hits[2:], question, is_unanswerable=False)
         == MISSED
         == classify_question([], question, is_unanswerable=False)
     )
-    assert classify_question(found[2:], question, is_unanswerable=True) == UNANSWERABLE
+    assert classify_question(hits[2:], question, is_unanswerable=True) == UNANSWERABLE
     assert [(each.passage.title, each.passage.text) for each in make_gold_hits([question])[0]] == [("", "It is Oslo.")]
 
 
-def found_of(*answers: tuple[str, float]) -> list[SpanAnswer]:
+def make_answers(*answers: tuple[str, float]) -> list[SpanAnswer]:
     return [SpanAnswer(text, [], Evidence(weight, 0, 0)) for text, weight in answers]
 
 
 def test_agreement_with_two_more_annotators_by_hand() -> None:
-    """Half of the 0.8 near the known answer is on "Aldo": both other annotators differ with probability 1/4."""
-    found = found_of(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
-    assert judge_by_agreement(found, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
-    assert judge_by_agreement(found[3:], ["Duke Aldo"]) == [0.0]
-    assert judge_exactly(found, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
+    """Half of the weight 0.8 near the gold answer is on "Aldo"; both other annotators differ with probability 1/4."""
+    answers = make_answers(("Aldo", 0.4), ("the Duke Aldo", 0.2), ("old Duke Aldo", 0.2), ("1500", 0.15))
+    assert judge_by_agreement(answers, ["Duke Aldo"]) == pytest.approx([0.75, 1.0, 1 - 0.75**2, 0.0])
+    assert judge_by_agreement(answers[3:], ["Duke Aldo"]) == [0.0]
+    assert judge_exactly(answers, ["Duke Aldo"]) == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_the_likelihood_counts_answerable_questions_over_an_index() -> None:
@@ -151,22 +157,41 @@ def test_the_likelihood_counts_answerable_questions_over_an_index() -> None:
     few = replace(row(ANSWERABLE, -10), is_shallow=True)
     assert measure_likelihood([*rows, few]) == pytest.approx((-1 - 2 - 0.25 * 10) / 2.25)
     alone = replace(row(ANSWERABLE, -7), name=OWN_PARAGRAPH, file=Path("squad.json"))
-    assert measure_likelihood([*rows, alone]) == -1.5, "which reads the same whatever retrieval counts"
+    assert measure_likelihood([*rows, alone]) == -1.5, "a paragraph of its own does not depend on retrieval"
     assert measure_likelihood([alone]) == -7
 
 
 def test_the_likelihood_of_a_question_by_hand() -> None:
-    """0.5 + 0.1 of the weight is on right answers; the best one is wrong."""
-    held = CalibrationSet(NQ, "nq", [], make_gold_hits, judge_exactly)
-    found, asked = found_of(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
-    row = calibrate._make_row(held, 4, asked, [hit(0, "", "b")], found)
+    """Right answers have the weights 0.5 and 0.1; the best answer is wrong."""
+    held_out = CalibrationSet(NQ, "nq", [], make_gold_hits, judge_exactly)
+    answers, question = make_answers(("x", 0.3), ("b", 0.5), ("c", 0.1)), Question("?", ("b", "c"))
+    row = calibrate._make_row(held_out, 4, question, [make_hit(0, "", "b")], answers)
     assert (row.name, row.number, row.kind, row.right, row.is_shallow) == ("nq", 4, ANSWERABLE, 0, False)
     assert row.log_likelihood == pytest.approx(np.log(0.6)) and row.evidence.weight == 0.3
     shallow = calibrate._mark_shallow(row)
     assert (shallow.name, shallow.is_shallow) == ("nq, first 3", True)
-    assert calibrate._make_row(held, 4, asked, [hit(0, "", "b")], found[1:]).right == 1
-    unanswerable = replace(held, is_unanswerable=True)
-    assert calibrate._make_row(unanswerable, 4, asked, [hit(0, "", "b")], found[1:]).right == 0
+    assert calibrate._make_row(held_out, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 1
+    unanswerable = replace(held_out, is_unanswerable=True)
+    assert calibrate._make_row(unanswerable, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 0
+
+
+def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
+    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of "wiki". Other conditions do not count."""
+
+    def make_rows(name: str, confidences: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
+        row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
+        return [(replace(row, **other), confidence) for confidence in confidences]
+
+    rows = [
+        *make_rows("paragraphs", [0.5 + n / 100 for n in range(40)]),
+        *make_rows("wiki", [0.1 + n / 100 for n in range(20)]),
+        *make_rows(OWN_PARAGRAPH, [0.01] * 50),
+        *make_rows("wiki", [0.02] * 50, is_shallow=True),
+        *make_rows("wiki", [0.03] * 50, kind=UNANSWERABLE),
+    ]
+    confidences = np.array([each for _, each in rows])
+    fit = CrossFit(Calibration(()), confidences, np.ones(len(rows)))
+    assert choose_decline_threshold([row for row, _ in rows], fit) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
 def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
@@ -201,7 +226,7 @@ def test_weights_of_answers_by_kind() -> None:
 
 
 def test_files_have_equal_weight() -> None:
-    """Three answers of one, one of which was asked in vain, and one of the other."""
+    """The first file has three answers, one of them to an unanswerable question; the second file has one."""
     one = CalibrationRow(NQ, "nq", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
     rows = [one, one, replace(one, kind=UNANSWERABLE), replace(one, file=Path("squad.json"))]
     assert balance_files(rows).tolist() == pytest.approx([4 / 2.1, 4 / 2.1, 0.4 / 2.1, 4])
@@ -209,23 +234,23 @@ def test_files_have_equal_weight() -> None:
 
 def test_questions_that_selected_the_weights_do_not_calibrate(tmp_path: Path) -> None:
     squad, dev = towns.write(tmp_path)
-    held = [question for question in read_questions(squad) if is_held_out(question.titles[0], HELD_OUT_SHARE)]
-    assert len(held) == towns.HELD_OUT * towns.QUESTIONS_PER_ARTICLE
-    chose, rest = split_held_out(held, 10, 3)
-    assert len(chose) == 10 and sorted(held, key=str) == sorted([*chose, *rest], key=str)
-    assert [held.index(each) for each in chose] == sorted(held.index(each) for each in chose)
-    assert split_held_out(held, 10, 3) == (chose, rest) != split_held_out(held, 10, 4)
-    assert split_held_out(held, 100, 3) == (held, [])
-    for count, seed in ((7, 0), (20, 5)):  # as training draws those of its file of held-out questions
+    held_out = [question for question in read_questions(squad) if is_held_out(question.titles[0], HELD_OUT_SHARE)]
+    assert len(held_out) == towns.HELD_OUT * towns.QUESTIONS_PER_ARTICLE
+    selection, rest = split_held_out(held_out, 10, 3)
+    assert len(selection) == 10 and sorted(held_out, key=str) == sorted([*selection, *rest], key=str)
+    assert [held_out.index(each) for each in selection] == sorted(held_out.index(each) for each in selection)
+    assert split_held_out(held_out, 10, 3) == (selection, rest) != split_held_out(held_out, 10, 4)
+    assert split_held_out(held_out, 100, 3) == (held_out, [])
+    for count, seed in ((7, 0), (20, 5)):  # training samples its held-out questions in the same way
         assert split_held_out(read_answerable(dev), count, seed)[0] == read_answerable(dev, count, seed)
     folders = {"reader": tmp_path, "work": tmp_path, "out": tmp_path / "figures.json", "squad": squad}
     config = CalibrateConfig(selection_sample=10, seed=3, count=5, **folders)
-    assert select_questions(held, config, squad) == rest[:5]
+    assert select_questions(held_out, config, squad) == rest[:5]
     test = tmp_path / "test.jsonl"
     test.write_text(json.dumps({"question": rest[1].text.upper(), "answers": ["x"]}))
     config = replace(config, exclude=(test,))
-    asked_too = rest[1].text
-    assert select_questions(held, config, squad) == [each for each in rest if each.text != asked_too][:5]
+    excluded_text = rest[1].text
+    assert select_questions(held_out, config, squad) == [each for each in rest if each.text != excluded_text][:5]
 
 
 @pytest.mark.thorough
@@ -237,11 +262,11 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
     both = ["--squad", squad, "--questions", dev, "--index", index, "--plot", tmp_path / "figures.png"]
     card = (reader / "README.md").read_text()
     main([str(part) for part in [*options, *both]])
-    found = json.loads((tmp_path / "figures.json").read_text())
+    figures = json.loads((tmp_path / "figures.json").read_text())
     squads = "20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, in vain"
     others = "20 of dev; 10 of dev, in vain"
-    assert found["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
-    sets = found["by_a_fit_on_the_other_half"]
+    assert figures["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
+    sets = figures["by_a_fit_on_the_other_half"]
     assert {name: sum(each["answers"].values()) for name, each in sets.items()} == {
         "SQuAD, own paragraph": 20,
         "SQuAD, all paragraphs": 30,
@@ -251,16 +276,16 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
     }
     assert sets["dev"]["answers"][UNANSWERABLE] == 10 and sets["dev"]["em"] > 0.3
     assert (tmp_path / "figures.png").stat().st_size > 10_000
-    artefacts.read_manifest(reader, "reader")  # sealed again
+    artefacts.read_manifest(reader, "reader")  # raises unless the manifest is valid
     assert (reader / "README.md").read_text() == card
     saved = Calibration.load(reader)
-    assert saved.answers == 140 and list(saved.coefficients) == list(found["coefficients"].values())
-    assert (saved.threshold, saved.prior) == (found["threshold"], found["retrieval_counts"])
-    assert found["log_likelihood_of_right_answers"][str(saved.prior)] == max(
-        found["log_likelihood_of_right_answers"].values()
+    assert saved.answers == 140 and list(saved.coefficients) == list(figures["coefficients"].values())
+    assert (saved.threshold, saved.prior) == (figures["threshold"], figures["retrieval_counts"])
+    assert figures["log_likelihood_of_right_answers"][str(saved.prior)] == max(
+        figures["log_likelihood_of_right_answers"].values()
     )
     assert "questions are declined below" in capsys.readouterr().err
-    for wrong, told in (
+    for bad_options, message in (
         (["--questions", dev], "--questions FILE with --index DIR"),
         (
             ["--squad", squad, "--selection-sample", 24],
@@ -272,9 +297,9 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         (["--squad", squad, "--count", 3], "a fit needs 10: nothing is installed"),
     ):
         with pytest.raises(SystemExit):
-            main([str(part) for part in [*options, *wrong]])
-        said = capsys.readouterr().err
-        assert told in said and said.splitlines()[-1].startswith("pipelines.calibrate: ")
+            main([str(part) for part in [*options, *bad_options]])
+        error = capsys.readouterr().err
+        assert message in error and error.splitlines()[-1].startswith("pipelines.calibrate: ")
     assert Calibration.load(reader) == saved
 
 
