@@ -53,8 +53,8 @@ def read_lines(page: Path) -> Iterator[tuple[int, str, bool]]:
 def anchors_of(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = [line.lstrip("#").strip() for _, line, is_code in read_lines(page) if not is_code and line[:1] == "#"]
-    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {heading.replace(" ", "-") for heading in kept}
+    slugs = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in slugs}
 
 
 def is_prose(line: str) -> bool:

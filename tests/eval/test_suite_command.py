@@ -67,8 +67,8 @@ def suite_output(three_index: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("scored")
     write_questions(folder / "test-a.jsonl", QUESTIONS)
     report, record = folder / "three.report", folder / "records" / "three.json"
-    given = ["--pipeline", three_index, "--data", folder, "--out", report, "--record", record]
-    return SuiteOutput(run_command(THREE, *map(str, given), "--corpus", "three invented documents"), report, record)
+    options = ["--pipeline", three_index, "--data", folder, "--out", report, "--record", record]
+    return SuiteOutput(run_command(THREE, *map(str, options), "--corpus", "three invented documents"), report, record)
 
 
 def test_the_command_prints_the_scores_and_their_data(suite_output: SuiteOutput) -> None:
@@ -191,9 +191,9 @@ def test_bad_input_is_reported_in_one_line(
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         command(*arguments)
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert stop.value.code == 2
-    assert message in said and said.count("\n") == 1 and "Traceback" not in said
+    assert message in error and error.count("\n") == 1 and "Traceback" not in error
     assert not (tmp_path / "r").exists()
 
 
@@ -213,7 +213,7 @@ def test_a_file_of_another_size_leaves_no_report(
 
 
 def test_reports_of_different_settings_have_different_names() -> None:
-    given: list[dict[str, Any]] = [
+    changes: list[dict[str, Any]] = [
         {},
         {"fast": True},
         {"beams": 4},
@@ -221,14 +221,14 @@ def test_reports_of_different_settings_have_different_names() -> None:
         {"beams": 4, "min_answer": 9},
         {"k": 3},
     ]
-    configs = [SuiteConfig(pipeline=Path("p"), reader=Path("x"), **options) for options in given]
+    configs = [SuiteConfig(pipeline=Path("p"), reader=Path("x"), **options) for options in changes]
     readers: list[Any] = [
         SimpleNamespace(kind="fid", fingerprint="a" * 16 + "-fid"),
         SimpleNamespace(kind="fid", fingerprint="b" * 16 + "-fid"),
         SimpleNamespace(kind="span", fingerprint="c" * 16),
     ]
     named = [name_report(THREE, "dev", config, reader) for config in configs for reader in readers]
-    assert len(set(named)) == len(given) * len(readers)
+    assert len(set(named)) == len(changes) * len(readers)
     assert named[9] == f"{THREE.key}-dev-p-beams-4-max-answer-9-reader-fid-aaaaaaaa"
     assert named[2] == f"{THREE.key}-dev-p-reader-span-cccccccc"
 

@@ -153,16 +153,16 @@ def test_a_split_of_the_hub(
 
 
 def test_the_hub_is_asked_for_one_revision_of_one_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
 
     def load_dataset(name: str, *, revision: str, split: str) -> list[dict[str, Any]]:
-        asked.append((name, revision, split))
+        requests.append((name, revision, split))
         return NQ_ROWS
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     questions = read_split(on_hub("somebody/something"), "test", None)
     assert [question.text for question in questions] == ["who?", "où ?"]
-    assert asked == [("somebody/something", REVISION, "validation")]
+    assert requests == [("somebody/something", REVISION, "validation")]
 
 
 @pytest.mark.parametrize("suite", [NQ, WEBQ, SQUAD], ids=lambda suite: suite.key)

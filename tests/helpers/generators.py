@@ -171,8 +171,8 @@ def write_rag(path: Path, kind: Any, *, published: bool = False, **options: Any)
     """
     tokenizer, asked_by = bart_tokenizer(), word_tokenizer(60)
     torch.manual_seed(6)
-    asked = DPRQuestionEncoder(tiny_dpr_config())
-    model = kind(question_encoder=asked, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
+    question_encoder = DPRQuestionEncoder(tiny_dpr_config())
+    model = kind(question_encoder=question_encoder, generator=tiny_bart(len(tokenizer)), n_docs=3, **options).eval()
     model.save_pretrained(path)
     row = json.loads((path / "config.json").read_text())
     row["generator"]["forced_bos_token_id"] = 0

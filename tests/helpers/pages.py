@@ -56,21 +56,23 @@ def make_hits() -> list[Hit]:
     return [Hit(Passage(n, f"d{n}", f"Title {n}", text, "", 0, len(text)), 1 - n / 9) for n, text in enumerate(TEXTS)]
 
 
-def make_result(said: str | None, confidence: float = 0.5) -> SystemResult:
+def make_result(answer: str | None, confidence: float = 0.5) -> SystemResult:
     """Return a result with all passages, two of them read; the first one with the answer is cited."""
     hits = make_hits()
-    cited = next(((hit, hit.passage.text.find(said)) for hit in hits if said and said in hit.passage.text), None)
-    sources = (Source(cited[0], Span(cited[1], cited[1] + len(said)), 1.0),) if cited and said else ()
-    return SystemResult(Answer("", said, 0.0, confidence, sources), hits[:2], hits, 0.01, 0.3)
+    cited = next(((hit, hit.passage.text.find(answer)) for hit in hits if answer and answer in hit.passage.text), None)
+    sources = (Source(cited[0], Span(cited[1], cited[1] + len(answer)), 1.0),) if cited and answer else ()
+    return SystemResult(Answer("", answer, 0.0, confidence, sources), hits[:2], hits, 0.01, 0.3)
 
 
 def make_report(
     folder: Path, examined: dict[str, SystemResult] | None = None, system: Any = None, **settings: Any
 ) -> Report:
     """Evaluate a fixed system on all questions."""
-    given = examined or {id: make_result(said, 0.2 * n) for n, (id, said) in enumerate(ANSWERS_BY_ID.items(), 1)}
-    made = FixedSystem(given, SYSTEM if system is None else system)
-    return evaluate(made, QUESTIONS, out=folder / "a.report", name="demo", **{"corpus": "encyclopedia", **settings})
+    results = examined or {id: make_result(answer, 0.2 * n) for n, (id, answer) in enumerate(ANSWERS_BY_ID.items(), 1)}
+    fixed_system = FixedSystem(results, SYSTEM if system is None else system)
+    return evaluate(
+        fixed_system, QUESTIONS, out=folder / "a.report", name="demo", **{"corpus": "encyclopedia", **settings}
+    )
 
 
 class ParsedPage(HTMLParser):

@@ -39,14 +39,14 @@ def read_one(path: Path, content: str | bytes) -> Question:
 
 def get_error(path: Path, after: int | None = None) -> str:
     """Return the one-line error of a file without its path; ``after`` questions must precede it."""
-    given = []
+    questions = []
     with pytest.raises(BadInput) as caught:
         for question in read_questions(path):
-            given.append(question)  # a comprehension would lose the questions before the error
+            questions.append(question)  # a comprehension would lose the questions before the error
     message = str(caught.value)
     assert message.startswith(str(path))
     assert message.isprintable() and len(message) < len(str(path)) + 300
-    assert after is None or len(given) == after
+    assert after is None or len(questions) == after
     return message.removeprefix(str(path))
 
 

@@ -73,9 +73,9 @@ def read_figures(out: Path) -> list[dict[str, Any]]:
 
 def mine_all(config: ReaderConfig, folder: Path, **other: Any) -> list[MinedPassages]:
     assert config.index is not None
-    asked = [(question, False) for file in config.train for question in read_questions(file)]
+    questions = [(question, False) for file in config.train for question in read_questions(file)]
     search = PassageSearch(open_retriever(config.index), 10, 3)
-    return mine_passages(asked, search, folder, {"files": "these", **other})
+    return mine_passages(questions, search, folder, {"files": "these", **other})
 
 
 def make_batches(config: ReaderConfig, folder: Path | None = None, **options: Any) -> ReaderBatches:

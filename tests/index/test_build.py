@@ -353,8 +353,12 @@ def test_inputs_that_do_not_fit_are_refused(corpus: Path, vectors: Path, tmp_pat
     with pytest.raises(BadInput, match="is not a ragqa index"):
         build(make_config(corpus, vectors, tmp_path / "mine"))
     assert (tmp_path / "mine" / "thesis.txt").exists()
-    for options, said in (({"kind": "annoy"}, "kind annoy"), ({"recall": 1.5}, "recall 1.5"), ({"part_rows": 0}, "0:")):
-        with pytest.raises(BadInput, match=said):
+    for options, message in (
+        ({"kind": "annoy"}, "kind annoy"),
+        ({"recall": 1.5}, "recall 1.5"),
+        ({"part_rows": 0}, "0:"),
+    ):
+        with pytest.raises(BadInput, match=message):
             make_config(corpus, vectors, tmp_path / "c.index", **options)
 
 

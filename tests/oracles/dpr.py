@@ -27,8 +27,8 @@ def tokens(text: str) -> list[str]:
 
 def has_answer(passage: str, answers: Iterable[str]) -> bool:
     text = tokens(passage)
-    for wanted in map(tokens, answers):
-        if wanted and any(text[start:][: len(wanted)] == wanted for start in range(len(text))):
+    for answer_tokens in map(tokens, answers):
+        if answer_tokens and any(text[start:][: len(answer_tokens)] == answer_tokens for start in range(len(text))):
             return True
     return False
 

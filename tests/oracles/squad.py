@@ -10,8 +10,8 @@ from itertools import groupby
 
 
 def normalise(text: str) -> str:
-    kept = "".join(char for char in text.lower() if char not in string.punctuation)
-    runs = ("".join(run) for _, run in groupby(kept, _is_word_character))
+    letters = "".join(char for char in text.lower() if char not in string.punctuation)
+    runs = ("".join(run) for _, run in groupby(letters, _is_word_character))
     return " ".join("".join(" " if run in ("a", "an", "the") else run for run in runs).split())
 
 
@@ -28,15 +28,15 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     return max(_overlap(normalise(prediction).split(), normalise(answer).split()) for answer in answers)
 
 
-def _overlap(said: list[str], gold: list[str]) -> float:
-    left = list(gold)
-    for token in said:
-        if token in left:
-            left.remove(token)
-    same = len(gold) - len(left)
+def _overlap(prediction_tokens: list[str], gold: list[str]) -> float:
+    unmatched = list(gold)
+    for token in prediction_tokens:
+        if token in unmatched:
+            unmatched.remove(token)
+    same = len(gold) - len(unmatched)
     if same == 0:
         return 0.0
-    precision, recall = same / len(said), same / len(gold)
+    precision, recall = same / len(prediction_tokens), same / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -176,10 +176,10 @@ forms = pytest.mark.parametrize("form", FORMS)
 
 @forms
 @pytest.mark.parametrize("compression", [".xz", ".gz"])
-@pytest.mark.parametrize("kept", [0.01, 0.5, 0.9])
-def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path, form: str, compression: str, kept: float) -> None:
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9])
+def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path, form: str, compression: str, share: float) -> None:
     content = COMPRESSIONS[compression](FORMS[form].encode())
-    path = write_file(tmp_path / (form + compression), content[: int(len(content) * kept)])
+    path = write_file(tmp_path / (form + compression), content[: int(len(content) * share)])
     assert "end-of-stream" in get_error(path)
 
 

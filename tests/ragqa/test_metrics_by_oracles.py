@@ -101,8 +101,8 @@ def test_scores_of_several_answers_agree_with_the_oracles(prediction: str, gold:
 @given(passages_with_answers())
 @example(("ΟΔΟΣ.Α", ["οδος"]))
 @example(("\u0345Σ\u0345", ["σ"]))
-def test_has_answer_agrees_with_the_oracle(drawn: tuple[str, list[str]]) -> None:
-    passage, gold = drawn
+def test_has_answer_agrees_with_the_oracle(sample: tuple[str, list[str]]) -> None:
+    passage, gold = sample
     assert has_answer(passage, gold) is dpr.has_answer(passage, gold)
 
 
@@ -114,9 +114,9 @@ subjects = st.lists(st.sampled_from([*"aAéEb1Σς.$", "e\u0301", " ", "\n"]), m
 
 @settings(deadline=None)
 @given(subjects, st.lists(patterns, max_size=3))
-def test_patterns_agree_with_the_oracles(subject: str, drawn: list[str]) -> None:
-    assert has_answer(subject, drawn, regex=True) is dpr.has_pattern(subject, drawn)
-    assert exact_match(subject, drawn, regex=True) is orqa.pattern_match(subject, drawn)
+def test_patterns_agree_with_the_oracles(subject: str, sample: list[str]) -> None:
+    assert has_answer(subject, sample, regex=True) is dpr.has_pattern(subject, sample)
+    assert exact_match(subject, sample, regex=True) is orqa.pattern_match(subject, sample)
 
 
 def test_characters_are_tokenised_by_their_category() -> None:
@@ -130,8 +130,8 @@ def test_characters_are_tokenised_by_their_category() -> None:
 
 @settings(deadline=None)
 @given(retrieved_passages(), st.lists(st.integers(1, 8), max_size=4))
-def test_answer_recall_agrees_with_the_oracle(drawn: tuple[list[list[str]], list[list[str]]], ks: list[int]) -> None:
-    found, gold = drawn
+def test_answer_recall_agrees_with_the_oracle(sample: tuple[list[list[str]], list[list[str]]], ks: list[int]) -> None:
+    found, gold = sample
     assert answer_recall(found, gold, ks) == {k: pytest.approx(dpr.accuracy(found, gold, k)) for k in ks}
 
 
@@ -174,17 +174,17 @@ def test_another_answer_never_lowers_a_score(prediction: str, gold: list[str], m
 
 @settings(deadline=None)
 @given(passages_with_answers())
-def test_a_longer_passage_contains_what_a_shorter_one_does(drawn: tuple[str, list[str]]) -> None:
-    passage, gold = drawn
+def test_a_longer_passage_contains_what_a_shorter_one_does(sample: tuple[str, list[str]]) -> None:
+    passage, gold = sample
     assert has_answer(passage, gold) <= has_answer(f"so {passage} it", gold)
 
 
 @settings(deadline=None)
 @given(retrieved_passages())
 def test_answer_recall_is_the_mean_over_prefixes_and_never_falls(
-    drawn: tuple[list[list[str]], list[list[str]]],
+    sample: tuple[list[list[str]], list[list[str]]],
 ) -> None:
-    found, gold = drawn
+    found, gold = sample
     recall = answer_recall(found, gold, range(1, 8))
     for k, share in recall.items():
         hits = [

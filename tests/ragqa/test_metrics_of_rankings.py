@@ -75,9 +75,9 @@ def test_first_rank_stops_at_the_first() -> None:
 
 def test_accuracy_at_k_by_hand() -> None:
     ranks = [1, 3, None, 100]
-    wanted = {1: 0.25, 2: 0.25, 3: 0.5, 99: 0.5, 100: 0.75, 1000: 0.75}
-    assert accuracy_at(ranks, tuple(wanted)) == wanted
-    assert accuracy_at(iter(ranks), list(wanted)) == wanted  # the ranks are read once for all ks
+    expected = {1: 0.25, 2: 0.25, 3: 0.5, 99: 0.5, 100: 0.75, 1000: 0.75}
+    assert accuracy_at(ranks, tuple(expected)) == expected
+    assert accuracy_at(iter(ranks), list(expected)) == expected  # the ranks are read once for all ks
     assert accuracy_at([None, None], [1, 5]) == {1: 0.0, 5: 0.0}
     assert accuracy_at([], [1, 5]) == {1: 0.0, 5: 0.0}
 

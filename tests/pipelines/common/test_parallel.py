@@ -133,9 +133,9 @@ def test_dpr_and_fine_tuning_learn_the_same_in_two_processes(
     port = free_port()
     processes = [start_script(RECIPES, *files, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
-    taught, tuned = make_supervised_configs(world, small, retriever, tmp_path / "one")
-    dpr.main(taught)
-    fine_tune_loop.main(tuned)
+    dpr_config, fine_tune_config = make_supervised_configs(world, small, retriever, tmp_path / "one")
+    dpr.main(dpr_config)
+    fine_tune_loop.main(fine_tune_config)
     wait_for_success(processes)
     for part in ("dpr/round-1", "tuned"):
         one, two = (read_rows(tmp_path / count / part) for count in ("one", "two"))
@@ -241,8 +241,8 @@ def train_in_one_and_two_processes(
     row = {name: value for name, value in asdict(config).items() if value not in (None, ())} | {"out": both}
     file = config.out.with_name("two.json")
     file.write_text(json.dumps(row, default=str))
-    port, given = free_port(), (recipe.__name__, type(config).__name__, str(file))
-    processes = [start_script(RECIPE, *given, port, rank) for rank in "01"]
+    port, arguments = free_port(), (recipe.__name__, type(config).__name__, str(file))
+    processes = [start_script(RECIPE, *arguments, port, rank) for rank in "01"]
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     recipe.main(config)
     wait_for_success(processes)
@@ -293,8 +293,8 @@ def make_generator_configs(
     """Return settings of four steps of RAG, of joint training, and of the closed book."""
     few = {"save_every": 2, "eval_every": 2, "warmup": 1, "lr": 1e-4}
     both = {"frozen": 1, "refresh_every": 2, "retriever_lr": 1e-4}
-    taught = folders.train_questions, retriever, generator
-    written = closed_world.rag_config(folders, *taught, out / "rag", seed=0, steps=4)
+    inputs = folders.train_questions, retriever, generator
+    written = closed_world.rag_config(folders, *inputs, out / "rag", seed=0, steps=4)
     together = closed_world.joint_config(folders, start, retriever, generator, out / "joint", seed=0, steps=4)
     together = replace_settings(
         together,

@@ -15,9 +15,9 @@ def test_every_figure_of_every_panel_is_drawn(tmp_path: Path) -> None:
     rows = ({"step": step, **dict.fromkeys(every, 0.5)} for step in (1, 2))
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plot([run], tmp_path / "run.svg")
-    drawn = (tmp_path / "run.svg").read_text()  # matplotlib writes each text into a comment
+    svg = (tmp_path / "run.svg").read_text()  # matplotlib writes each text into a comment
     labels = [field for fields in PANELS.values() if len(fields) > 1 for field in fields]
-    assert [label for label in ["run", *PANELS, *labels] if f"<!-- {label} -->" not in drawn] == []
+    assert [label for label in ["run", *PANELS, *labels] if f"<!-- {label} -->" not in svg] == []
 
 
 def test_a_folder_without_figures_is_refused(tmp_path: Path) -> None:

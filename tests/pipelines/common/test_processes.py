@@ -163,12 +163,12 @@ def test_masked_word_recipes_learn_the_same_in_two_ray_workers(ray_cluster: None
     )  # one index, which all wait for, however slow the actor
     pretrain_loop.main(followed)
     train_in_processes(pretrain_loop.main, replace_settings(followed, out=tmp_path / "each-2", processes=2, workers=1))
-    given = make_config(ReaderWarmupConfig,
+    warmup = make_config(ReaderWarmupConfig,
         corpus=folders.corpus, encoder=start, out=tmp_path / "read", steps=3, batch=6, masking="words", max_text=24,
         max_block=24, warmup=1, dropout=0.0,
     )  # fmt: skip
-    reader_warmup_loop.main(given)
-    train_in_processes(reader_warmup_loop.main, replace_settings(given, out=tmp_path / "read-2", processes=2))
+    reader_warmup_loop.main(warmup)
+    train_in_processes(reader_warmup_loop.main, replace_settings(warmup, out=tmp_path / "read-2", processes=2))
     runs = ("cloze", "cloze-2"), ("one", "two"), ("each", "each-2"), ("read", "read-2")
     for first, second in ((tmp_path / a, tmp_path / b) for a, b in runs):
         pairs = zip(read_rows(first), read_rows(second), strict=True)
@@ -183,5 +183,7 @@ def test_masked_word_recipes_learn_the_same_in_two_ray_workers(ray_cluster: None
         assert measure_distance(first, second) < 0.25 * measure_distance(
             before, first
         )  # 0.12: Adam steps as far for what is rounded
-    begun = DualEncoder.load(inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12)))
-    assert measure_distance(*towers[:2]) < 0.1 * measure_distance(begun, towers[0])
+    start_towers = DualEncoder.load(
+        inverse_cloze_loop.main(replace_settings(cloze, out=tmp_path / "cloze-0", lr=1e-12))
+    )
+    assert measure_distance(*towers[:2]) < 0.1 * measure_distance(start_towers, towers[0])

@@ -71,15 +71,15 @@ def test_the_loss_of_a_step_agrees_with_the_equations(
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # bfloat16 would hide small mistakes
     model, retriever = rag.load_models(config)
     library = FrozenIndex.open(config.corpus, config.retriever, config, config.index)
-    asked, answers = generator_training.draw_questions(
+    batch_questions, answers = generator_training.draw_questions(
         read_answerable(config.questions), batch=config.batch, seed=config.seed, step=0
     )
     with torch.no_grad():
-        found = rag_step.score_answers(model, library, [question.text for question in asked], answers, config)
-        taught = rag_step.compute_loss(model, library, asked, answers, config)
+        found = rag_step.score_answers(model, library, [question.text for question in batch_questions], answers, config)
+        batch_loss = rag_step.compute_loss(model, library, batch_questions, answers, config)
         expected, alone = [], []
         seq2seq = model.generator.seq2seq
-        for question, answer, rows in zip(asked, answers, found.rows_BK, strict=True):
+        for question, answer, rows in zip(batch_questions, answers, found.rows_BK, strict=True):
             query = library.encode(retriever.questions, [question.text], "cpu")[0].numpy()
             vectors = np.asarray(library.vectors[np.arange(len(library.store))], np.float32)
             best = np.argsort(-(vectors @ query))[:3]
@@ -99,9 +99,9 @@ def test_the_loss_of_a_step_agrees_with_the_equations(
             expected.append(-mixed.log().item())
             alone.append(-score_passage(None).prod().log().item())
     assert found.nll_B.tolist() == pytest.approx(expected, rel=1e-4)
-    assert taught.loss.item() == taught.figures["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
-    assert taught.figures["nll"] == pytest.approx(np.mean(expected), rel=1e-4)
-    assert taught.figures["nll_alone"] == pytest.approx(np.mean(alone), rel=1e-4)
+    assert batch_loss.loss.item() == batch_loss.figures["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
+    assert batch_loss.figures["nll"] == pytest.approx(np.mean(expected), rel=1e-4)
+    assert batch_loss.figures["nll_alone"] == pytest.approx(np.mean(alone), rel=1e-4)
 
 
 def test_smoothing_changes_the_loss_and_not_the_reported_nll(config: RagConfig) -> None:
@@ -130,8 +130,8 @@ def test_drawn_answers_depend_only_on_seed_and_step(config: RagConfig) -> None:
         generator_training.draw_questions(questions, batch=config.batch, seed=config.seed, step=step)
         for step in range(60)
     ]
-    for asked, answers in steps:
-        assert all(answer in question.answers for question, answer in zip(asked, answers, strict=True))
+    for batch_questions, answers in steps:
+        assert all(answer in question.answers for question, answer in zip(batch_questions, answers, strict=True))
     score_passage = [answer for _, answers in steps for answer in answers]
     assert len(set(score_passage)) == 24  # all three answers of all eight questions
     assert steps != [
@@ -231,8 +231,8 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     assert lines[-1].startswith("confidence is the raw probability: ")  # too few right answers after three steps
     pipeline = Pipeline.load(path, reader="rag-token")
     assert (pipeline.k, pipeline.note) == (3, None)  # the reader was trained with this retriever
-    asked = read_answerable(folders.test_questions, 40)
-    answers = pipeline.ask([question.text for question in asked], min_confidence=0)
+    batch_questions = read_answerable(folders.test_questions, 40)
+    answers = pipeline.ask([question.text for question in batch_questions], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint
     assert all(len(answer.sources) == 3 for answer in answers)
     model, retriever = rag.load_models(
@@ -241,9 +241,11 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     search = generator_training.make_passage_finder(
         FrozenIndex.open(config.corpus, config.retriever, config, config.index), retriever.questions, 3, "cpu"
     )
-    score_passage = generator_training.evaluate_generator(model.generator, search, asked, device="cpu", regex=False)
-    right = generator_training.count_exact_matches([answer.text or "" for answer in answers], asked, regex=False)
-    assert score_passage["em"] == pytest.approx(right / len(asked), abs=1 / len(asked))
+    figures = generator_training.evaluate_generator(model.generator, search, batch_questions, device="cpu", regex=False)
+    right = generator_training.count_exact_matches(
+        [answer.text or "" for answer in answers], batch_questions, regex=False
+    )
+    assert figures["em"] == pytest.approx(right / len(batch_questions), abs=1 / len(batch_questions))
     with pytest.raises(BadInput, match="are both rag-token"):
         assemble.sort_generators((config.out / "generator", config.out / "system" / "rag-token"))
     with pytest.raises(BadInput, match=r"is not a generator trained with ragqa: it has no readable generator\.json"):

@@ -28,8 +28,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("corpus")
     rows = []
     for number in range(60):
-        words = [f"w{13 * number + at}" for at in range(13)]
-        text = "\\n\\n".join(" ".join(words[at : at + 4]) for at in (1, 5, 9))
+        words = [f"w{13 * number + place}" for place in range(13)]
+        text = "\\n\\n".join(" ".join(words[place : place + 4]) for place in (1, 5, 9))
         rows.append(f'{{"id": "{number}", "title": "{words[0]}", "text": "{text}"}}\n')
     (root / "passages.jsonl").write_text("".join(rows))
     build_index([root / "passages.jsonl"], root / "index", IndexConfig(retriever="bm25"))
@@ -56,7 +56,7 @@ def config(corpus: Path, encoder: Path, tmp_path: Path) -> ReaderWarmupConfig:
 
 def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(config: ReaderWarmupConfig) -> None:
     blocks = TokenizedPassages.open(config.corpus, TextTokenizer(config.encoder), config.out)
-    texts, given = (
+    texts, chooser = (
         open_masked_texts(config.masking, blocks, None, batch=config.batch, seed=config.seed),
         PassageChooser(blocks, config),
     )
@@ -64,28 +64,30 @@ def test_half_are_beside_their_own_passage_and_half_of_these_without_the_text(co
     counts = np.zeros(3, int)
     for step in range(2, 22):
         batch = texts[step]
-        found = given.choose(step, batch.texts)
+        found = chooser.choose(step, batch.texts)
         for text, ids, own in zip(batch.texts, found.ids, found.is_own_B.tolist(), strict=True):
-            said = text.ids.copy()
+            whole_text = text.ids.copy()
             for position, label in zip(text.positions, text.labels, strict=True):
-                said[position] = label
+                whole_text[position] = label
             passage = blocks.ids(text.row, 99)
             if not own:
                 counts[2] += tuple(ids) in whole
             elif ids == passage:
                 counts[0] += 1
             else:  # what is left is the passage but for the text: a sentence of it
-                at = next(at for at in range(len(passage)) if passage[at : at + len(said)] == said)
-                assert ids == passage[:at] + passage[at + len(said) :]
+                place = next(
+                    place for place in range(len(passage)) if passage[place : place + len(whole_text)] == whole_text
+                )
+                assert ids == passage[:place] + passage[place + len(whole_text) :]
                 counts[1] += 1
     assert counts.sum() == 800 and np.allclose(counts / 800, [0.25, 0.25, 0.5], atol=0.06)
     assert (
-        given.choose(3, texts[3].texts).ids
-        == given.choose(3, texts[3].texts).ids
-        != given.choose(4, texts[4].texts).ids
+        chooser.choose(3, texts[3].texts).ids
+        == chooser.choose(3, texts[3].texts).ids
+        != chooser.choose(4, texts[4].texts).ids
     )
-    assert [given.compute_shares(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
-    first = given.choose(0, texts[0].texts)
+    assert [chooser.compute_shares(step) for step in (0, 1, 2, 4)] == [(1, 1), (0.75, 0.75), (0.5, 0.5), (0.5, 0.5)]
+    first = chooser.choose(0, texts[0].texts)
     assert first.ids == [blocks.ids(text.row, 99) for text in texts[0].texts] and first.is_own_B.all()
     short = PassageChooser(blocks, replace_settings(config, max_block=5))
     assert max(map(len, short.choose(0, texts[0].texts).ids)) == 5

@@ -48,8 +48,8 @@ CHANGED = {"steps": 3, "thin": None, "null": False, "shared": False, "marginal":
 @pytest.mark.parametrize("typed", [[], ["--seed", "7"]], ids=["the file alone", "and an option"])
 def test_a_file_sets_fields_of_nested_configs(tmp_path: Path, typed: list[str]) -> None:
     """The result is the same with and without tyro, also for fields that are False."""
-    given = write_config(tmp_path, {"corpus": "wiki.index", "stage": {**CHANGED, "corpus": "own.index"}})
-    config = parse_config(Recipe, None, [*given, *typed])
+    options = write_config(tmp_path, {"corpus": "wiki.index", "stage": {**CHANGED, "corpus": "own.index"}})
+    config = parse_config(Recipe, None, [*options, *typed])
     assert config == Recipe(
         corpus=Path("wiki.index"),
         seed=7 if typed else 0,
@@ -66,8 +66,8 @@ def test_fields_missing_in_the_file_keep_the_nested_default(tmp_path: Path) -> N
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
-    given = write_config(tmp_path, {"corpus": "c", "stage": {"steps": 3, "thin": None}})
-    config = parse_config(Recipe, None, [*given, "--stage.steps", "4", "--stage.thin", "0.25", "--stage.no-null"])
+    options = write_config(tmp_path, {"corpus": "c", "stage": {"steps": 3, "thin": None}})
+    config = parse_config(Recipe, None, [*options, "--stage.steps", "4", "--stage.thin", "0.25", "--stage.no-null"])
     assert (config.stage.steps, config.stage.thin, config.stage.null) == (4, 0.25, False)
 
 
@@ -92,9 +92,9 @@ def test_a_wrong_option_is_reported_in_one_line(encoding: str, monkeypatch: pyte
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     with pytest.raises(BadInput) as error:
         parse_config(Stage, "", ["--corpus", "c", "--stepz", "3"])
-    told = str(error.value)
-    assert "Unrecognized options: --stepz" in told and told.endswith("; --help lists the options")
-    assert not {"\n", "│", "─"} & set(told)
+    message = str(error.value)
+    assert "Unrecognized options: --stepz" in message and message.endswith("; --help lists the options")
+    assert not {"\n", "│", "─"} & set(message)
 
 
 def test_all_errors_in_the_file_are_reported_at_once(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_all_errors_in_the_file_are_reported_at_once(tmp_path: Path) -> None:
 
 def test_a_file_alone_needs_no_tyro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tyro", None)
-    given = write_config(tmp_path, {"corpus": "c", "stage": {"steps": 3}})
-    assert parse_config(Recipe, None, given).stage.steps == 3
+    options = write_config(tmp_path, {"corpus": "c", "stage": {"steps": 3}})
+    assert parse_config(Recipe, None, options).stage.steps == 3
     with pytest.raises(MissingExtra, match="--config FILE"):
-        parse_config(Recipe, None, [*given, "--seed", "7"])
+        parse_config(Recipe, None, [*options, "--seed", "7"])
 
 
 def test_a_recipe_reads_its_config_from_a_file(tmp_path: Path) -> None:

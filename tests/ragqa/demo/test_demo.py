@@ -48,9 +48,9 @@ def test_concurrent_processes_build_one_index(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(3)
     ]
-    said = {process.communicate(timeout=240)[0].strip() for process in crowd}
+    outputs = {process.communicate(timeout=240)[0].strip() for process in crowd}
     assert all(process.returncode == 0 for process in crowd)
-    assert len(said) == 1
+    assert len(outputs) == 1
     assert [p.name for p in (tmp_path / "ragqa").glob("demo-*/manifest.json")] == ["manifest.json"]
 
 

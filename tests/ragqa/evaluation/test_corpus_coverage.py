@@ -31,18 +31,20 @@ def score_unanswered(number: int, question: Question) -> Row:
 def test_answers_missing_in_the_corpus_are_those_in_no_passage(
     tmp_path_factory: pytest.TempPathFactory, regex: bool, texts: list[str], answers: list[list[str]]
 ) -> None:
-    asked = [Question("?", tuple(each)) for each in answers]
-    rows = [score_unanswered(number, question) for number, question in enumerate(asked)]
+    questions = [Question("?", tuple(each)) for each in answers]
+    rows = [score_unanswered(number, question) for number, question in enumerate(questions)]
     expected = {
-        n for n, q in enumerate(asked) if q.answers and not any(has_answer(t, q.answers, regex=regex) for t in texts)
+        n
+        for n, q in enumerate(questions)
+        if q.answers and not any(has_answer(t, q.answers, regex=regex) for t in texts)
     }
     found = find_missing(write_store(tmp_path_factory.mktemp("store"), texts), rows, regex=regex)
     assert found.answers == expected and not found.passages and not found.documents
 
 
 def test_a_slow_pattern_in_the_corpus_is_named_with_its_question(tmp_path: Path) -> None:
-    asked = [Question("a?", ("nowhere",), "1"), Question("b?", (r"([a-z ]+)*keeper\d",), "2")]
-    rows = [score_unanswered(number, question) for number, question in enumerate(asked)]
+    questions = [Question("a?", ("nowhere",), "1"), Question("b?", (r"([a-z ]+)*keeper\d",), "2")]
+    rows = [score_unanswered(number, question) for number, question in enumerate(questions)]
     store = write_store(tmp_path / "store", ["short", "the lighthouse keeper of " * 40])
     with pytest.raises(SlowPattern, match=r"keeper\\\\d' of question 2 takes more than 1 s"):
         find_missing(store, rows, regex=True)
@@ -51,16 +53,16 @@ def test_a_slow_pattern_in_the_corpus_is_named_with_its_question(tmp_path: Path)
 def test_gold_passages_missing_in_the_corpus_are_not_scored(tmp_path: Path) -> None:
     """A corpus with other blocks has no gold passage, and 0 % would say nothing about the retriever."""
     passages = write_store(tmp_path / "store", ["Ada Holm  came first.", "y"])
-    asked = [
+    questions = [
         Question("who is first?", ("Ada Holm",), passages=("Ada Holm came\nfirst.",)),
         Question("who is third?", ("Cy",), passages=("somewhere else",)),
     ]
-    found = FixedRetriever({q.text: make_hits("x", "y") for q in asked})
+    found = FixedRetriever({q.text: make_hits("x", "y") for q in questions})
     found.passages = passages  # type: ignore[attr-defined]
-    report = evaluate(Pipeline(found, FixedReader(ANSWERS)), asked, out=tmp_path / "r")
+    report = evaluate(Pipeline(found, FixedReader(ANSWERS)), questions, out=tmp_path / "r")
     gold = report.figures["gold_passage"]
     assert (gold["questions"], gold["in_corpus"], gold["mrr"]) == (2, 1, 0.0)
-    only = evaluate(Pipeline(found, FixedReader(ANSWERS)), asked[1:], out=tmp_path / "r2").figures["gold_passage"]
+    only = evaluate(Pipeline(found, FixedReader(ANSWERS)), questions[1:], out=tmp_path / "r2").figures["gold_passage"]
     assert (only["in_corpus"], only["accuracy"]) == (0, None)
 
 

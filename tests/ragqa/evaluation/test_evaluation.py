@@ -59,9 +59,11 @@ def test_a_row_records_hits_and_prediction(tmp_path: Path) -> None:
 
 
 def test_predictions_equal_those_of_ask(tmp_path: Path) -> None:
-    asked = [question.text for question in QUESTIONS]
+    questions = [question.text for question in QUESTIONS]
     rows = evaluate(make_pipeline(), QUESTIONS, out=tmp_path / "r").rows()
-    assert [row.prediction for row in rows] == [answer.text for answer in make_pipeline().ask(asked, min_confidence=0)]
+    assert [row.prediction for row in rows] == [
+        answer.text for answer in make_pipeline().ask(questions, min_confidence=0)
+    ]
 
 
 def test_the_reader_gets_the_passages_of_a_search_for_k(tmp_path: Path) -> None:
@@ -131,10 +133,10 @@ def test_patterns_are_matched_on_the_raw_answer(tmp_path: Path) -> None:
 
 def test_the_unicode_rule_changes_exact_match(tmp_path: Path) -> None:
     """After NFD a lone á loses its a to the article rule, and equals a lone accent."""
-    said = FixedReader({"who is first?": ("á", 0.5)})
+    answers = FixedReader({"who is first?": ("á", 0.5)})
     question = Question("who is first?", ("\u0301",))
-    nq = evaluate(Pipeline(FixedRetriever(HITS), said, k=1), [question], out=tmp_path / "nq", unicode="NFD")
-    squad = evaluate(Pipeline(FixedRetriever(HITS), said, k=1), [question], out=tmp_path / "squad", unicode=None)
+    nq = evaluate(Pipeline(FixedRetriever(HITS), answers, k=1), [question], out=tmp_path / "nq", unicode="NFD")
+    squad = evaluate(Pipeline(FixedRetriever(HITS), answers, k=1), [question], out=tmp_path / "squad", unicode=None)
     assert (nq.em, squad.em) == (1.0, 0.0)
 
 
@@ -237,6 +239,6 @@ def test_a_report_is_rebuilt_from_its_rows(tmp_path: Path) -> None:
 
 def test_a_surrogate_in_a_question_does_not_stop_a_run(tmp_path: Path) -> None:
     question = Question("who is \ud800 first?", ("\ud800",))
-    found, said = {"who is ? first?": make_hits("x")}, {"who is ? first?": ("x", 0.5)}
-    (row,) = evaluate(Pipeline(FixedRetriever(found), FixedReader(said)), [question], out=tmp_path / "r").rows()
+    found, answers = {"who is ? first?": make_hits("x")}, {"who is ? first?": ("x", 0.5)}
+    (row,) = evaluate(Pipeline(FixedRetriever(found), FixedReader(answers)), [question], out=tmp_path / "r").rows()
     assert row.prediction == "x"

@@ -135,8 +135,8 @@ def test_published_results_have_their_own_table(full_report: Report) -> None:
 
 
 def test_warnings_are_shown(tmp_path: Path) -> None:
-    given = {question.id: make_result(None) for question in QUESTIONS}
-    html = render_page(make_report(tmp_path, given))
+    results = {question.id: make_result(None) for question in QUESTIONS}
+    html = render_page(make_report(tmp_path, results))
     assert "4 of 5 questions with gold answers got no prediction, which counts as wrong" in html
     assert html.count("no prediction</span>") >= 5
 
@@ -147,8 +147,8 @@ def test_questions_are_grouped_by_where_the_answer_was_lost(full_report: Report)
     assert groups == {name: [name] for name in ("not chosen", "not read", "not retrieved", "right", "unanswerable")}
     for name in groups:
         assert f'<section id="group-{name.replace(" ", "-")}">' in html
-    asked = [summary.split("?")[0] + "?" for summary in ParsedPage(html).all("summary")]
-    assert Counter(asked) == Counter(question.text for question in QUESTIONS)
+    shown_questions = [summary.split("?")[0] + "?" for summary in ParsedPage(html).all("summary")]
+    assert Counter(shown_questions) == Counter(question.text for question in QUESTIONS)
 
 
 def test_a_question_shows_its_passages(full_report: Report) -> None:
@@ -183,8 +183,8 @@ def test_questions_that_the_corpus_cannot_answer_have_their_own_group(full_repor
 
 
 def test_a_page_of_retrieval_alone(tmp_path: Path) -> None:
-    given = {question.id: SystemResult(None, [], make_hits(), 0.01) for question in QUESTIONS}
-    html = render_page(make_report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None}))
+    results = {question.id: SystemResult(None, [], make_hits(), 0.01) for question in QUESTIONS}
+    html = render_page(make_report(tmp_path, results, {**SYSTEM, "k": 0, "reader": None}))
     assert [group.split(" (")[0] for group in ParsedPage(html).all("a")[-3:]] == [
         "not retrieved",
         "found",
@@ -234,7 +234,10 @@ def test_a_page_without_matplotlib_names_the_extra(full_report: Report) -> None:
 def test_a_page_of_a_comparison(full_report: Report, tmp_path: Path) -> None:
     other = make_report(
         tmp_path,
-        {**{id: make_result(said, 0.5) for id, said in ANSWERS_BY_ID.items()}, "not chosen": make_result("Bo Berg")},
+        {
+            **{id: make_result(answer, 0.5) for id, answer in ANSWERS_BY_ID.items()},
+            "not chosen": make_result("Bo Berg"),
+        },
     )
     html = render_comparison_page(compare(full_report, other))
     assert read_table(html, "Differences, question by question")["EM"][:4] == ["25.0", "50.0", "−25.0", "−75.0 to 0.0"]
@@ -256,8 +259,8 @@ def test_a_page_of_a_comparison(full_report: Report, tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_comparison_of_retrieval(full_report: Report, tmp_path: Path) -> None:
-    given = {question.id: SystemResult(None, [], make_hits()[:1] * 3, 0.01) for question in QUESTIONS}
-    other = make_report(tmp_path, given, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
+    results = {question.id: SystemResult(None, [], make_hits()[:1] * 3, 0.01) for question in QUESTIONS}
+    other = make_report(tmp_path, results, {**SYSTEM, "k": 0, "reader": None, "retriever": "bm25"})
     html = render_comparison_page(compare(other, full_report))
     found_by = [link.split(" found an answer in the top 3")[0] for link in ParsedPage(html).all("a")[-4:-1]]
     assert found_by == ["only b", "neither", "both"]

@@ -71,6 +71,6 @@ def test_a_pattern_that_never_ends_marks_nothing() -> None:
 @given(st.text(max_size=3000), st.integers(-5, 4000), st.integers(-5, 4000), st.lists(st.text(max_size=3), max_size=3))
 def test_pieces_add_up_to_the_passage(text: str, start: int, end: int, answers: list[str]) -> None:
     cited = mark_row(make_row(0, answers=tuple(answers), cited=Excerpt("", "", text, 1, start, end)), regex=False).cited
-    kept = "".join(piece.text for piece in cited if piece not in (Piece("… "), Piece(" …")))
-    assert kept in text and len(kept) <= 2100
-    assert len(text) > 700 or kept == text
+    shown_text = "".join(piece.text for piece in cited if piece not in (Piece("… "), Piece(" …")))
+    assert shown_text in text and len(shown_text) <= 2100
+    assert len(text) > 700 or shown_text == text

@@ -45,8 +45,8 @@ def test_the_same_report_gives_the_same_bytes(full_report: Report) -> None:
 
 
 def test_plots_show_the_figures(full_report: Report) -> None:
-    drawn = {plot.title.split(" (")[0]: plot for plot in draw_report_plots(full_report.figures)}
-    assert list(drawn) == [
+    plots = {plot.title.split(" (")[0]: plot for plot in draw_report_plots(full_report.figures)}
+    assert list(plots) == [
         "Answer recall by number of passages",
         "Where answers are lost",
         "Risk and coverage",
@@ -56,14 +56,14 @@ def test_plots_show_the_figures(full_report: Report) -> None:
         "EM by answer type",
         "EM by answer length",
     ]
-    texts = {name: ParsedPage(plot.svg).all("text") for name, plot in drawn.items()}
+    texts = {name: ParsedPage(plot.svg).all("text") for name, plot in plots.items()}
     assert {"1", "2", "3", "the gold document among the first k"} <= {*texts["Answer recall by number of passages"]}
     assert texts["Where answers are lost"].count("1 (25.0 %)") == 4
     assert "all answered: 80.0 % wrong" in texts["Risk and coverage"]
     assert "declined below 0.2: 100.0 % answered, 80.0 % of them wrong" in texts["Risk and coverage"]
-    assert "ECE, 0.720" in drawn["Reliability"].title and texts["Reliability"].count("1") == 5
+    assert "ECE, 0.720" in plots["Reliability"].title and texts["Reliability"].count("1") == 5
     assert "who (4)" in texts["EM by question word"]
-    colours = set(re.findall(r"#[0-9a-f]{6}\b", "".join(plot.svg for plot in drawn.values())))
+    colours = set(re.findall(r"#[0-9a-f]{6}\b", "".join(plot.svg for plot in plots.values())))
     assert not colours  # plots use the colours of the page, which differ in light and dark mode
 
 

@@ -99,9 +99,9 @@ def test_every_kind_finds_what_exact_search_finds(tmp_path: Path, kind: str) -> 
     file = write_corpus(tmp_path / "c.jsonl", 60)
     build_index([file], tmp_path / "flat", IndexConfig(retriever="dense"))
     build_index([file], tmp_path / kind, IndexConfig(retriever="dense", kind=kind))
-    asked = [f"Document number {n}" for n in range(0, 60, 7)]
-    exact = open_retriever(tmp_path / "flat").search(asked, 10)
-    found = open_retriever(tmp_path / kind).search(asked, 10)
+    questions = [f"Document number {n}" for n in range(0, 60, 7)]
+    exact = open_retriever(tmp_path / "flat").search(questions, 10)
+    found = open_retriever(tmp_path / kind).search(questions, 10)
     share = [len({h.passage.id for h in a} & {h.passage.id for h in b}) / 10 for a, b in zip(exact, found, strict=True)]
     assert np.mean(share) >= (0.5 if kind == "ivf-pq" else 0.9)
 
@@ -152,8 +152,8 @@ def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, sto
     assert artefacts.read_manifest(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 
-    kept = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.npy")}
-    assert kept
+    finished_shards = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.npy")}
+    assert finished_shards
     encoded = []
     from ragqa.runtime.encoder import TextEncoder
 
@@ -161,7 +161,7 @@ def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, sto
     monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encoded.extend(texts) or original(self, texts))
     monkeypatch.setattr("ragqa.indexing.build.SHARD", 64)
     build_index([file], out)
-    assert len(encoded) == 300 - 64 * len(kept)
+    assert len(encoded) == 300 - 64 * len(finished_shards)
     assert len(open_retriever(out).passages) == 300
     build_index([file], tmp_path / "unbroken")
     assert (out / "dense" / "vectors.npy").read_bytes() == (
@@ -375,13 +375,13 @@ def test_a_new_index_is_opened_without_reading_its_files(tmp_path: Path, monkeyp
 
 def test_changed_sample_questions_start_a_new_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
-    file, asked, out = write_corpus(tmp_path / "c.jsonl", 60), tmp_path / "q.jsonl", tmp_path / "out"
-    config = IndexConfig(retriever="dense", kind="sq8", questions=str(asked))
-    asked.write_text('{"question": "Document number 3?", "answers": []}\n')
+    file, questions, out = write_corpus(tmp_path / "c.jsonl", 60), tmp_path / "q.jsonl", tmp_path / "out"
+    config = IndexConfig(retriever="dense", kind="sq8", questions=str(questions))
+    questions.write_text('{"question": "Document number 3?", "answers": []}\n')
     with monkeypatch.context() as patch:
         patch.setattr("ragqa.artefacts.write_manifest", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index([file], out, config)
-    asked.write_text('{"question": "Document number 3?", "answers": []}\n' * 2)
+    questions.write_text('{"question": "Document number 3?", "answers": []}\n' * 2)
     build_index([file], out, config)
     assert artefacts.peek_manifest(out).config["search"]["queries"] == 2

@@ -230,17 +230,19 @@ def test_updates_never_write_into_shared_files(tmp_path: Path, encoder: WordEnco
     """An update must not change a copy of the index that shares its files by hard links."""
     index = make_index(tmp_path)
     apply_update(index, {"fox": "a fox ran", "cat": "a cat slept"}, compact=False)
-    kept = tmp_path / "kept.index"
-    shutil.copytree(index, kept, copy_function=os.link)
-    before = read_files(kept)
+    linked_copy = tmp_path / "kept.index"
+    shutil.copytree(index, linked_copy, copy_function=os.link)
+    before = read_files(linked_copy)
     apply_update(index, {"hen": "a hen sat", "fox": "a fox slept"}, ["dog"], compact=False)
-    assert read_files(kept) == before
+    assert read_files(linked_copy) == before
     apply_update(index, {"hen": "a hen ran"}, compact=True)
-    apply_update(kept, {"ape": "an ape ran"}, file="ape")
-    assert {name: data for name, data in read_files(kept).items() if name in before} != before  # at least the manifest
+    apply_update(linked_copy, {"ape": "an ape ran"}, file="ape")
+    assert {
+        name: data for name, data in read_files(linked_copy).items() if name in before
+    } != before  # at least the manifest
     assert sorted(list_documents(index)) == ["cat", "fox", "hen", "owl", "sea"]
-    assert sorted(list_documents(kept)) == ["ape", "cat", "dog", "fox", "owl", "sea"]
-    for one in (index, kept):
+    assert sorted(list_documents(linked_copy)) == ["ape", "cat", "dog", "fox", "owl", "sea"]
+    for one in (index, linked_copy):
         assert {row[0] for row in search(open_retriever(one), f"{ALL_TERMS} fox hen ape")} == set(list_documents(one))
 
 

@@ -76,8 +76,8 @@ def test_open_pipelines_answer_from_the_new_text(folder: Path, index: Path, tmp_
     lighthouse = tmp_path / "docs" / "lighthouse.md"
     lighthouse.write_text(DOCUMENTS["lighthouse.md"].replace("Ada Holm", "Carl Berg"))
     update_index(tmp_path / "copy.index", add=[lighthouse], delete=[str(folder / "lighthouse.md")])
-    for asked in (pipeline, Pipeline.load(tmp_path / "copy.index")):
-        answer = asked.ask(question)
+    for open_pipeline in (pipeline, Pipeline.load(tmp_path / "copy.index")):
+        answer = open_pipeline.ask(question)
         assert answer.text == "Carl Berg"
         assert answer.sources[0].hit.passage.path == str(lighthouse)
     assert Pipeline.load(index).ask(question).text == "Ada Holm"

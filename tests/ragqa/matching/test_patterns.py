@@ -158,12 +158,12 @@ TEXT = st.text(alphabet="abkisKISſıK .19é\n", max_size=12)
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PATTERN, max_size=4), st.lists(TEXT, min_size=1, max_size=8))
-def test_random_patterns_are_found_where_re_finds_them(asked: list[str], texts: list[str]) -> None:
-    finder = AnswerFinder([[each] for each in asked], regex=True)
+def test_random_patterns_are_found_where_re_finds_them(patterns: list[str], texts: list[str]) -> None:
+    finder = AnswerFinder([[each] for each in patterns], regex=True)
     for text in texts:
-        expected = [number for number, each in enumerate(asked) if search_without_filter(each, text)]
+        expected = [number for number, each in enumerate(patterns) if search_without_filter(each, text)]
         assert finder.find_questions(text) == expected
-        assert [number for number, each in enumerate(asked) if has_answer(text, [each], regex=True)] == expected
+        assert [number for number, each in enumerate(patterns) if has_answer(text, [each], regex=True)] == expected
 
 
 def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path) -> None:
@@ -172,15 +172,17 @@ def test_patterns_of_curatedtrec_are_found_where_re_finds_them(shared_data: Path
     if not file.is_file():
         pytest.skip("no CuratedTREC there")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    asked = [row["answers"] for row in rows]
+    patterns = [row["answers"] for row in rows]
     whole = "\n".join(path.read_text() for path in sorted((get_demo_dir() / "articles").rglob("*.md")))
     texts = [whole[at : at + 600] for at in range(0, len(whole), len(whole) // 40)]
     texts += [" ".join(row["question"] for row in rows[at : at + 20]) for at in range(0, 400, 20)]
-    finder = AnswerFinder(asked, regex=True)
+    finder = AnswerFinder(patterns, regex=True)
     found = 0
     for text in texts:
         expected = [
-            number for number, each in enumerate(asked) if any(search_without_filter(pattern, text) for pattern in each)
+            number
+            for number, each in enumerate(patterns)
+            if any(search_without_filter(pattern, text) for pattern in each)
         ]
         assert finder.find_questions(text) == expected
         found += len(expected)

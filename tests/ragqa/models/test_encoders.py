@@ -123,9 +123,9 @@ def test_limit_tokens_cuts_questions_and_passages(small: Path, tmp_path: Path, s
     towers.limit_tokens(8, 12)
     towers.save(tmp_path / "cut")
     encoder, words = load_encoder(tmp_path / "cut"), [f"w{number}" for number in range(20)]
-    asked, embedded = 10 if shared else 6, 10
-    for encode, kept in ((encoder.encode_questions, asked), (encoder.encode, embedded)):
-        whole, cut, shorter = encode([" ".join(words), " ".join(words[:kept]), " ".join(words[: kept - 1])])
+    question_words, passage_words = 10 if shared else 6, 10
+    for encode, count in ((encoder.encode_questions, question_words), (encoder.encode, passage_words)):
+        whole, cut, shorter = encode([" ".join(words), " ".join(words[:count]), " ".join(words[: count - 1])])
         assert np.array_equal(whole, cut) and not np.allclose(cut, shorter)
 
 

@@ -23,9 +23,9 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def test_uniform_masking_takes_the_exact_share() -> None:
-    for length, wanted in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
+    for length, expected in ((1, 1), (3, 1), (20, 3), (100, 15), (103, 15), (0, 0)):
         positions = sample_wordpieces(length, rng())
-        assert len(positions) == len(set(positions.tolist())) == wanted
+        assert len(positions) == len(set(positions.tolist())) == expected
         assert all(0 <= position < length for position in positions)
 
 

@@ -185,8 +185,8 @@ def test_a_streamed_answer_is_shown_once_on_a_terminal(
     retriever = SimpleNamespace(search=lambda questions, k: [HITS for _ in questions])
     pipeline = Pipeline(retriever, make_reader(("1956 or 1957", -0.5, (0.2, 0.7, 0.1)), joined=between))  # type: ignore[arg-type]
     ask.ask_one(pipeline, "when", least, ask.format_text)
-    said = capsys.readouterr().out.replace("**", "")
-    assert said.replace("  or  ", " or ", 1).startswith(shown) and said.count("1957") == 1
+    output = capsys.readouterr().out.replace("**", "")
+    assert output.replace("  or  ", " or ", 1).startswith(shown) and output.count("1957") == 1
 
 
 @pytest.mark.parametrize(

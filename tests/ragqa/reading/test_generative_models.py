@@ -99,12 +99,12 @@ def test_the_settings_of_training_are_the_defaults_for_answering(
     assert len(pipeline.ask(QUESTION).sources) == 2
     pipeline.save(tmp_path / "own")
     assert Pipeline.load(tmp_path / "own").k == 2
-    chosen = Decoding(beams=2, max_answer=5, min_answer=1)
-    Pipeline.load(index, reader=tmp_path / "short", k=1, decoding=chosen, readers={"rag-sequence": rag}).save(
+    decoding = Decoding(beams=2, max_answer=5, min_answer=1)
+    Pipeline.load(index, reader=tmp_path / "short", k=1, decoding=decoding, readers={"rag-sequence": rag}).save(
         tmp_path / "set"
     )
     again = Pipeline.load(tmp_path / "set")
-    assert (again.k, again.reader.decoding, again.describe()["decoding"]["beams"]) == (1, chosen, 2)  # type: ignore[attr-defined]
+    assert (again.k, again.reader.decoding, again.describe()["decoding"]["beams"]) == (1, decoding, 2)  # type: ignore[attr-defined]
     other = Pipeline.load(tmp_path / "set", reader="rag-sequence")  # its own settings of training
     assert (other.k, other.reader.decoding) == (3, Decoding(max_answer=32))  # type: ignore[attr-defined]
     assert Pipeline.load(tmp_path / "set", k=3, decoding=Decoding(max_answer=6)).k == 3
@@ -278,8 +278,8 @@ def test_unusual_questions_and_passages_cause_no_traceback(
     status, out, _ = run("ask", QUESTION, *common, "--reader", f"{kind}:{silent}", capsys=capsys)
     where = "No answer" if kind == "closed-book" else "No answer in these documents"
     assert status == 1 and out.startswith(f"{where}: the generator wrote nothing.")
-    asked = ("ask", "xqzzy", *common, "--retriever", "bm25", "--reader", f"{kind}:{bart}")
-    status, out, _ = run(*asked, capsys=capsys)
+    arguments = ("ask", "xqzzy", *common, "--retriever", "bm25", "--reader", f"{kind}:{bart}")
+    status, out, _ = run(*arguments, capsys=capsys)
     nothing = (1, "No answer: no passages were found.\n")
     assert (status, out) == nothing if kind != "closed-book" else status == 0
     longest = "who built it " * 200  # the model reads 128 bytes; the passages are longer as well

@@ -118,9 +118,9 @@ def test_no_answer_is_given_without_passages() -> None:
 @pytest.mark.parametrize("words", [MAX_QUESTION, 1000, 20_000])
 def test_a_question_longer_than_the_window_is_cut_with_a_note(words: int) -> None:
     """Only the beginning is read."""
-    asked = "When was Skarvik built? " + "and so on " * (words // 3)
+    question = "When was Skarvik built? " + "and so on " * (words // 3)
     text = "Skarvik was built in 1871 by Ada Holm."
-    answer = read_documents(asked, text)
+    answer = read_documents(question, text)
     assert is_exact(answer, text) and answer.text == "1871"
     assert answer.note and answer.note.endswith(f" wordpieces; its first {MAX_QUESTION} were read")
 

@@ -104,9 +104,9 @@ def test_slow_fusions_are_off_when_an_export_is_opened(
     opened = tmp_path / "opened.onnx"
 
     class Session(onnxruntime.InferenceSession):
-        def __init__(self, model: str, options: Any, **given: Any) -> None:
+        def __init__(self, model: str, options: Any, **keywords: Any) -> None:
             options.optimized_model_filepath = str(opened)
-            super().__init__(model, options, **given)
+            super().__init__(model, options, **keywords)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     load_scorer(exported / "reader")
@@ -219,8 +219,8 @@ def test_an_exported_reader_is_restored_up_to_rounding(
     for name, value in before.items():
         assert (after[name] - value).abs().max() <= value.abs().max() / 127 + 1e-6, name
     export(tmp_path / "restored", tmp_path / "again")
-    given = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4)]
-    (one,), (other,) = (load_scorer(path).score(given) for path in (exported / "reader", tmp_path / "again"))
+    inputs = [TokenInput([2, 10, 11, 3, 20, 21, 22, 3], 4)]
+    (one,), (other,) = (load_scorer(path).score(inputs) for path in (exported / "reader", tmp_path / "again"))
     assert isinstance(one, SpanScores) and isinstance(other, SpanScores)
     assert np.allclose(one.start, other.start, atol=1e-2) and np.allclose(one.end, other.end, atol=1e-2)
 

@@ -50,9 +50,9 @@ def test_distinct_counts_a_passage_of_several_texts_once() -> None:
 def test_distinct_means_the_same_in_batches_of_any_size(texts: int) -> None:
     same, other = np.tile([3, 1, 2], (texts, 1)), np.arange(3 * texts).reshape(texts, 3)
     gold, alone, counted = torch.zeros(texts, 3, 1), torch.zeros(texts, 1, 1), torch.ones(texts, 1)
-    for rows, wanted in ((same, 0.0), (other, 1.0)):
+    for rows, expected in ((same, 0.0), (other, 1.0)):
         assert (
-            measure_retrieval(gold, alone, torch.zeros(texts, 3), counted, rows, has_null=False)["distinct"] == wanted
+            measure_retrieval(gold, alone, torch.zeros(texts, 3), counted, rows, has_null=False)["distinct"] == expected
         )
 
 
@@ -63,15 +63,15 @@ def test_utility_is_relative_to_the_null_passage_even_if_it_is_no_candidate() ->
     assert "null" not in row
 
 
-@pytest.mark.parametrize(("marginal", "wanted"), [("token", 10 / 3), ("sequence", 5.0)])
-def test_loss_without_retrieval_uses_the_same_marginal(marginal: Any, wanted: float) -> None:
+@pytest.mark.parametrize(("marginal", "expected"), [("token", 10 / 3), ("sequence", 5.0)])
+def test_loss_without_retrieval_uses_the_same_marginal(marginal: Any, expected: float) -> None:
     """Average tokens of 1, 2 and 7 nats in two texts: over tokens, or over texts."""
     alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
     counted = torch.tensor([[True, True], [True, False]])
     row = measure_retrieval(
         alone, alone, torch.zeros(2, 1), counted, np.array([[-1], [-1]]), has_null=False, marginal=marginal
     )
-    assert row["nll_alone"] == pytest.approx(wanted)
+    assert row["nll_alone"] == pytest.approx(expected)
 
 
 HEALTHY = {"distinct": 0.9, "null": 0.2, "entropy": 0.5}

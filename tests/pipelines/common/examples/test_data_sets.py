@@ -34,8 +34,11 @@ def test_held_out_articles_and_known_questions_are_not_trained_on(config: Reader
     )
     assert {question.titles[0] for question in held} == {f"w{n}" for n in range(8) if is_held_out(f"w{n}", 0.3)}
     assert not {question.titles[0] for question in sets[0].questions} & {question.titles[0] for question in held}
-    asked, heard = [question.text for question in read_questions(config.train[0])], {each.text for each in held}
-    assert len(sets[0].questions) == sum(text not in heard for text in asked) > 60
+    training_texts, held_out_texts = (
+        [question.text for question in read_questions(config.train[0])],
+        {each.text for each in held},
+    )
+    assert len(sets[0].questions) == sum(text not in held_out_texts for text in training_texts) > 60
     assert [question.text for question in sets[1].questions] == ["w60"] and sets[1].file.regex
 
 

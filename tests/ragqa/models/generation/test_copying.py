@@ -28,17 +28,17 @@ def texts(count: int, seed: int) -> list[str]:
     return [" ".join(f"w{n}" for n in rng.integers(1, 300, 30)) for _ in range(count)]
 
 
-def copy_texts(model: Seq2Seq, given: list[str]) -> tuple[Tensor, Tensor]:
+def copy_texts(model: Seq2Seq, sources: list[str]) -> tuple[Tensor, Tensor]:
     """Return the logits while each text is copied, and its ids."""
-    ids_NL = model.tokens.pad_rows(model.tokens.encode(given)).ids_NL
+    ids_NL = model.tokens.pad_rows(model.tokens.encode(sources)).ids_NL
     with torch.no_grad():
-        states = model.eval().encode(model.tokens.pad_rows(model.tokens.encode(given)))
+        states = model.eval().encode(model.tokens.pad_rows(model.tokens.encode(sources)))
         return model.compute_logits(states, ids_NL), ids_NL
 
 
-def measure_copying(model: Seq2Seq, given: list[str]) -> float:
+def measure_copying(model: Seq2Seq, sources: list[str]) -> float:
     """Return how often the most probable token is in the text."""
-    logits_NLV, ids_NL = copy_texts(model, given)
+    logits_NLV, ids_NL = copy_texts(model, sources)
     best_NL = logits_NLV.argmax(-1)
     return float((best_NL.unsqueeze(-1) == ids_NL.unsqueeze(1)).any(-1).float().mean())
 
@@ -56,10 +56,10 @@ def test_least_squares_can_be_added_in_parts() -> None:
 
 
 def test_predicted_tokens_are_in_the_text(small: Path) -> None:
-    model, asked = make_from_encoder(small, decoder_layers=1), texts(20, 1)
-    before = measure_copying(model, asked)
+    model, sample = make_from_encoder(small, decoder_layers=1), texts(20, 1)
+    before = measure_copying(model, sample)
     initialise_copying(model, texts(100, 0))
-    assert before < 0.2 and measure_copying(model, asked) > 0.8
+    assert before < 0.2 and measure_copying(model, sample) > 0.8
 
 
 def test_only_the_last_layer_is_fitted_and_training_mode_stays(small: Path) -> None:
@@ -112,16 +112,16 @@ def examples(model: Seq2Seq, rows: list[tuple[str, str]]) -> list[Example]:
 def test_answers_begin_where_the_encoder_expects_them(small: Path) -> None:
     model = make_from_encoder(small, decoder_layers=1)
     initialise_answering(model, examples(model, make_answered_texts(400, 0)))
-    asked = examples(model.eval(), make_answered_texts(50, 1))
-    ids_NL = model.tokens.pad_rows([each.ids for each in asked])
-    start_N1 = torch.full((len(asked), 1), model.conventions.start)
+    sample = examples(model.eval(), make_answered_texts(50, 1))
+    ids_NL = model.tokens.pad_rows([each.ids for each in sample])
+    start_N1 = torch.full((len(sample), 1), model.conventions.start)
     with torch.no_grad(), attention.record_weights() as seen:
         best_N = model.compute_logits(model.encode(ids_NL), start_N1)[:, 0].argmax(-1)
-    places = torch.tensor([each.places[0] for each in asked])
-    looked_N = seen[-1].mean(1)[torch.arange(len(asked)), 0, places]
+    places = torch.tensor([each.places[0] for each in sample])
+    looked_N = seen[-1].mean(1)[torch.arange(len(sample)), 0, places]
     assert looked_N.mean() > 0.6  # of 22 places
     assert (
-        best_N == torch.tensor([each.answer[0] for each in asked])
+        best_N == torch.tensor([each.answer[0] for each in sample])
     ).float().mean() > 0.6  # one fixed place would give 0.02
 
 
@@ -135,10 +135,10 @@ def make_encoder_of_family(family: str, path: Path) -> Seq2Seq:
 
 def test_a_roberta_copies(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model, asked = make_encoder_of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
-    before = copy_texts(model, asked)[0]
-    initialise_copying(model, asked * 10)
-    after, ids_NL = copy_texts(model, asked)
+    model, sample = make_encoder_of_family("roberta", tmp_path), ["who wrote it", "a lady in a tale"]
+    before = copy_texts(model, sample)[0]
+    initialise_copying(model, sample * 10)
+    after, ids_NL = copy_texts(model, sample)
     assert (
         after.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()
         > 1.5 + before.log_softmax(-1).gather(-1, ids_NL.unsqueeze(-1)).mean()

@@ -71,8 +71,10 @@ def batch(pad: int) -> tuple[Inputs, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("make", [tiny_bart, tiny_t5])
 def test_losses_and_gradients_agree_with_transformers(make: Any, marginal: str, smoothing: float) -> None:
     ours, generator = RagGenerator(Seq2Seq(make(), wordless()), marginal=marginal), make()
-    asked = DPRQuestionEncoder(tiny_dpr_config())
-    theirs = CLASSES[marginal](question_encoder=asked, generator=generator, n_docs=K, label_smoothing=smoothing)
+    question_encoder = DPRQuestionEncoder(tiny_dpr_config())
+    theirs = CLASSES[marginal](
+        question_encoder=question_encoder, generator=generator, n_docs=K, label_smoothing=smoothing
+    )
     rules = ours.seq2seq.conventions
     inputs, relevance, labels = batch(rules.pad)
     given, live = relevance.clone().requires_grad_(), relevance.clone().requires_grad_()

@@ -74,5 +74,5 @@ def test_retriever_and_generator_learn_together(marginal: Literal["token", "sequ
     inputs, relevance_BK, labels_BT, right_BK = read()
     assert (relevance_BK.softmax(-1) * right_BK).sum(-1).mean() > 0.9  # 1/4 by chance
     found = generator.eval().generate(inputs, relevance_BK.detach(), SearchSettings(max_answer=3, min_answer=1))
-    said = [row[0].ids[:2] for row in found]
-    assert sum(ids == tuple(wanted) for ids, wanted in zip(said, labels_BT.tolist(), strict=True)) >= 15
+    answers = [row[0].ids[:2] for row in found]
+    assert sum(ids == tuple(wanted) for ids, wanted in zip(answers, labels_BT.tolist(), strict=True)) >= 15

@@ -65,9 +65,9 @@ def test_logits_and_gradients_agree_with_transformers(family: str, monkeypatch: 
     labels[1, 4:] = -100
     chosen = labels != -100
     expected = theirs(input_ids=inputs.ids_NL, attention_mask=inputs.mask_NL, labels=labels).logits[chosen]
-    got = model.compute_logits(model.encode(inputs), model.shift_labels(labels), chosen)
-    assert torch.allclose(got, expected, atol=1e-4)
-    for logits in (expected, got):
+    found_logits = model.compute_logits(model.encode(inputs), model.shift_labels(labels), chosen)
+    assert torch.allclose(found_logits, expected, atol=1e-4)
+    for logits in (expected, found_logits):
         torch.nn.functional.cross_entropy(logits, labels[chosen]).backward()
     for one, other in zip(theirs.parameters(), model.model.parameters(), strict=True):
         assert (one.grad is None) == (other.grad is None)
@@ -87,11 +87,11 @@ def test_decoding_token_by_token_gives_the_same_logits(family: str) -> None:
         swapped = torch.tensor([1, 0, 2, 3, 4, 4, 6, 7])
         run.reorder(swapped)
         second = run.step(said[swapped][:, 1])
-        kept = torch.tensor([1, 2])
-        run = run.select(kept, torch.tensor([2, 3, 4, 5]))
+        remaining_rows = torch.tensor([1, 2])
+        run = run.select(remaining_rows, torch.tensor([2, 3, 4, 5]))
         third = run.step(said[swapped][2:6, 2])
         scored = (
-            DecoderRun(model, states[kept])
+            DecoderRun(model, states[remaining_rows])
             .score(said[swapped][2:6, :3], torch.ones(4, 3, dtype=torch.bool))
             .view(4, 3, -1)
         )

@@ -103,13 +103,13 @@ def test_deleted_rows_are_skipped_among_equal_vectors(tmp_path: Path, kind: str,
     vectors = np.tile(make_unit_vectors(1, 8), (90, 1))
     deleted = [0, 1, 2, 40, 59, 60, 61, 89]
     index = open_vectors(tmp_path, vectors[:60], kind, engine, added=[vectors[60:]], deleted=deleted)
-    kept = [row for row in range(90) if row not in deleted]
+    live_rows = [row for row in range(90) if row not in deleted]
     for k in (1, 5, 57, 82, 90):
         (found,) = index.search(vectors[:1], k)
-        assert len(found) == min(k, 82) and set(found.rows.tolist()) <= set(kept)
+        assert len(found) == min(k, 82) and set(found.rows.tolist()) <= set(live_rows)
         assert found.rows.tolist() == sorted(found.rows.tolist())
         if engine in ("numpy", "torch") or k >= 82:  # FAISS chooses freely among equal rows at the cut
-            assert found.rows.tolist() == kept[:k]
+            assert found.rows.tolist() == live_rows[:k]
 
 
 @pytest.mark.parametrize(("kind", "engine"), [(kind, "auto") for kind in IndexKind] + [("flat", e) for e in ENGINES])
