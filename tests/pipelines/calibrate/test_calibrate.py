@@ -90,14 +90,6 @@ def test_no_confidence_surpasses_the_limit() -> None:
     assert figures["times_em_at_most"] == 1.5 > figures["times_em"] and figures["refusals"] is None
 
 
-def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
-    confidences = np.arange(1, 101) / 100 + 0.004
-    assert choose_threshold(confidences, np.ones(100)) == 0.06  # five of 100 lie below: 0.014 … 0.054
-    # Two of fifty right answers lie below 0.52: 0.504 and 0.514.
-    assert choose_threshold(confidences, (confidences > 0.5).astype(float)) == 0.52
-    assert choose_threshold(confidences, np.zeros(100)) == 0.0
-
-
 class FixedRetriever:
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
         hits = [
@@ -173,25 +165,6 @@ def test_the_likelihood_of_a_question_by_hand() -> None:
     assert calibrate._make_row(held_out, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 1
     unanswerable = replace(held_out, is_unanswerable=True)
     assert calibrate._make_row(unanswerable, 4, question, [make_hit(0, "", "b")], answers[1:]).right == 0
-
-
-def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
-    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of "wiki". Other conditions do not count."""
-
-    def make_rows(name: str, confidences: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
-        row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
-        return [(replace(row, **other), confidence) for confidence in confidences]
-
-    rows = [
-        *make_rows("paragraphs", [0.5 + n / 100 for n in range(40)]),
-        *make_rows("wiki", [0.1 + n / 100 for n in range(20)]),
-        *make_rows(OWN_PARAGRAPH, [0.01] * 50),
-        *make_rows("wiki", [0.02] * 50, is_shallow=True),
-        *make_rows("wiki", [0.03] * 50, kind=UNANSWERABLE),
-    ]
-    confidences = np.array([each for _, each in rows])
-    fit = CrossFit(Calibration(()), confidences, np.ones(len(rows)))
-    assert choose_decline_threshold([row for row, _ in rows], fit) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
 def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
@@ -301,15 +274,3 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
         error = capsys.readouterr().err
         assert message in error and error.splitlines()[-1].startswith("pipelines.calibrate: ")
     assert Calibration.load(reader) == saved
-
-
-def test_questions_below_the_threshold_of_the_reader_are_declined(
-    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reader = towns.copy_reader(tmp_path)
-    ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
-    assert run(*ask, capsys=capsys)[0] == 0
-    install_calibration(replace(Calibration.load(reader), threshold=0.999), reader)
-    status, out, _ = run(*ask, capsys=capsys)
-    assert status == 1 and "below 1.00" in out
-    assert run(*ask, "--min-confidence", "0.1", capsys=capsys)[0] == 0

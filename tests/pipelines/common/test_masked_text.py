@@ -52,7 +52,7 @@ def test_the_pieces_of_a_span_are_replaced_alike(folders: closed_world.WorldFold
     mixed = {}
     for kind in ("spans", "words"):
         choose_positions = make_position_chooser(kind, None, rate=0.5, count=1)
-        texts = MaskedTexts(blocks.store, blocks.tokenizer, choose_positions, together=kind == "spans", **options)
+        texts = MaskedTexts(blocks.store, blocks.tokenizer, choose_positions, in_spans=kind == "spans", **options)
         runs = [text for text in texts[0].texts if text.positions[-1] - text.positions[0] == len(text.positions) - 1]
         masked = [{text.ids[at] == blocks.tokenizer.mask_id for at in text.positions} for text in runs]
         mixed[kind] = sum(len(kinds) > 1 for kinds in masked)

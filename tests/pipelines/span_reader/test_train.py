@@ -33,8 +33,8 @@ from ragqa.training import precision
 from ragqa.training.log import read_rows
 from ragqa.types import Hit, Passage
 from tests.helpers import tiny
+from tests.helpers.models import make_tiny_config
 from tests.helpers.span_reader import make_config, read_figures
-from tests.ragqa.models.test_encoders import make_tiny_config
 
 
 @pytest.fixture(scope="module")

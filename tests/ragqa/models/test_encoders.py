@@ -1,6 +1,5 @@
 """Towers, masked language models and attention functions compute, save and load the same results."""
 
-import copy
 import json
 import shutil
 from pathlib import Path
@@ -13,10 +12,8 @@ from conftest import WORDS
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, GPT2Config
-from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
 from ragqa.errors import ArtefactError, Mismatch
-from ragqa.models import attention
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.generation.generators import load_rag
 from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
@@ -34,6 +31,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.runtime.export import export
 from ragqa.runtime.scorer import load_scorer
 from ragqa.runtime.tokens import TokenInput
+from tests.helpers.models import FAMILIES, make_tiny_config
 from tests.helpers.seq2seq import write_shape
 
 IDS = torch.tensor([[2, 10, 11, 3], [2, 12, 3, 0]])
@@ -246,19 +244,6 @@ def test_generators_are_not_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 COMPILE = torch.compile
 
-FAMILIES = ("bert", "electra", "roberta", "distilbert", "deberta-v2", "modernbert")
-
-
-def make_tiny_config(family: str, vocabulary: int = 50) -> Any:
-    """Return the configuration of a tiny model."""
-    names = {"distilbert": ("dim", "n_layers", "n_heads", "hidden_dim")}
-    width, layers, heads, inner = names.get(
-        family, ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    )
-    sizes = {width: 16, layers: 1, heads: 2, inner: 32, "vocab_size": vocabulary, "max_position_embeddings": 40}
-    special = {f"{name}_token_id": 2 for name in ("bos", "eos", "cls", "sep")} if family == "modernbert" else {}
-    return AutoConfig.for_model(family, **sizes, pad_token_id=0, **special)
-
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_any_masked_language_model_works(family: str) -> None:
@@ -268,47 +253,6 @@ def test_any_masked_language_model_works(family: str) -> None:
         whole = model.model(input_ids=IDS, attention_mask=MASK).logits
         some = model(IDS, MASK, types, positions)
     assert torch.allclose(some[:, 0], whole[torch.arange(2), positions[:, 0]], atol=1e-5)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_bfloat16_attention_differs_by_rounding_only(family: str) -> None:
-    """Compare outputs and gradients; DeBERTa does not support other attention functions."""
-    torch.manual_seed(3)
-    encoder = AutoModel.from_config(make_tiny_config(family), attn_implementation="eager").eval()
-    halved = copy.deepcopy(encoder)
-    attention.choose_attention(halved, attention.BFLOAT16)
-    assert (halved.config._attn_implementation == attention.BFLOAT16) == (family != "deberta-v2")
-    found = []
-    for model in (encoder, halved):
-        hidden = model(input_ids=IDS, attention_mask=MASK).last_hidden_state[MASK.bool()]
-        hidden.square()[:, 0].sum().backward()
-        found.append((hidden.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
-    (whole, grads), (half, others) = found
-    assert half.dtype == torch.float32
-    assert torch.allclose(half, whole, atol=0.02) and torch.equal(half, whole) == (family == "deberta-v2")
-    assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(others, grads, strict=True))
-
-
-@pytest.mark.parametrize("family", [*FAMILIES, "gpt2", "eurobert"])
-def test_unpadded_attention_computes_the_same_without_a_mask(family: str) -> None:
-    """Local and causal attention still get their masks."""
-    torch.manual_seed(3)
-    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2) if family == "gpt2" else make_tiny_config(family)
-    if family == "eurobert":
-        config.num_key_value_heads = 1
-    if family == "modernbert":
-        config.num_hidden_layers, config.local_attention, config.layer_types = 3, 4, ["sliding_attention"] * 3
-    encoder = AutoModel.from_config(config, attn_implementation="eager").eval()
-    unmasked, ids = copy.deepcopy(encoder), torch.arange(3, 23).unsqueeze(0)
-    attention.choose_attention(unmasked, attention.UNPADDED)
-    assert (unmasked.config._attn_implementation == attention.UNPADDED) == (family != "deberta-v2")
-    for mask in (None, torch.ones_like(ids)):
-        one, other = (model(input_ids=ids, attention_mask=mask).last_hidden_state for model in (encoder, unmasked))
-        assert torch.allclose(one, other, atol=1e-5)
-    sizes = {"batch_size": 1, "q_length": 4, "kv_length": 4}
-    assert attention.unpadded_mask(mask_function=bidirectional_mask_function, **sizes) is None
-    causal = attention.unpadded_mask(mask_function=causal_mask_function, **sizes)
-    assert torch.equal(causal[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
 def test_families_whose_positions_start_after_padding_have_fewer_positions() -> None:
@@ -321,16 +265,6 @@ def test_families_whose_positions_start_after_padding_have_fewer_positions() -> 
         80,
         64,
     )
-
-
-def test_a_fully_masked_query_is_not_nan() -> None:
-    """Padding outside the window of local attention (ModernBERT) must not spoil other positions."""
-    value = torch.arange(6.0).reshape(1, 1, 3, 2).requires_grad_()
-    mask = torch.full((1, 1, 3, 3), torch.finfo(torch.float32).min)
-    found, _ = attention.bfloat16_attention(nn.Module(), value, value, value, mask)
-    assert found.tolist() == [[[[2.0, 3.0]]] * 3]  # the mean
-    found.sum().backward()
-    assert torch.isfinite(value.grad).all()
 
 
 @pytest.mark.thorough
