@@ -19,35 +19,36 @@ NQ = Path("nq.jsonl")
 
 
 def test_the_threshold_declines_a_twentieth_of_the_right_answers() -> None:
-    said = np.arange(1, 101) / 100 + 0.004
-    assert choose_threshold(said, np.ones(100)) == 0.06  # five lie below it: 0.014 … 0.054
-    assert choose_threshold(said, (said > 0.5).astype(float)) == 0.52  # of fifty, two: 0.504 and 0.514
-    assert choose_threshold(said, np.zeros(100)) == 0.0
+    confidences = np.arange(1, 101) / 100 + 0.004
+    assert choose_threshold(confidences, np.ones(100)) == 0.06  # five of 100 lie below: 0.014 … 0.054
+    # Two of fifty right answers lie below 0.52: 0.504 and 0.514.
+    assert choose_threshold(confidences, (confidences > 0.5).astype(float)) == 0.52
+    assert choose_threshold(confidences, np.zeros(100)) == 0.0
 
 
 def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
-    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of the wiki. Other conditions do not count."""
+    """Three of sixty answers are declined: 0.10, 0.11 and 0.12 of "wiki". Other conditions do not count."""
 
-    def answers(name: str, said: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
+    def make_rows(name: str, confidences: list[float], **other: Any) -> list[tuple[CalibrationRow, float]]:
         row = CalibrationRow(NQ, name, 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
-        return [(replace(row, **other), each) for each in said]
+        return [(replace(row, **other), confidence) for confidence in confidences]
 
     rows = [
-        *answers("paragraphs", [0.5 + n / 100 for n in range(40)]),
-        *answers("wiki", [0.1 + n / 100 for n in range(20)]),
-        *answers(OWN_PARAGRAPH, [0.01] * 50),
-        *answers("wiki", [0.02] * 50, is_shallow=True),
-        *answers("wiki", [0.03] * 50, kind=UNANSWERABLE),
+        *make_rows("paragraphs", [0.5 + n / 100 for n in range(40)]),
+        *make_rows("wiki", [0.1 + n / 100 for n in range(20)]),
+        *make_rows(OWN_PARAGRAPH, [0.01] * 50),
+        *make_rows("wiki", [0.02] * 50, is_shallow=True),
+        *make_rows("wiki", [0.03] * 50, kind=UNANSWERABLE),
     ]
-    said = np.array([each for _, each in rows])
-    found = CrossFit(Calibration(()), said, np.ones(len(rows)))
-    assert choose_decline_threshold([row for row, _ in rows], found) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
+    confidences = np.array([each for _, each in rows])
+    fit = CrossFit(Calibration(()), confidences, np.ones(len(rows)))
+    assert choose_decline_threshold([row for row, _ in rows], fit) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
 
 
 def test_questions_below_the_threshold_of_the_reader_are_declined(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = towns.reader(tmp_path)
+    reader = towns.copy_reader(tmp_path)
     ask = ("ask", "Who built Skarvik Lighthouse?", "--index", str(index), "--reader", str(reader))
     assert run(*ask, capsys=capsys)[0] == 0
     install_calibration(replace(Calibration.load(reader), threshold=0.999), reader)
