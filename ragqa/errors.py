@@ -1,4 +1,4 @@
-"""Errors that users can fix; the message is one line with problem, place and remedy."""
+"""Errors that users can fix; each message is one line with the problem, the place and the remedy."""
 
 
 class RagqaError(Exception):

@@ -73,7 +73,7 @@ def check_entries(folder: Path) -> None:
                 for entry in entries:
                     if entry.is_dir():
                         state = entry.stat()
-                        if (state.st_dev, state.st_ino) not in known:  # links may lead in circles
+                        if (state.st_dev, state.st_ino) not in known:  # links can form a cycle
                             known.add((state.st_dev, state.st_ino))
                             folders.append(Path(entry.path))
                     elif not entry.is_file() and os.path.lexists(entry.path):  # a swap may just have removed it

@@ -26,10 +26,10 @@ _WORDS_PER_CALL = 1000
 
 
 def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter of this kind.
+    """Return a function that splits texts into blocks.
 
     Args:
-        kind: a key of ``DEFAULT_SIZES``.
+        kind: kind of splitter, a key of ``DEFAULT_SIZES``.
         size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words.
         tokenizer: tokenizer of the encoder; needed for wordpieces.
 

@@ -31,7 +31,7 @@ BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of each transformers model in ``model`` that has a choice.
+    """Set the attention function of each transformers model in ``model`` that has several.
 
     Args:
         model: module that contains transformers models.

@@ -43,7 +43,7 @@ def group_by_length(
     Args:
         lengths: lengths of the sequences in tokens, longest first.
         min_saving: number of padding tokens that a new group must save.
-        max_tokens: maximum number of tokens in a group, padding included.
+        max_tokens: maximum number of tokens in a group, including padding.
 
     Yields:
         First and last row (exclusive) of each group.

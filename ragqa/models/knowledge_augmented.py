@@ -86,7 +86,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write a directory in transformers' format, from which an encoder can be loaded as well."""
+        """Write the model in transformers' format; an encoder can be loaded from the same directory."""
         with silence_transformers():
             self.model.save_pretrained(path)
         copy_tokenizer(self.tokenizer, path)

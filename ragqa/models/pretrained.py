@@ -165,7 +165,7 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
     check_model(source)
     try:
         with silence_transformers():
-            # False: by default transformers asks on the terminal whether to run the code that a model brings along.
+            # False: by default transformers asks on the terminal whether to run the code that comes with a model.
             return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _make_load_error(source, noun, error) from error

@@ -33,7 +33,7 @@ READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.
 
 
 class EncoderReader(nn.Module):
-    """Base class of readers: an encoder with a head, which ``config.json`` names under ``reader``."""
+    """Base class of readers: an encoder with a head that ``config.json`` names (``reader``)."""
 
     head_name: ClassVar[str]
     """Name of the head: key of ``SPAN_READERS``."""

@@ -144,7 +144,7 @@ def corrupt_wordpieces(
         raise ValueError("pass a vocabulary from which to sample random wordpieces, or random_rate=0")
     corrupted = list(ids)
     draws = rng.random(len(positions))
-    # Sample for all positions, needed or not, so that the generator always advances by the same amount.
+    # Sample for all positions, needed or not, so that the random generator always advances equally.
     others = np.asarray(vocabulary)[rng.integers(len(vocabulary), size=len(positions))] if len(vocabulary) else draws
     if per_run:
         runs = np.cumsum(np.diff(positions, prepend=positions[:1]) > 1)

@@ -110,7 +110,7 @@ class Calibration:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values for the fingerprint of a reader, under their original names."""
+        """Fields for the fingerprint of a reader; ``answers`` keeps its first name, ``questions``."""
         row = asdict(self)
         row["questions"] = row.pop("answers")
         return row

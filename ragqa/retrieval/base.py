@@ -136,7 +136,7 @@ def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
         k: maximum number of rows to return.
     """
     all_rows, all_scores = np.asarray(rows, np.int64), np.asarray(scores, np.float32)
-    if len(all_rows) > 4 * k:  # for speed, sort only the rows that can be among the best, ties with the k-th included
+    if len(all_rows) > 4 * k:  # for speed, sort only the rows that can be among the best, including ties with the k-th
         is_candidate = all_scores >= np.partition(all_scores, -k)[-k]
         all_rows, all_scores = all_rows[is_candidate], all_scores[is_candidate]
     order = np.lexsort((all_rows, -all_scores))[:k]

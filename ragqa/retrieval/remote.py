@@ -194,7 +194,7 @@ class RemoteRetriever:
     def _exchange(self, method: str, path: str, body: bytes | None, max_bytes: int) -> tuple[int, bytes]:
         """Send a request and return the status and body of the response."""
         deadline = monotonic() + self._timeout
-        # The server can have closed an idle connection. To repeat a search does no harm.
+        # The server can have closed an idle connection. Repeating a search does no harm.
         with suppress(IndexError, ConnectionError):
             return self._exchange_over(self._idle.pop(), method, path, body, deadline, max_bytes)
         connection = BoundedConnection(self._host, self._port, self._secure)

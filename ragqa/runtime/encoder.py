@@ -133,8 +133,8 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
         name: directory or hub name of the tower.
 
     Raises:
-        ArtefactError: there is no such directory or hub model, or it is not an encoder.
-        Mismatch: it is one of DPR's two encoders.
+        ArtefactError: there is no such directory or hub model, or the model is not an encoder.
+        Mismatch: the model is one of DPR's two encoders.
         MissingExtra: torch or transformers is not installed.
     """
     path = _download(name)

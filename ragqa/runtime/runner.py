@@ -20,7 +20,7 @@ Outputs = tuple[np.ndarray, ...]
 # 1.5 times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
 _DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
 _BATCH_TOKENS = 16_384
-"""Maximum number of tokens, padding included, in a batch of ``TorchRunner``."""
+"""Maximum number of tokens, including padding, in a batch of ``TorchRunner``."""
 
 
 class OnnxRunner:

@@ -10,7 +10,7 @@ from ragqa.corpus.formats.limits import ExpansionBudget
 from ragqa.corpus.formats.time_limit import call_with_time_limit
 
 # pypdf limits the size to which a stream expands, but thousands of pages can share a stream. A page of text has about
-# 3 KB and takes 5 to 20 ms, so an honest file needs a tenth of this time.
+# 3 KB and takes 5 to 20 ms, so a normal file needs a tenth of this time.
 _FREE_SECONDS = 30.0
 _SECONDS_PER_MEGABYTE = 60.0
 

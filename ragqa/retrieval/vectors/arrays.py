@@ -139,14 +139,14 @@ class CodedVectors:
             values[:] = codes
             np.dot(values, query_D, out=products[first : first + _SCORE_ROWS])
         self._count_read(len(rows_K))
-        # To scale the products takes one multiplication per row; to scale the codes would take one per value.
+        # Scaling the products takes one multiplication per row; scaling the codes would take one per value.
         scores: Scores = products * self._scale[rows_K]
         return scores
 
     def _prefetch(self, rows_K: Rows) -> None:
         """Let the system read the pages of these rows together.
 
-        Without this, it reads 31 more pages with each page.
+        Without this call, the system reads 31 more pages with each page.
         """
         file: Any = self._codes.base
         if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):

@@ -109,7 +109,7 @@ class FaissIndex:
         Raises:
             BadInput: a GPU cannot return ``at_least`` rows.
         """
-        # FAISS on a GPU cannot filter deleted rows, so request that many more.
+        # FAISS on a GPU cannot filter deleted rows, so request one more candidate for each of them.
         count = min(len(self), count + self._on_gpu * len(self._deleted))
         if self._on_gpu and at_least > GPU_LIMIT:
             raise BadInput(

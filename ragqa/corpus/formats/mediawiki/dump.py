@@ -140,7 +140,7 @@ class _DumpParser:
             self._page.is_redirect = True
         elif path == _NAMESPACE:
             self._namespace_key = attributes.get("key", "")
-        # Only the texts of articles are needed; to skip the others saves time.
+        # Only the texts of articles are needed; skipping the others saves time.
         is_needed = name != "text" or self._page.namespace in ("", _ARTICLES)
         if path == _NAMESPACE or (path in _FIELDS and is_needed):
             self._characters = 0

@@ -56,7 +56,7 @@ def remove_markup(text: str) -> str:
     text = _FORMATTING.sub(_replace_tag, _remove_elements(text))
     text = _remove_nested(_remove_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _remove_nested(text, _HTML_TABLE))
-    # The remaining openings were never closed. Escaped, they show as text, and the parser does not search their end.
+    # The remaining openings are never closed. Escaped, they are text, and the parser does not search for their ends.
     text = _NO_TAG.sub("&lt;", _OPEN_TABLE.sub("|", text.replace("{{", "&#123;" * 2)))
     return _LIST.sub(BREAK, text)
 
