@@ -1,4 +1,4 @@
-"""Errors that users can fix; each message is one line with the problem, the place and the remedy."""
+"""Errors that users can fix; a one-line message names the problem, the place and the remedy."""
 
 
 class RagqaError(Exception):
