@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
+from ragqa.corpus.block_limits import cut_block, limit_blocks
 from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ MAX_SIZE = 1_000_000
 _WORD = re.compile(r"\S+")
 _WORDS_PER_CALL = 1000
 """Number of words that a tokenizer gets at a time, so that a long text needs little memory."""
+_CHARACTERS_PER_CALL = 100_000
+"""Number of characters that it gets at most, if the words are long."""
 
 
 def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
@@ -31,7 +34,7 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
     Args:
         kind: kind of splitter, a key of ``DEFAULT_SIZES``.
         size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words.
-        tokenizer: tokenizer of the encoder; needed for wordpieces.
+        tokenizer: tokenizer of the encoder, to limit the blocks in wordpieces; needed for the kind ``wordpieces``.
 
     Raises:
         BadInput: the kind is unknown, the size is out of range, or the tokenizer is missing.
@@ -42,28 +45,29 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
     if not 1 <= size <= MAX_SIZE:
         raise BadInput(f"the size of a block is {size}: it must be at {'least 1' if size < 1 else f'most {MAX_SIZE}'}")
     if kind == "words":
-        return make_word_splitter(size)
+        return make_word_splitter(size, tokenizer=tokenizer)
     if kind == "sentences":
-        return make_sentence_splitter(size)
+        return make_sentence_splitter(size, tokenizer=tokenizer)
     if tokenizer is None:
         raise BadInput("blocks of wordpieces need the tokenizer of an encoder")
     return make_wordpiece_splitter(size, tokenizer=tokenizer)
 
 
-def make_word_splitter(size: int = 100) -> Splitter:
+def make_word_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
     """Return a splitter into blocks of ``size`` words.
 
-    The last block is shorter. Source: Karpukhin et al. 2020 (DPR), section 4.1.
+    The last block is shorter, and so are those that ``limit_blocks`` cuts. Source: Karpukhin et al. 2020 (DPR),
+    section 4.1.
     """
-    return partial(_match_words, size)
+    return limit_blocks(partial(_match_words, size), size, tokenizer)
 
 
-def make_sentence_splitter(size: int = 100) -> Splitter:
+def make_sentence_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
     """Return a splitter into blocks of as many sentences as fit into ``size`` words.
 
     A sentence of more than ``size`` words is cut. ``find_sentences`` decides where sentences end.
     """
-    return lambda text, first: _join_units(_iter_sentences(text, first, size), size)
+    return limit_blocks(lambda text, first: _join_units(_iter_sentences(text, first, size), size), size, tokenizer)
 
 
 def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> Splitter:
@@ -72,7 +76,8 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
     A word of more than ``size`` wordpieces is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM),
     section 4.1.
     """
-    return lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size)
+    words = size * DEFAULT_SIZES["words"] // DEFAULT_SIZES["wordpieces"]
+    return limit_blocks(lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size), words)
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
@@ -105,7 +110,8 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
     """Yield the start, end and number of wordpieces of each word, cut after ``size`` wordpieces."""
-    for left, right in _match_words(_WORDS_PER_CALL, text, first):
+    runs = _match_words(_WORDS_PER_CALL, text, first)
+    for left, right in chain.from_iterable(cut_block(text, *run, _CHARACTERS_PER_CALL, is_even=False) for run in runs):
         offsets = tokenizer.tokenize(text[left:right]).offsets
         piece = 0
         for word in _WORD.finditer(text, left, right):

@@ -146,19 +146,20 @@ def build_index(
     return report
 
 
-def open_splitter(blocks: str, size: int | None, encoder: str) -> Splitter:
+def open_splitter(blocks: str, size: int | None, encoder: str, *, has_vectors: bool) -> Splitter:
     """Return the splitter of documents into passages.
 
     Args:
         blocks: unit of the passage size: words, sentences or wordpieces.
         size: maximum size of a passage, in words or wordpieces; None for the default.
         encoder: encoder whose tokenizer counts wordpieces: export, Hugging Face directory or hub name.
+        has_vectors: whether the encoder reads the passages; else only the unit wordpieces needs its tokenizer.
 
     Raises:
         BadInput: the unit is unknown, or the size is out of range.
         ArtefactError: there is no such encoder.
     """
-    tokenizer = TextTokenizer(find_tokenizer(encoder)) if blocks == "wordpieces" else None
+    tokenizer = TextTokenizer(find_tokenizer(encoder)) if has_vectors or blocks == "wordpieces" else None
     return make_splitter(blocks, size, tokenizer)
 
 
@@ -238,7 +239,7 @@ class _IndexBuild:
 
     def _write_passages(self, part: Path) -> None:
         config, report = self.config, CorpusReport()
-        split = open_splitter(config.blocks, config.block_size, config.encoder)
+        split = open_splitter(config.blocks, config.block_size, config.encoder, has_vectors=self.encoder is not None)
         documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
         size = count_input_bytes(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:

@@ -244,7 +244,10 @@ class _NewVersion:
         """Write the passages of the new and changed documents in ``add``."""
         changes = DocumentChanges()
         blocks, size, encoder = (self._config[name] for name in ("blocks", "block_size", "encoder"))
-        split = open_splitter(blocks, size, find_local_model(encoder) if blocks == "wordpieces" else encoder)
+        has_vectors = (self.folder / VECTORS_FOLDER).is_dir()
+        needs_tokenizer = has_vectors or blocks == "wordpieces"
+        name = find_local_model(encoder) if needs_tokenizer else encoder
+        split = open_splitter(blocks, size, name, has_vectors=has_vectors)
         documents = read_documents(
             add,
             skip_bad=skip_bad,

@@ -239,13 +239,13 @@ class Hostile(NamedTuple):
 
 MANY = 300_000
 HOSTILE = {
-    "one word": Hostile("x" * MANY, 1),
+    "one word": Hostile("x" * MANY, MANY // 2000),
     "spaces": Hostile(" " * MANY, 0),
     "a word after spaces": Hostile(" " * MANY + "x", 1),
-    "dots": Hostile("." * MANY, 1),
-    "dots and a space": Hostile("." * MANY + " A", 1),
-    "quotes after a stop": Hostile("." + '"' * MANY + " A", 1),
-    "opening quotes": Hostile(". " + "(" * MANY, 1),
+    "dots": Hostile("." * MANY, MANY // 2000),
+    "dots and a space": Hostile("." * MANY + " A", MANY // 2000 + 1),
+    "quotes after a stop": Hostile("." + '"' * MANY + " A", MANY // 2000 + 1),
+    "opening quotes": Hostile(". " + "(" * MANY, MANY // 2000 + 1),
     "line ends": Hostile("\n" * MANY, 0),
     "line ends and spaces": Hostile("\n " * (MANY // 2) + "x", 1),
     "a space after each stop": Hostile(". " * (MANY // 2), MANY // 200),
