@@ -19,12 +19,14 @@ from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import Prior, make_prior
 from ragqa.runtime.scorer import RAW, SPREAD
 from ragqa.text import locate_answer
-from ragqa.types import Alternative, Answer, Hit, Source, Span
+from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span
 
 if TYPE_CHECKING:
     from ragqa.models.generation.decoding import Candidate
     from ragqa.models.generation.generators import Generator
     from ragqa.models.generation.search import SearchSettings
+MAX_PASSAGE_CHARACTERS, MAX_TITLE_CHARACTERS = 50_000, 1_000
+"""Maximum length in characters of a passage and its title; a generator reads a few hundred tokens of it."""
 _INCOMPLETE = "\ufffd"
 """Replacement character that byte-level tokenizers write for an incomplete character."""
 
@@ -176,7 +178,9 @@ class GenerativeReader:
         """Return the generator's inputs and the prior [B, K], -inf for missing passages."""
         import torch
 
-        inputs = self._generator.make_inputs(questions, [[hit.passage for hit in passages] for passages in hits])
+        inputs = self._generator.make_inputs(
+            questions, [[_cut_passage(hit.passage) for hit in passages] for passages in hits]
+        )
         if self.is_closed_book:
             return inputs.to(self._device), torch.zeros(len(questions), 1, device=self._device)
         relevance_BK = np.full((len(hits), max(map(len, hits))), -np.inf, np.float32)
@@ -207,6 +211,7 @@ class GenerativeReader:
             tuple(others),
             supported=is_supported,
             reason=None if is_supported else unsupported,
+            note=_make_note(hits),
         )
 
     def _decode(self, ids: Any) -> str:
@@ -218,13 +223,29 @@ class GenerativeReader:
             return ()
         sources = []
         for hit, weight in zip(hits, candidate.posterior, strict=False):
-            edges = locate_answer(hit.passage.text, text)
-            is_read = edges is not None and self._generator.can_read(question, hit.passage, edges[1])
+            passage = _cut_passage(hit.passage)
+            edges = locate_answer(passage.text, text)
+            is_read = edges is not None and self._generator.can_read(question, passage, edges[1])
             sources.append(Source(hit, Span(*edges) if edges and is_read else None, weight))
         return tuple(sorted(sources, key=lambda source: -source.weight))
 
     def _compute_confidence(self, candidate: "Candidate") -> float:
         return self._calibration.compute_confidence(_make_evidence(candidate))
+
+
+def _cut_passage(passage: Passage) -> Passage:
+    """Return a passage without the end that no generator reads, so that its length costs no memory."""
+    if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.title) <= MAX_TITLE_CHARACTERS:
+        return passage
+    return replace(passage, text=passage.text[:MAX_PASSAGE_CHARACTERS], title=passage.title[:MAX_TITLE_CHARACTERS])
+
+
+def _make_note(hits: list[Hit]) -> str | None:
+    """Return a remark if passages are so long that their ends were not even tokenized."""
+    if not (count := sum(len(hit.passage.text) > MAX_PASSAGE_CHARACTERS for hit in hits)):
+        return None
+    number = "one passage has" if count == 1 else f"{count} passages have"
+    return f"{number} more than {MAX_PASSAGE_CHARACTERS:,} characters; the rest was not read"
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:

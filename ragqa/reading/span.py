@@ -26,6 +26,10 @@ from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
 """Maximum length of an answer in wordpieces (BERT on SQuAD) for readers without a limit of their own."""
+MAX_WINDOWS = 100
+"""Maximum number of windows of a question, shared evenly by its passages: the work for one of 10,000 words."""
+MIN_PASSAGE_WINDOWS = 4
+"""Number of windows that each passage may have, however many passages are read: 512 wordpieces need two or three."""
 _CANDIDATES = 100
 """Number of best spans per question that are merged; the others have negligible weight."""
 
@@ -144,8 +148,8 @@ class ExtractiveReader:
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """Return one answer for each question, in order."""
-        rows = zip(questions, hits, self.find_answers(questions, hits), strict=True)
-        return [self._make_answer(*row) for row in rows]
+        rows = zip(questions, self.score(questions, hits), strict=True)
+        return [self._make_answer(question, scored) for question, scored in rows]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
         """Return the possible answers to each question with their evidence, most probable first."""
@@ -156,7 +160,9 @@ class ExtractiveReader:
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
             texts = [(hit.passage.title, hit.passage.text) for hit in question_hits]
-            windows.append(list(make_windows(self._scorer.tokenizer, question, texts, self._max_tokens)))
+            count = max(MIN_PASSAGE_WINDOWS, MAX_WINDOWS // max(1, len(texts)))
+            made = make_windows(self._scorer.tokenizer, question, texts, self._max_tokens, max_windows=count)
+            windows.append(list(made))
         # One call for the windows of all questions keeps all cores busy.
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
         return [
@@ -173,15 +179,22 @@ class ExtractiveReader:
         """
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
-    def _make_note(self, question: str) -> str | None:
+    def _make_note(self, question: str, windows: list[Window]) -> str | None:
+        """Return a remark about the parts of the question and of the passages that were not read."""
         room = count_question_room(self._max_tokens)
-        if len(question) <= room:  # a wordpiece has at least one character, so do not tokenize
-            return None
-        count = len(self._scorer.tokenizer.tokenize(question).ids)
-        return f"the question has {count:,} wordpieces; its first {room} were read" if count > room else None
+        notes = []
+        # A wordpiece has at least one character, so a short question need not be tokenized.
+        if len(question) > room and (count := len(self._scorer.tokenizer.tokenize(question).ids)) > room:
+            notes.append(f"the question has {count:,} wordpieces; its first {room} were read")
+        if cut := [window for window in windows if window.is_cut]:
+            read = min(int(window.offsets[-1, 1]) for window in cut)
+            number = "one passage is" if len(cut) == 1 else f"{len(cut)} passages are"
+            notes.append(f"{number} too long to be read to the end; the first {read:,} characters were read")
+        return "; ".join(notes) or None
 
-    def _make_answer(self, question: str, hits: list[Hit], candidates: list[SpanAnswer]) -> Answer:
-        note = self._make_note(question)
+    def _make_answer(self, question: str, scored: ScoredPassages) -> Answer:
+        hits, candidates = scored.hits, self.merge_spans(scored, self._calibration.prior)
+        note = self._make_note(question, scored.windows)
         if not candidates:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
             reason = "the passages have no words to mark" if hits else NO_PASSAGES

@@ -22,6 +22,8 @@ LONGEST_WORD = 100
 """Maximum length in characters of a wordpiece that can be part of an answer."""
 MIN_WINDOW = 16
 """Minimum length of a window in wordpieces: room for question, title and passage."""
+_CHARACTERS_PER_PIECE = 10
+"""Number of characters of a bounded passage that are tokenized for each wordpiece of its windows; English has four."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
@@ -42,6 +44,8 @@ class Window:
     """[P] bool, true where a word begins."""
     ends: np.ndarray
     """[P] bool, true where a word ends."""
+    is_cut: bool = False
+    """True if the passage goes on after this window, its last one."""
 
     @property
     def is_word(self) -> np.ndarray:
@@ -73,7 +77,12 @@ def count_question_room(max_tokens: int) -> int:
 
 
 def make_windows(
-    tokenizer: TextTokenizer, question: str, passages: list[tuple[str, str]], max_tokens: int
+    tokenizer: TextTokenizer,
+    question: str,
+    passages: list[tuple[str, str]],
+    max_tokens: int,
+    *,
+    max_windows: int | None = None,
 ) -> Iterator[Window]:
     """Yield the windows of all passages, in order; a passage without wordpieces has no window.
 
@@ -82,6 +91,7 @@ def make_windows(
         question: text of the question.
         passages: title and text of each passage.
         max_tokens: maximum length of a window in wordpieces, all parts together.
+        max_windows: maximum number of windows of a passage, the rest of which is left out; None for all.
 
     Raises:
         BadInput: ``max_tokens`` is less than ``MIN_WINDOW``.
@@ -91,23 +101,29 @@ def make_windows(
             f"a reader of {max_tokens} wordpieces has no room for a passage: at least {MIN_WINDOW} are needed"
         )
     question_ids = tokenizer.tokenize(question).ids[: count_question_room(max_tokens)]
-    titles = tokenizer.tokenize_batch([title for title, _ in passages])
-    texts = tokenizer.tokenize_batch([text for _, text in passages])
+    titles = tokenizer.tokenize_batch([title[: MAX_TITLE * LONGEST_WORD] for title, _ in passages])
+    # Without this limit, a passage of megabytes needs gigabytes for its wordpieces.
+    room = None if max_windows is None else max_windows * max_tokens * _CHARACTERS_PER_PIECE
+    texts = tokenizer.tokenize_batch([text[:room] for _, text in passages])
     last = tokenizer.special_ids[1]
     for row, (title, pieces) in enumerate(zip(titles, texts, strict=True)):
         title_ids = title.ids[: min(MAX_TITLE, max_tokens // 8)]
         prefix, first_segment = tokenizer.make_reader_prefix(question_ids, title_ids)
         width = max_tokens - len(prefix) - 1
         overlap = min(OVERLAP, width // 2)
-        begins, ends = _find_word_edges(passages[row][1], pieces)
-        offsets = _find_offsets(passages[row][1], pieces)
+        text, is_long = passages[row][1][:room], room is not None and len(passages[row][1]) > room
+        begins, ends = _find_word_edges(text, pieces)
+        offsets = _find_offsets(text, pieces)
         count = len(pieces.ids)
         # No window begins within the last ``overlap`` wordpieces, since the window before has read them.
-        for first in range(0, max(count - overlap, min(count, 1)), width - overlap):
+        starts = range(0, max(count - overlap, min(count, 1)), width - overlap)
+        for first in starts[:max_windows]:
             part = slice(first, first + width)
             tokens = TokenInput([*prefix, *pieces.ids[part], last], first_segment)
             shared = overlap if first else 0
-            yield Window(row, tokens, len(prefix), offsets[part], shared, begins[part], ends[part])
+            is_last = first == starts[:max_windows][-1]
+            is_cut = is_last and (is_long or first != starts[-1])
+            yield Window(row, tokens, len(prefix), offsets[part], shared, begins[part], ends[part], is_cut)
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:

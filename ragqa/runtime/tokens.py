@@ -14,6 +14,8 @@ from ragqa.text import replace_surrogates
 
 MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
+_CHARACTERS_PER_PIECE = 100
+"""Number of characters of a text that are tokenized for each wordpiece that a model reads; English has four."""
 MAX_TITLE = 16
 """Maximum length of a title in wordpieces."""
 
@@ -130,7 +132,8 @@ class TextTokenizer:
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
         """Return [CLS] text [SEP], cut to ``max_tokens``."""
         first, last = self.special_ids
-        ids = [first, *self._encode(text).ids[: max_tokens - 2], last]
+        # The end of a text of megabytes would need gigabytes for wordpieces that nobody reads.
+        ids = [first, *self._encode(text[: max_tokens * _CHARACTERS_PER_PIECE]).ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
     def make_reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:

@@ -1,6 +1,7 @@
 """Generative readers over a generator with fixed answers: citations, alternatives, streaming, scores."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,3 +221,18 @@ def test_scores_of_another_retriever_are_standardised_with_a_warning() -> None:
         ((_, relevance_BK),) = reader._generator.seen
         spread = [0.0, -2 / 4.3204938, -10 / 4.3204938]  # the standard deviation of 30, 28, 20
         assert relevance_BK[0].tolist() == pytest.approx([30.0, 28.0, 20.0] if same else spread)
+
+
+def test_the_end_of_a_passage_of_megabytes_is_not_tokenized() -> None:
+    long = [
+        replace(HITS[0], passage=passage("G" * 5_000, text)) for text in ("1956 " * 400_000, "x " * 500_000 + "1956")
+    ]
+    reader = make_reader(("1956", -0.1, (0.6, 0.3, 0.1)))
+    reader._generator.read = 10**9
+    (answer,) = reader.read(["when"], [[*long, HITS[2]]])
+    (((_, passages), _),) = reader._generator.seen
+    assert [len(each.text) for each in passages[0]] == [50_000, 50_000, len(HITS[2].passage.text)]
+    assert max(len(each.title) for each in passages[0]) == 1_000
+    assert [source.span is not None for source in answer.sources] == [True, False, True]
+    assert answer.note == "2 passages have more than 50,000 characters; the rest was not read"
+    assert reader.read(["when"], [HITS])[0].note is None

@@ -1,16 +1,20 @@
 """The default reader on unusual texts: exact offsets, or a declined question with a reason."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.blocks import make_word_splitter
-from ragqa.reading.span import ExtractiveReader
-from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
+from ragqa.reading.calibration import UNCALIBRATED
+from ragqa.reading.span import MAX_WINDOWS, MIN_PASSAGE_WINDOWS, ExtractiveReader
+from ragqa.runtime.scorer import SPREAD, SpanScores
+from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer, TokenInput
 from ragqa.text import normalize_answer
 from ragqa.types import Answer, Hit, Passage, Source
 
@@ -32,6 +36,18 @@ SCRIPTS = {
 }
 
 READER, TOKENIZER = ExtractiveReader.load(), TextTokenizer(get_weights_dir() / "encoder")
+
+
+class FlatScorer:
+    """A scorer that gives every span the same score, in no time."""
+
+    tokenizer, max_tokens, fingerprint, prior = TOKENIZER, 384, "flat", SPREAD
+
+    def score(self, inputs: list[TokenInput]) -> list[SpanScores]:
+        return [SpanScores(np.zeros(len(i.ids)), np.zeros(len(i.ids)), 0.0) for i in inputs]
+
+
+COUNTING = ExtractiveReader(FlatScorer(), UNCALIBRATED)  # type: ignore[arg-type]
 
 
 def read_documents(question: str, *documents: str, title: str = "", size: int | None = None) -> Answer:
@@ -167,3 +183,27 @@ def test_wordpieces_lie_in_the_text_in_order(text: str) -> None:
     offsets = TOKENIZER.tokenize(text).offsets
     assert all(0 <= start <= end <= len(text) for start, end in offsets)
     assert all(one[0] <= other[0] for one, other in pairwise(offsets))
+
+
+@pytest.mark.parametrize("unit", ["北京是中华人民共和国的首都。", "ab1+", "x", '{"id":1},', "word "])
+def test_passages_of_megabytes_are_read_in_a_bounded_number_of_windows(unit: str) -> None:
+    """Indexes of earlier versions and servers may have them; only their beginning is read, with a note."""
+    long, fact = unit * (1_000_000 // len(unit)), "Skarvik was built in 1871 by Ada Holm."
+    passages = [Passage(number, str(number), "t" * 10_000, text, "", 0, 0) for number, text in enumerate((long, fact))]
+    for count, most in ((2, 1), (10, 9), (40, 39)):
+        hits = [Hit(passages[number == 0], -float(number)) for number in range(count)]
+        (scored,) = COUNTING.score(["When was it built?"], [hits])
+        assert len(scored.windows) <= max(MAX_WINDOWS, MIN_PASSAGE_WINDOWS * count)
+        assert sum(window.is_cut for window in scored.windows) == most
+        assert {window.passage for window in scored.windows} == set(range(count))
+    answer = COUNTING.read(["When was it built?"], [hits])[0]
+    assert answer.note is not None
+    assert re.fullmatch(
+        r"39 passages are too long to be read to the end; the first [\d,]+ characters were read", answer.note
+    )
+
+
+def test_a_passage_of_more_than_one_window_has_no_note() -> None:
+    assert read_documents("When was it built?", "It was built in 1871. " * 300).note is None
+    note = read_documents("When was it built? " * 40, "It was built in 1871. " * 20_000).note
+    assert note is not None and "its first" in note and "; one passage is too long" in note

@@ -203,6 +203,18 @@ def test_reader_prefixes_match_ids_by_hand() -> None:
     assert len(tokenizer.encode_text("the cat " * 50, 8).ids) == 8
 
 
+def test_only_the_beginning_of_a_text_of_megabytes_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = TextTokenizer(get_weights_dir() / "encoder")
+    for unit in ("北京是首都。", "the cat ", "x,"):
+        text = unit * 20_000
+        assert list(tokenizer.encode_text(text, 256).ids) == [101, *tokenizer.tokenize(text).ids[:254], 102]
+    lengths: list[int] = []
+    encode = tokenizer._encode
+    monkeypatch.setattr(tokenizer, "_encode", lambda text: (lengths.append(len(text)), encode(text))[1])
+    tokenizer.encode_text("北" * 4_000_000, 256)
+    assert lengths == [25_600]
+
+
 def test_an_exported_reader_is_restored_up_to_rounding(
     small: Path, small_reader: Path, exported: Path, tmp_path: Path
 ) -> None:
