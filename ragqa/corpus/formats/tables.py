@@ -69,7 +69,7 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
         for batch in batches:
             yield from _read_batch(batch, row + 1, file)
             row += batch.num_rows
-    except (pa.ArrowException, OSError, MemoryError) as error:
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:  # names of columns, too
         further = " further" if row else ""
         file.reject(f"cannot be read{further}: {' '.join(describe_error(error).split())}", row)
 
@@ -111,6 +111,8 @@ def _find_problem(schema: pa.Schema) -> str:
         names = ", ".join(map(repr, schema.names[:_MAX_NAMES])) + (", …" if len(schema.names) > _MAX_NAMES else "")
         return f"no column 'text', only {names or 'no columns at all'}"
     for name in _COLUMNS:
+        if schema.names.count(name) > 1:
+            return f"several columns '{name}'"
         kind = schema.field(name).type if name in schema.names else pa.null()
         if not (_is_text(kind) or (name == "id" and pa.types.is_integer(kind))):
             return f"the column '{name}' holds {kind}, not strings"
@@ -126,10 +128,11 @@ def _is_text(kind: pa.DataType) -> bool:
 def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDocument]:
     has_ids = "id" in batch.schema.names
     # Rows of nulls take no space in a file, and rows can share a string of a dictionary.
-    file.budget.spend(max(0, _ROW_BYTES * (batch.num_rows - batch.nbytes // _MIN_ROW_BYTES)))
+    size = batch.get_total_buffer_size()  # nbytes would follow offsets that are not checked yet
+    file.budget.spend(max(0, _ROW_BYTES * (batch.num_rows - size // _MIN_ROW_BYTES)))
     columns, is_replaced = zip(*(_read_column(batch, name) for name in _COLUMNS), strict=True)
     characters = sum(len(value) for column in columns[1:] for value in column if value)
-    file.budget.spend(max(0, characters - batch.nbytes))
+    file.budget.spend(max(0, characters - size))
     for row, (identifier, title, text) in enumerate(zip(*columns, strict=True), first):
         if any(is_replaced) and "\ufffd" in f"{title}{text}":
             file.note_undecodable(row)

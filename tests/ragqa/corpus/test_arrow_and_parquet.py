@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
@@ -232,6 +233,26 @@ def test_an_index_outside_a_dictionary_is_reported(tmp_path: Path) -> None:
     columns = {"text": pa.DictionaryArray.from_arrays(codes, words, safe=False)}
     path = write_arrow_stream(tmp_path / "a.arrow", columns)
     with pytest.raises(BadInput, match=r"a\.arrow: cannot be read: Index 77 out of bounds"):
+        read(path)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_a_column_that_comes_twice_is_reported(tmp_path: Path, suffix: str) -> None:
+    columns = pa.table([["1"], ["one"], ["two"]], names=["id", "text", "text"])
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(columns, path)
+    else:
+        with pa.ipc.new_stream(str(path), columns.schema) as writer:
+            writer.write_table(columns)
+    with pytest.raises(BadInput, match=rf"a\.{suffix}: several columns 'text'"):
+        read(path)
+
+
+def test_a_name_of_a_column_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
+    path = write_arrow_stream(tmp_path / "a.arrow", {"id": ["1"], "text": ["one"], "caf_": ["two"]})
+    path.write_bytes(path.read_bytes().replace(b"caf_", b"caf\xe9"))
+    with pytest.raises(BadInput, match=r"a\.arrow: cannot be read: 'utf-8' codec can't decode"):
         read(path)
 
 

@@ -1,0 +1,263 @@
+"""Mutations of good documents, and processes that read them.
+
+A mutation is made from its target and number, so that a failure can be repeated. A process that crashes or hangs is
+started again behind the mutation that ended it.
+"""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from ragqa.corpus.formats import dpr, html, jsonl, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.sources import read_documents
+from tests.helpers.documents import make_article, make_tar, to_json_lines
+from tests.helpers.pdf import make_pdf
+from tests.helpers.tables import write_arrow_file, write_arrow_stream, write_parquet
+
+CPU_SECONDS = 10.0
+"""CPU time after which a mutation counts as one that hangs; a good file takes a few milliseconds."""
+MEMORY_BYTES = 4 << 30
+"""Address space of the process: far more than it needs, and not enough to harm the machine."""
+_SENTENCES = [f"Tower {n} of the coast – größer als 東京 – was built in {1800 + n} by Ada Holm." for n in range(40)]
+_ROWS = {"id": [str(n) for n in range(40)], "title": ["Tower", None] * 20, "text": _SENTENCES}
+_PAGE = "<page><title>Tower {0}</title><ns>0</ns><id>{0}</id><revision><text>{1}</text></revision></page>"
+_WIKITEXT = (
+    "== History ==\n'''{0}''' {{{{Infobox|a=b}}}} [[Coast|the coast]]&lt;ref&gt;x&lt;/ref&gt;\n* item\n{{|\n|-\n|a\n|}}"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Reader of a format, and good files for it."""
+
+    read: Callable[..., object] | str
+    """Function ``read`` of the format, or the suffix of a container."""
+    name: str
+    """File name."""
+    make: Callable[[], bytes]
+    """Function that makes the content of a good file."""
+
+
+def _save(write: Callable[..., Path], **options: object) -> bytes:
+    with TemporaryDirectory() as folder:
+        return write(Path(folder) / "table", _ROWS, **options).read_bytes()
+
+
+def _make_compressed_arrow() -> bytes:
+    table, sink = pa.table({**_ROWS, "title": pa.array(_ROWS["title"]).dictionary_encode()}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table, max_chunksize=15)
+    return sink.getvalue().to_pybytes()
+
+
+def _make_html() -> bytes:
+    rows = "".join(f"<tr><td class='a>b'>{text}</td><td>&eacute;&#233;</td></tr>" for text in _SENTENCES)
+    head = "<!DOCTYPE html><html><head><title>Towers</title><script>if (a < b) x();</script></head>"
+    return f"{head}<body><!-- menu --><nav>Menu</nav><table>{rows}</table><pre> a\n b</pre></body></html>".encode()
+
+
+def _make_dump() -> bytes:
+    pages = "".join(_PAGE.format(n, _WIKITEXT.format(text)) for n, text in enumerate(_SENTENCES[:8]))
+    site = "<siteinfo><namespaces><namespace key='6'>Datei</namespace></namespaces></siteinfo>"
+    return f'<mediawiki xml:lang="en">{site}{pages}</mediawiki>'.encode()
+
+
+def _make_archive() -> bytes:
+    members = {"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.md.gz": gzip.compress(b"# Title\n\nText.")}
+    return make_tar({**members, "x" * 120 + "é.txt": b"A long name."})
+
+
+def _make_json_lines() -> bytes:
+    records = [{"id": str(n), "title": "Tower", "text": text} for n, text in enumerate(_SENTENCES)]
+    return to_json_lines(*records).encode()
+
+
+def _make_pdf() -> bytes:
+    return make_pdf([text.encode("ascii", "ignore").decode() for text in _SENTENCES[:5]])
+
+
+def _make_passages() -> bytes:
+    rows = (f'{n}\t"{text}"\tTower\n' for n, text in enumerate(_SENTENCES))
+    return f"id\ttext\ttitle\n{''.join(rows)}".encode()
+
+
+def _make_articles() -> bytes:
+    return "".join(make_article(str(n), "Tower &amp; sea", text) for n, text in enumerate(_SENTENCES)).encode()
+
+
+_TEXT = "\n\n".join(["# Towers", *_SENTENCES])
+TARGETS = {
+    "pdf": Target(pdf.read, "a.pdf", _make_pdf),
+    "arrow": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
+    "arrow-file": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
+    "arrow-compressed": Target(tables.read_arrow, "a.arrow", _make_compressed_arrow),
+    "parquet": Target(tables.read_parquet, "a.parquet", lambda: _save(write_parquet)),
+    "parquet-plain": Target(
+        tables.read_parquet, "a.parquet", lambda: _save(write_parquet, use_dictionary=False, compression="zstd")
+    ),
+    "html": Target(html.read, "a.html", _make_html),
+    "dpr": Target(dpr.read, "a.tsv", _make_passages),
+    "wikiextractor": Target(wikiextractor.read, "wiki_00", _make_articles),
+    "dump": Target(dump.read, "a.xml", _make_dump),
+    "jsonl": Target(jsonl.read, "a.jsonl", _make_json_lines),
+    "plain": Target(plain.read, "a.md", lambda: _TEXT.encode()),
+    "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
+    "tar": Target(".tar", "a.tar", _make_archive),
+    "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),
+    "bz2": Target(".bz2", "a.xml.bz2", lambda: bz2.compress(_make_dump())),
+    "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),
+}
+"""Targets by name; each format and each container has one or more."""
+_INSIDE: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
+    "gz": (_make_json_lines, gzip.compress),
+    "bz2": (_make_dump, bz2.compress),
+    "xz": (_make_archive, lzma.compress),
+}
+"""Content of compressed targets; every second mutation is one of it, because most of a stream end it at once."""
+
+
+@cache
+def make_good(name: str) -> bytes:
+    """Return the content of a good file of a target."""
+    return TARGETS[name].make()
+
+
+def mutate(name: str, number: int) -> bytes:
+    """Return mutation ``number`` of the good file of a target."""
+    rng = random.Random(f"{name} {number}")
+    if name in _INSIDE and number % 2:
+        make, compress = _INSIDE[name]
+        return compress(_mutate(make(), rng))
+    return _mutate(make_good(name), rng)
+
+
+def _mutate(content: bytes, rng: random.Random) -> bytes:
+    data = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        start = rng.randrange(len(data) + 1)
+        end = min(len(data), start + rng.choice((1, 2, 8, 100, len(data))))
+        kind = rng.randrange(7)
+        if kind == 0:  # flipped bits
+            for place in range(start, min(end, start + 8)):
+                data[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:  # a cut
+            del data[start:end]
+        elif kind == 2:  # an inserted run
+            unit = rng.choice(
+                (b"\0", b"\xff", b"<", b"[", b'"', b"{{", b"\n", b"<!--", bytes(data[start : start + 9]) or b" ")
+            )
+            data[start:start] = unit * rng.choice((1, 10, 1_000, 5_000))
+        elif kind == 3:  # a chunk again
+            data[start:start] = data[start:end] * rng.choice((1, 3, 20))
+        elif kind == 4:  # a chunk of another format
+            other = make_good(rng.choice(sorted(TARGETS)))
+            place = rng.randrange(len(other))
+            data[start:end] = other[place : place + rng.choice((8, 100, len(other)))]
+        elif kind == 5:  # an extreme number
+            size = rng.choice((1, 2, 4, 8))
+            number = rng.choice((0, 1, -1, 2**31 - 1, 2**62, -(2**63), 200_000, rng.getrandbits(64)))
+            data[start : start + size] = (number % 2 ** (8 * size)).to_bytes(size, rng.choice(("little", "big")))
+        else:  # the end first
+            data[:] = data[start:] + data[:start]
+    return bytes(data)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.helpers import fuzzing
+fuzzing.main(Path(sys.argv[1]), *map(int, sys.argv[2:5]), sys.argv[5:])
+"""
+
+
+@dataclass
+class Outcome:
+    """Result of reading many mutations."""
+
+    mutations: int = 0
+    failures: list[str] = field(default_factory=list)
+    """Crashes, hangs and errors other than those that the report of the documents counts."""
+    memory_ratio: float = 0.0
+    """Largest memory of a process, as a multiple of its memory after it read the good files."""
+
+
+def run(names: Sequence[str], first: int, last: int, folder: Path, program: str = PROGRAM) -> Outcome:
+    """Read mutations ``first`` to ``last`` (exclusive) of some targets in processes that run ``program``."""
+    outcome, remaining, start = Outcome(), list(names), first
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    while remaining:
+        arguments = [str(folder), str(start), str(first), str(last), *remaining]
+        command = [sys.executable, "-c", program, *arguments]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        lines = [json.loads(line) for line in process.stdout.splitlines()]
+        outcome.failures += [line["failure"] for line in lines if "failure" in line]
+        outcome.memory_ratio = max([outcome.memory_ratio, *(line["ratio"] for line in lines if "ratio" in line)])
+        outcome.mutations += sum(line["mutations"] for line in lines if "mutations" in line)
+        if not process.returncode:
+            break
+        assert (folder / "place").exists(), process.stderr  # it ended before the first mutation
+        place = json.loads((folder / "place").read_text())
+        what = signal.Signals(-process.returncode).name if process.returncode < 0 else process.stderr[-500:]
+        outcome.failures.append(f"{place['name']} {place['number']}: {what}")
+        outcome.mutations += place["done"] + 1
+        remaining, start = remaining[remaining.index(place["name"]) :], place["number"] + 1
+    return outcome
+
+
+def main(folder: Path, start: int, first: int, last: int, names: Sequence[str]) -> None:
+    """Read mutations in this process: of the first target from ``start``, of the others from ``first``.
+
+    It prints a JSON line for each failure, and at last one for all. A hang ends the process with SIGPROF.
+    """
+    for name in TARGETS:  # all, because mutations take parts of other formats
+        for _ in _read(folder, name, make_good(name)):
+            pass
+    _read_text(folder)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    done = 0
+    for name in names:
+        for number in range(start if name == names[0] else first, last):
+            (folder / "place").write_text(json.dumps({"name": name, "number": number, "done": done}))
+            content = mutate(name, number)
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            try:
+                for text in _read(folder, name, content):
+                    text.encode()  # what the index does first
+            except BaseException:
+                print(json.dumps({"failure": f"{name} {number}: {traceback.format_exc()[-1500:]}"}), flush=True)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            done += 1
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"mutations": done, "ratio": peak / before}))
+
+
+def _read(folder: Path, name: str, content: bytes) -> Iterator[str]:
+    path = folder / TARGETS[name].name
+    path.write_bytes(content)
+    for document in read_documents([path], skip_bad=True):
+        yield f"{document.id}{document.title}{document.path}{document.text}"
+
+
+def _read_text(folder: Path) -> None:
+    """Read a text of one MB, so that the memory of small files is not compared with nothing."""
+    path = folder / "b.txt"
+    path.write_text("word " * 200_000)
+    for _ in read_documents([path]):
+        pass
