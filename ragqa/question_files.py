@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,10 @@ import numpy as np
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
+MAX_LINE_BYTES = 16 << 20
+"""Longest line of a question file: a question with its gold passages."""
+MAX_SQUAD_BYTES = 512 << 20
+"""Longest SQuAD file, uncompressed: 17 times SQuAD's training file, and read whole."""
 _DECOMPRESSION_ERRORS = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 _QED = {
     "question_text": "question",
@@ -57,7 +62,7 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
     """
     try:
         with _open(path) as file:
-            articles = json.loads(file.read().decode("utf-8-sig"))["data"]
+            articles = json.loads(_read_whole(file, path).decode("utf-8-sig"))["data"]
         for article in articles:
             for paragraph in article["paragraphs"]:
                 questions = tuple(map(_parse_squad_question, paragraph["qas"]))
@@ -100,7 +105,9 @@ def read_questions(path: Path) -> Iterator[Question]:
     if kind not in parsers:
         raise BadInput(f"{path}: questions are read from .jsonl, .tsv, .csv (DPR) or .json (SQuAD 1.1) files")
     with _open(path) as file:
-        for number, data in enumerate(file, 1):
+        for number, data in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+            if len(data) > MAX_LINE_BYTES:
+                raise BadLine(f"{path}:{number}: longer than {MAX_LINE_BYTES >> 20} MB, so not a question")
             try:
                 line = data.decode("utf-8-sig" if number == 1 else "utf-8")
                 question = parsers[kind](line, str(number)) if line.strip() else None
@@ -115,6 +122,13 @@ def read_questions(path: Path) -> Iterator[Question]:
 def is_squad(path: Path) -> bool:
     """Return True if a file has the suffix of SQuAD files, ``.json``."""
     return _strip_compression(path).endswith(".json")
+
+
+def _read_whole(file: BinaryIO, path: Path) -> bytes:
+    data = file.read(MAX_SQUAD_BYTES + 1)
+    if len(data) > MAX_SQUAD_BYTES:
+        raise BadInput(f"{path} is longer than {MAX_SQUAD_BYTES >> 20} MB, so it is not a SQuAD file: split it")
+    return data
 
 
 def _strip_compression(path: Path) -> str:

@@ -226,7 +226,14 @@ def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLik
 
 
 def compute_percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
-    """Return the mean, median, 95th and 99th percentile of N durations in seconds."""
+    """Return statistics of N durations.
+
+    Args:
+        seconds_N: ``[N]`` durations in seconds.
+
+    Returns:
+        ``mean``, ``p50`` (the median), ``p95`` and ``p99`` in seconds.
+    """
     seconds = np.asarray(seconds_N, np.float64)
     p50, p95, p99 = np.percentile(seconds, [50, 95, 99])
     return {"mean": float(seconds.mean()), "p50": float(p50), "p95": float(p95), "p99": float(p99)}

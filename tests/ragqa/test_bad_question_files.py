@@ -1,5 +1,6 @@
 """Question files that cannot be read, and their error messages."""
 
+import gzip
 import json
 import os
 from itertools import islice
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragqa import question_files
 from ragqa.errors import BadInput, BadLine
 from ragqa.question_files import read_questions, read_squad
 from tests.helpers.question_files import (
@@ -303,3 +305,18 @@ def test_good_squad_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
     assert next(questions).id == "q1"
     with pytest.raises(BadInput):
         next(questions)
+
+
+def test_a_line_without_end_is_named_before_it_fills_the_memory(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.jsonl"
+    endless.symlink_to("/dev/zero")
+    with pytest.raises(BadLine, match=r"endless\.jsonl:1: longer than 16 MB, so not a question"):
+        next(read_questions(endless))
+
+
+def test_a_squad_file_that_expands_without_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question_files, "MAX_SQUAD_BYTES", 1 << 20)
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b" " * (2 << 20)))
+    with pytest.raises(BadInput, match=r"bomb\.json\.gz is longer than 1 MB, so it is not a SQuAD file: split it"):
+        next(read_squad(bomb))
