@@ -116,6 +116,8 @@ class Pipeline:
         pipeline = cls(index.retriever, opened_reader, k=settings.k)
         if isinstance(opened_reader, AnswerGenerator):
             pipeline.note = opened_reader.prior_warning
+        if parse_url(settings.index) and not parse_url(path):  # a name that the user did not type
+            pipeline.note = f"{path} sends the questions to {settings.index}"
         pipeline._settings, pipeline._index = settings, index
         pipeline._loaded_parts = (pipeline.retriever, pipeline.reader)
         return pipeline

@@ -51,6 +51,8 @@ class PipelineSettings:
         names += [values["index"], *values.get("readers", {}).values()]
         if not all(isinstance(name, str | None) for name in names) or not isinstance(values.get("k"), int | None):
             raise TypeError("the name of a part, or k, is of the wrong type")
+        if any("\0" in name for name in names if name):
+            raise ValueError("the name of a part holds a zero byte")
         return cls(**values)._relocate_paths(lambda path: str(folder / path), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:

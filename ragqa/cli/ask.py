@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 BATCH = 16
 """Number of questions from standard input that are answered together, to keep all cores busy."""
+MAX_LINE = 1_000_000
+"""Longest line of standard input in characters; of a question, the first 10,000 count."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def ask(
         return
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # with a byte order mark, or without
-    questions = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+    questions = (line.rstrip("\r\n") for line in _iter_lines(sys.stdin) if line.strip())
     refused = 0
     for result in ask_many(pipeline, questions, min_confidence):
         print_result(format_result(result), is_styled=True)
@@ -72,6 +74,16 @@ def ask(
     if refused:
         print_error(f"{refused} of the questions could not be asked")
         raise typer.Exit(BAD)
+
+
+def _iter_lines(stream: TextIO) -> Iterator[str]:
+    """Yield the lines of a stream; raise BadInput for a line that is longer than any question."""
+    while line := stream.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise BadInput(
+                f"a line of standard input is longer than {MAX_LINE:,} characters: write one question a line"
+            )
+        yield line
 
 
 def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, format_result: Formatter) -> Answer:

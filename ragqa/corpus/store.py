@@ -151,7 +151,10 @@ class PassageStore:
         for number, path in enumerate(paths):
             if path.name != _format_file_name(number):
                 raise DamagedArtefact(f"{folder / _format_file_name(number)} is missing: build the index again")
-        return cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
+        store = cls([_open_file(path) for path in paths], _read_deleted(folder / DELETED))
+        if len(store.deleted) and not 0 <= store.deleted[0] <= store.deleted[-1] < len(store):
+            raise DamagedArtefact(f"{folder / DELETED} names rows that do not exist; build the index again")
+        return store
 
     def __len__(self) -> int:
         """Return the number of rows, including deleted rows."""
@@ -305,7 +308,10 @@ def _open_file(path: Path) -> _PassageFile:
 
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
-        return npy.load_array(file) if file.exists() else None
+        rows = npy.load_array(file) if file.exists() else None
+        if rows is not None and (rows.ndim != 1 or rows.dtype.kind not in "iu" or np.any(np.diff(rows) <= 0)):
+            raise ValueError("its rows are not ascending whole numbers")
+        return rows
     except (OSError, ValueError, EOFError) as error:
         raise DamagedArtefact(f"{file} is damaged: {error}; build the index again") from error
 

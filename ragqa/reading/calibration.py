@@ -117,7 +117,8 @@ class Calibration:
 
     def compute_confidence(self, evidence: Evidence) -> float:
         """Return the probability, from 0 to 1, that the answer is right."""
-        return float(1 / (1 + np.exp(-np.dot(self.coefficients, evidence.compute_features(self.features)))))
+        log_odds = np.dot(self.coefficients, evidence.compute_features(self.features))
+        return float(1 / (1 + np.exp(-np.clip(log_odds, -700, 700))))  # exp overflows beyond 709
 
     @classmethod
     def load(cls, folder: Path, *, threshold: float = THRESHOLD) -> "Calibration":
@@ -144,8 +145,8 @@ class Calibration:
                 float(row.get("prior", 1.0)),
             )
             calibration._check()
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedArtefact(f"{file} is damaged: {error!r}") from error
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise DamagedArtefact(f"{file} is damaged: {error!r:.200}") from error
         return calibration
 
     def _check(self) -> None:

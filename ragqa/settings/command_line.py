@@ -70,11 +70,13 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 
     ``missing`` marks options without a value, see ``_decode_config``.
     """
+    if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device could be without end
+        raise BadInput(f"--config {file} is not a file")
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"--config {file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict):
         raise BadInput(f"{file} is not a JSON object of options")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragqa.errors import ArtefactError
+from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
@@ -84,3 +84,12 @@ def test_a_folder_named_default_does_not_replace_the_default_encoder(
     assert Pipeline.load("p").ask("Who built the lighthouse?").text is not None
     with pytest.raises(ArtefactError, match="default is not an encoder"):
         open_retriever(Path("i"), encoder="./default")
+
+
+def test_a_part_whose_name_holds_a_zero_byte_is_reported(copy: Path, tmp_path: Path) -> None:
+    Pipeline.load(copy).save(tmp_path / "p")
+    settings = json.loads((tmp_path / "p" / "pipeline.json").read_text())
+    rewrite(tmp_path / "p" / "pipeline.json", json.dumps({**settings, "index": "\0"}).encode())
+    sign(tmp_path / "p")
+    with pytest.raises(DamagedArtefact):
+        Pipeline.load(tmp_path / "p")

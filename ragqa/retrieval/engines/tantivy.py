@@ -91,9 +91,12 @@ class Tantivy:
                 index = tantivy.Index.open(str(lockable))
                 index.config_reader(reload_policy="manual")  # else a thread would watch the folder
                 index.register_tokenizer("ragqa", _make_analyzer())
+                tantivy.Query.term_query(index.schema, "text", "a")  # ValueError if the schema lacks the field
+                tantivy.Query.range_query(index.schema, "row", tantivy.FieldType.Integer, 0, 0)
                 return cls(index)
         except (OSError, ValueError) as error:
-            raise DamagedArtefact(f"{folder}: {error}; make the index again") from error
+            # Tantivy quotes the whole of a file that it cannot parse.
+            raise DamagedArtefact(f"{folder}: {error!s:.300}; make the index again") from error
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first."""

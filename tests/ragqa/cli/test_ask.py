@@ -417,3 +417,10 @@ def test_invalid_arguments_of_ask_are_refused(
 def test_unknown_reader_names_are_refused(index: Path) -> None:
     with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
         Pipeline.load(index, readers={"spans": "a"})
+
+
+def test_a_line_of_standard_input_without_end_is_one_line(index: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("x" * (ask.MAX_LINE + 1)))
+    status, out, err = run("ask", "--index", str(index), capsys=capsys)
+    assert (status, out) == (2, "")
+    assert err == "ragqa: a line of standard input is longer than 1,000,000 characters: write one question a line\n"

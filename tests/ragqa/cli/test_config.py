@@ -123,3 +123,14 @@ def test_a_recipe_reads_its_config_from_a_file(tmp_path: Path) -> None:
         "sequence",
     )
     assert (config.tune.beam, config.tune.read, config.cloze.batch, config.cloze.steps) == (100, 5, 64, 100_000)
+
+
+def test_a_config_nested_without_end_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text("[" * 100_000)
+    with pytest.raises(BadInput, match=r"c\.json is not JSON"):
+        parse_config(Recipe, None, ["--config", str(tmp_path / "c.json")])
+
+
+def test_a_device_is_no_config() -> None:
+    with pytest.raises(BadInput, match="--config /dev/zero is not a file"):
+        parse_config(Recipe, None, ["--config", "/dev/zero"])

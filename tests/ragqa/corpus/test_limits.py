@@ -275,7 +275,7 @@ def test_batches_are_short_if_a_page_is_large(tmp_path: Path, monkeypatch: pytes
 # Time
 
 
-# Python reports and drops an error that is raised within a callback of its garbage collector; the next one gets through.
+# Python reports and drops an error that is raised in a callback of its garbage collector; the next one gets through.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_pages_of_a_pdf_that_share_their_content_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdf, "_FREE_SECONDS", 0.2)

@@ -410,3 +410,19 @@ def test_opening_and_streaming_take_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert pa.total_allocated_bytes() - allocated < 1_000_000
+
+
+@pytest.mark.parametrize("rows", [np.array([-5, 2]), np.array([2, 10**12])], ids=["negative", "past the end"])
+def test_deleted_rows_that_do_not_exist_are_reported(tmp_path: Path, rows: np.ndarray) -> None:
+    fill_store(tmp_path, 4)
+    np.save(tmp_path / "deleted.npy", rows)
+    with pytest.raises(DamagedArtefact, match=r"deleted\.npy names rows that do not exist"):
+        PassageStore.open(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [np.array([0.0, 1.0]), np.array([2, 1]), np.array([[1]])])
+def test_deleted_rows_that_are_no_ascending_numbers_are_reported(tmp_path: Path, rows: np.ndarray) -> None:
+    fill_store(tmp_path, 4)
+    np.save(tmp_path / "deleted.npy", rows)
+    with pytest.raises(DamagedArtefact, match=r"deleted\.npy is damaged: its rows are not ascending whole numbers"):
+        PassageStore.open(tmp_path)

@@ -123,3 +123,16 @@ def test_separable_data_give_finite_coefficients() -> None:
     evidence = [Evidence(0.9, 5, 5)] * 10 + [Evidence(0.1, -5, -5)] * 10
     fitted = fit_calibration(evidence, [True] * 10 + [False] * 10, "made up")
     assert fitted.compute_confidence(evidence[0]) > 0.9 > 0.1 > fitted.compute_confidence(evidence[-1])
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"coefficients": [' + "9" * 400 + "]}"])
+def test_a_hostile_file_is_named_in_a_short_message(content: str, tmp_path) -> None:
+    (tmp_path / "calibration.json").write_text(content)
+    with pytest.raises(DamagedArtefact, match=r"calibration\.json is damaged") as caught:
+        Calibration.load(tmp_path)
+    assert len(str(caught.value)) < len(str(tmp_path)) + 300
+
+
+def test_huge_coefficients_give_a_confidence_without_a_warning() -> None:
+    calibration = Calibration((1e308, 0.0, 0.0, 0.0))
+    assert calibration.compute_confidence(Evidence(0.5, 0.0, 0.0)) == 1.0

@@ -154,6 +154,16 @@ def test_a_missing_or_damaged_index_is_reported(tmp_path: Path) -> None:
     assert BM25.open(tmp_path / "terms", engine="tantivy").rank(["cat"], 2)[0].rows.tolist() == [0]
 
 
+@pytest.mark.parametrize("schema", [[], "[" * 10_000], ids=["empty", "long"])
+def test_a_schema_that_is_not_ours_is_reported_in_a_short_message(tmp_path: Path, schema: object) -> None:
+    build_and_open(tmp_path, "tantivy", ["cat"])
+    meta = tmp_path / "terms" / "meta.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "schema": schema}))
+    with pytest.raises(DamagedArtefact, match="make the index again") as caught:
+        BM25.open(tmp_path / "terms", engine="tantivy")
+    assert len(str(caught.value)) < len(str(tmp_path)) + 400
+
+
 def test_a_read_only_index_can_be_searched_and_is_left_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
