@@ -28,7 +28,10 @@ def check_replaceable(target: Path, *kinds: str) -> None:
     """Raise BadInput unless ``target`` is free or an artefact of one of ``kinds``.
 
     A damaged artefact passes the check, so that it can be built again. An artefact with files of the user does not.
+    The path of an index must be UTF-8 text.
     """
+    if "index" in kinds:
+        _check_encoding(target)
     with report_write_errors(target):
         check_working_directory(target)
         if is_free(target):
@@ -40,6 +43,14 @@ def check_replaceable(target: Path, *kinds: str) -> None:
         if kind not in kinds:
             raise _make_refusal(target, *kinds)
         check_no_other_files(target, own)
+
+
+def _check_encoding(target: Path) -> None:
+    """Raise BadInput if the path is not UTF-8 text: Arrow, FAISS and Tantivy cannot open its files."""
+    try:
+        str(target).encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{target}: the path of an index must be UTF-8 text; choose another place") from error
 
 
 def check_no_other_files(folder: Path, own: Collection[str]) -> None:

@@ -60,6 +60,13 @@ def test_an_index_over_another_programs_directory_is_refused_before_any_work(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "web"]
 
 
+def test_an_index_at_a_path_that_is_not_utf8_is_refused_before_any_work(tmp_path: Path, documents: Path) -> None:
+    for out in (tmp_path / "\udcff.index", tmp_path / "\udcff" / "docs.index"):  # the byte 0xff
+        with pytest.raises(BadInput, match=r"\.index: the path of an index must be UTF-8 text; choose another place"):
+            build_index([documents], out, TERMS_ONLY)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docs"]
+
+
 @pytest.mark.parametrize("name", ["notes.md", ".env", "passages/extra.arrow", "bm25/notes.txt", "deep/er/notes.md"])
 def test_a_users_file_in_an_index_keeps_it_from_being_replaced(tmp_path: Path, documents: Path, name: str) -> None:
     out = tmp_path / "docs.index"
