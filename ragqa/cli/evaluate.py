@@ -17,7 +17,7 @@ from ragqa.cli.options import (
 )
 from ragqa.cli.output import print_result
 from ragqa.errors import BadInput
-from ragqa.terminal import to_json
+from ragqa.terminal import to_json, to_one_line
 
 if TYPE_CHECKING:
     from ragqa.evaluation import EvaluationSettings, Report
@@ -176,7 +176,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
     if as_json:
         return to_json({"report": str(report.path), **report.figures})
-    return f"{format_summary(report)}\n\nreport: {report.path / 'report.html'}"
+    return f"{format_summary(report)}\n\nreport: {to_one_line(str(report.path / 'report.html'))}"
 
 
 def _write_page(file: Path, page: str) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ragqa.cli.output import print_result
+from ragqa.terminal import to_one_line
 
 
 def export(
@@ -19,4 +20,4 @@ def export(
 
     manifest = export_model(source, out, share=share, card=card)
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
-    print_result(f"{manifest.kind} {manifest.fingerprint} in {out}: {size:.1f} MB")
+    print_result(f"{manifest.kind} {manifest.fingerprint} in {to_one_line(str(out))}: {size:.1f} MB")

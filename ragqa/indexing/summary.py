@@ -7,7 +7,7 @@ from typing import Any
 from ragqa import artefacts
 from ragqa.corpus.sources import CorpusReport
 from ragqa.indexing.update import UpdateReport
-from ragqa.terminal import to_json
+from ragqa.terminal import to_json, to_one_line
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
@@ -26,7 +26,7 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
     search = manifest.config["search"]
     counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
     listed = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
-    lines = [f"{listed}, {size:.1f} MB in {index}", *([format_recall(search)] if search else [])]
+    lines = [f"{listed}, {size:.1f} MB in {to_one_line(str(index))}", *([format_recall(search)] if search else [])]
     return "\n".join([*lines, *report.describe_problems()])
 
 
@@ -55,5 +55,5 @@ def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -
     counts = [f"{count} {kind}" for kind in kinds if (count := getattr(report, kind))]
     done = ", ".join([*counts, *["compacted"] * report.compacted])
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
-    line = f"{done}: {passages} in {index} ({report.seconds:.1f} s)"
+    line = f"{done}: {passages} in {to_one_line(str(index))} ({report.seconds:.1f} s)"
     return "\n".join([line, *report.corpus.describe_problems()])

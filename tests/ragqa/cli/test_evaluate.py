@@ -42,6 +42,12 @@ def test_a_summary_is_printed(questions: Path, index: Path, tmp_path: Path, caps
     assert (tmp_path / "questions-documents.report" / "report.html").is_file()
 
 
+def test_a_path_with_a_newline_is_shown_on_one_line(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
+    arguments = ("eval", str(questions), "--index", str(index), "--limit", "1", "--out", str(tmp_path / "a\nb.report"))
+    status, out, _ = run(*arguments, capsys=capsys)
+    assert status == 0 and out.splitlines()[-1] == f"report: {tmp_path}/a b.report/report.html"
+
+
 def test_json_figures_are_those_of_evaluate(questions: Path, index: Path, tmp_path: Path, capsys) -> None:
     arguments = ("eval", str(questions), "--index", str(index), "--out", str(tmp_path / "a"), "--json")
     status, out, _ = run(*arguments, capsys=capsys)
