@@ -1,6 +1,7 @@
 """Calibration: fitting, features, and files."""
 
 import json
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -136,3 +137,8 @@ def test_a_hostile_file_is_named_in_a_short_message(content: str, tmp_path) -> N
 def test_huge_coefficients_give_a_confidence_without_a_warning() -> None:
     calibration = Calibration((1e308, 0.0, 0.0, 0.0))
     assert calibration.compute_confidence(Evidence(0.5, 0.0, 0.0)) == 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Calibration((0.0, 1e308, 1e308, 0.0)).compute_confidence(Evidence(0.9, 20.0, 0.0)) == 1.0
+        # Without a limit on coefficients, the sum would be infinity minus infinity.
+        assert Calibration((0.0, 0.0, 1e308, -1e308)).compute_confidence(Evidence(0.5, 20.0, 10.0)) == 1.0
