@@ -64,7 +64,6 @@ def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = 
         delete_replaced(temporary, own)
         return
     old = get_replaced_path(target)
-    shutil.rmtree(old, ignore_errors=True)
     with lock_directory(target):  # else another process could remove it as an orphan
         target.rename(old)
         try:

@@ -1,12 +1,15 @@
 """Temporary directories beside a target, and the removal of orphans after a kill.
 
     .NAME.PID-HEX.writing     new directory that becomes NAME; after the swap, the old directory
-    .NAME.PID.replaced        old directory, if the file system cannot swap two directories in one step
+    .NAME.PID-HEX.replaced    old directory, if the file system cannot swap two directories in one step
     .NAME.updating            next version of an index
 
 An orphan is a temporary directory whose process was killed. A living process holds a lock on its directory, and the
 kernel releases the lock when the process ends. Some network file systems cannot lock directories; there, nothing is
 removed.
+
+A directory of the user can have such a name. The eight random digits of HEX make that improbable; ``.NAME.updating``
+belongs to ragqa only if it holds nothing but the files of an update.
 """
 
 import fcntl
@@ -18,15 +21,18 @@ from pathlib import Path
 from uuid import uuid4
 
 from ragqa.artefacts.ownership import delete_orphan
+from ragqa.errors import BadInput
 
 _REPLACED = ".replaced"
+DELETED_IDS, UPDATE_FOLDER = "deleted.json", "made"
+"""File and folder in the work directory of an update."""
+_UPDATE_NAMES = {DELETED_IDS, f".{DELETED_IDS}.writing", UPDATE_FOLDER}
 
 
 @contextmanager
 def create_temporary(target: Path) -> Iterator[Path]:
     """Yield a new directory beside ``target``, locked until the end of the block."""
-    name = f".{target.name}.{os.getpid()}-{uuid4().hex[:8]}.writing"
-    with own_directory(target.with_name(name)) as folder:
+    with own_directory(_make_unique_path(target, ".writing")) as folder:
         yield folder
 
 
@@ -59,13 +65,19 @@ def lock_directory(folder: Path) -> Iterator[bool]:
 
 
 def get_replaced_path(target: Path) -> Path:
-    """Return the path to which this process moves the old ``target``."""
-    return target.with_name(f".{target.name}.{os.getpid()}{_REPLACED}")
+    """Return a new path to which this process moves the old ``target``."""
+    return _make_unique_path(target, _REPLACED)
 
 
 def get_update_path(target: Path) -> Path:
     """Return the directory in which the next version of an index is made."""
     return target.with_name(f".{target.name}.updating")
+
+
+def check_update_path(work: Path) -> None:
+    """Raise BadInput if the work directory of an update would hold files of the user."""
+    if work.is_dir() and not _is_work_of_update(work):
+        raise BadInput(f"{work} holds files that are not ragqa's, and would be deleted: move it")
 
 
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
@@ -75,7 +87,7 @@ def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
         target: directory that killed processes were writing.
         keep: orphan that is not removed.
     """
-    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+(-[0-9a-f]{{8}})?\.(writing|replaced)|updating)")
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+-[0-9a-f]{{8}}\.(writing|replaced)|updating)")
     with suppress(OSError):  # the parent folder is missing or cannot be listed
         with os.scandir(target.parent) as scanned:
             entries = list(scanned)
@@ -92,5 +104,13 @@ def _sweep(folder: Path, target: Path) -> None:
             return
         if folder.name.endswith(_REPLACED) and not target.exists():
             folder.rename(target)
-        else:
+        elif folder != get_update_path(target) or _is_work_of_update(folder):
             delete_orphan(folder)
+
+
+def _is_work_of_update(folder: Path) -> bool:
+    return {path.name for path in folder.iterdir()} <= _UPDATE_NAMES
+
+
+def _make_unique_path(target: Path, ending: str) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:8]}{ending}")

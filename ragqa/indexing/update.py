@@ -28,7 +28,7 @@ import numpy.typing as npt
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import hold_lock
-from ragqa.artefacts.orphans import get_update_path, own_directory
+from ragqa.artefacts.orphans import DELETED_IDS, UPDATE_FOLDER, check_update_path, get_update_path, own_directory
 from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
@@ -50,8 +50,6 @@ COMPACT_AT = 0.2
 """Share of deleted or added rows at which an update compacts the index."""
 _EMBED_BATCH = 64
 """Number of passages that are embedded at a time."""
-_DELETED_IDS = "deleted.json"
-"""File in the work directory of an update: the deleted ids of each version, by fingerprint."""
 _SMALL = 1000
 """Number of rows below which a file of added passages is merged with the next, for fewer files."""
 
@@ -120,6 +118,7 @@ def update_index(
         if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
             raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")
         artefacts.check_replaceable(target, "index")  # find errors before the work
+        check_update_path(work)
         with own_directory(work):
             try:
                 version = _NewVersion(_link_files(target, work), manifest, device, progress)
@@ -151,7 +150,7 @@ def _read_deleted(work: Path, version: Manifest) -> set[str]:
     A killed update prints no report, so its user runs it again. Then these ids are unknown, but not an error.
     """
     try:
-        return set(json.loads((work / _DELETED_IDS).read_text())[version.fingerprint])
+        return set(json.loads((work / DELETED_IDS).read_text())[version.fingerprint])
     except (OSError, ValueError, TypeError, KeyError):
         return set()
 
@@ -159,7 +158,7 @@ def _read_deleted(work: Path, version: Manifest) -> set[str]:
 def _record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
     """Write the deleted ids of each version, by fingerprint."""
     rows = {fingerprint: sorted(ids) for fingerprint, ids in deleted.items()}
-    artefacts.write_text_whole(work / _DELETED_IDS, json.dumps(rows))
+    artefacts.write_text_whole(work / DELETED_IDS, json.dumps(rows))
 
 
 def _list_ids(names: Sequence[str]) -> set[str]:
@@ -169,7 +168,7 @@ def _list_ids(names: Sequence[str]) -> set[str]:
 
 def _link_files(source: Path, work: Path) -> Path:
     """Copy an index to ``work`` by hard links, without manifest and locks; return the copy."""
-    target = work / "made"
+    target = work / UPDATE_FOLDER
     shutil.rmtree(target, ignore_errors=True)  # a killed update may have left this folder
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):

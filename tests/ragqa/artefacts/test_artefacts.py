@@ -226,12 +226,12 @@ def test_a_new_hard_link_causes_one_more_check(artefact: Path, monkeypatch) -> N
 
 def test_an_interrupted_swap_is_restored(artefact: Path) -> None:
     """Without an atomic swap, a process may die between the two renames or while it deletes the old one."""
-    left = artefact.with_name(".thing.123.replaced")
+    left = artefact.with_name(".thing.123-0123abcd.replaced")
     artefact.rename(left)
     artefacts.sweep_orphans(artefact)
     assert artefacts.read_manifest(artefact, "index").files.keys() == {"part/a.bin"}
     (left / "part").mkdir(parents=True)
-    artefact.with_name(".thing2.9.replaced").mkdir()
+    artefact.with_name(".thing2.9-0123abcd.replaced").mkdir()
     artefacts.sweep_orphans(artefact)
-    assert sorted(p.name for p in artefact.parent.iterdir()) == [".thing2.9.replaced", "thing"]
+    assert sorted(p.name for p in artefact.parent.iterdir()) == [".thing2.9-0123abcd.replaced", "thing"]
     artefacts.read_manifest(artefact, "index")

@@ -55,27 +55,41 @@ def test_a_living_writer_keeps_its_directory_and_a_killed_one_loses_it(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]
 
 
-def test_remains_of_earlier_versions_of_ragqa_are_removed(tmp_path: Path) -> None:
+def test_remains_of_killed_processes_are_removed(tmp_path: Path) -> None:
     target = write_artefact(tmp_path / "thing")
-    for name in (".thing.7.writing", ".thing.7.replaced", ".thing.updating"):
-        (tmp_path / name / "passages").mkdir(parents=True)
+    for name in (".thing.7-0123abcd.writing", ".thing.7-0123abcd.replaced", ".thing.updating"):
+        (tmp_path / name / "made").mkdir(parents=True)
     artefacts.sweep_orphans(target)
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]
 
 
 def test_neighbours_with_similar_names_stay(tmp_path: Path) -> None:
-    names = [".thing2.7.writing", ".thing.txt.writing", ".thing.building", ".thing.evaluating", ".thing.7.writing.d"]
+    names = [".thing2.7-0123abcd.writing", ".thing.building", ".thing.evaluating", ".thing.7-0123abcd.writing.d"]
     for name in names:
         (tmp_path / name).mkdir()
-    (tmp_path / ".thing.8.writing").write_text("a file")
-    (tmp_path / ".thing.9.writing").symlink_to(tmp_path / ".thing.building")
+    (tmp_path / ".thing.8-0123abcd.writing").write_text("a file")
+    (tmp_path / ".thing.9-0123abcd.writing").symlink_to(tmp_path / ".thing.building")
     artefacts.sweep_orphans(tmp_path / "thing")
-    assert {path.name for path in tmp_path.iterdir()} == {*names, ".thing.8.writing", ".thing.9.writing"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *names,
+        ".thing.8-0123abcd.writing",
+        ".thing.9-0123abcd.writing",
+    }
+
+
+def test_directories_of_the_user_with_such_names_stay(tmp_path: Path) -> None:
+    target = write_artefact(tmp_path / "thing")
+    notes = [tmp_path / name / "notes.txt" for name in (".thing.77.writing", ".thing.7.replaced", ".thing.updating")]
+    for note in notes:
+        note.parent.mkdir()
+        note.write_text("mine")
+    write_artefact(target, passages="new rows")
+    assert [note.read_text() for note in notes] == ["mine"] * 3
 
 
 def test_a_replaced_directory_returns_if_its_successor_is_missing(tmp_path: Path) -> None:
     target = write_artefact(tmp_path / "thing")
-    target.rename(tmp_path / ".thing.7.replaced")
+    target.rename(tmp_path / ".thing.7-0123abcd.replaced")
     artefacts.sweep_orphans(target)
     assert [path.name for path in tmp_path.iterdir()] == ["thing"]
     artefacts.read_manifest(target, "index")
@@ -83,7 +97,7 @@ def test_a_replaced_directory_returns_if_its_successor_is_missing(tmp_path: Path
 
 def test_a_replaced_artefact_is_not_deleted_with_a_users_file_in_it(tmp_path: Path) -> None:
     target = write_artefact(tmp_path / "thing")
-    left = write_artefact(tmp_path / ".thing.7.replaced")
+    left = write_artefact(tmp_path / ".thing.7-0123abcd.replaced")
     (left / "late.txt").write_text("mine")
     artefacts.sweep_orphans(target)
     assert (left / "late.txt").read_text() == "mine"
@@ -102,6 +116,6 @@ def test_a_directory_that_cannot_be_locked_is_left(tmp_path: Path, monkeypatch: 
         raise OSError(9, "Bad file descriptor")
 
     monkeypatch.setattr(artefacts.orphans.fcntl, "flock", refuse)
-    with own_directory(tmp_path / ".thing.7.writing") as folder:
+    with own_directory(tmp_path / ".thing.7-0123abcd.writing") as folder:
         artefacts.sweep_orphans(tmp_path / "thing")
         assert folder.is_dir()

@@ -156,13 +156,23 @@ def test_a_deletion_that_was_killed_at_any_step_can_be_repeated(
 
 def test_remains_of_a_killed_update_are_removed(tmp_path: Path, encoder: WordEncoder, monkeypatch) -> None:
     index = make_index(tmp_path)
-    shutil.copytree(index, tmp_path / ".docs.index.updating")
-    (tmp_path / ".docs.index.updating" / "passages" / "00001.arrow").write_text("half of it")
+    shutil.copytree(index, tmp_path / ".docs.index.updating" / "made")
+    (tmp_path / ".docs.index.updating" / "made" / "passages" / "00001.arrow").write_text("half of it")
     (tmp_path / ".docs.index.lock").touch()
-    index.rename(tmp_path / ".docs.index.4711.replaced")
+    index.rename(tmp_path / ".docs.index.4711-0123abcd.replaced")
     assert get_counts(apply_update(index, {"fox": "a fox ran"}, ["cat"])) == (1, 0, 0, 1)
     assert list_documents(index) == ["dog", "sea", "owl", "fox"]
     assert list_neighbours(index) == ["docs.index"]
+
+
+def test_a_directory_of_the_user_in_the_place_of_the_update_stays(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    notes = tmp_path / ".docs.index.updating" / "notes.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
+    with pytest.raises(BadInput, match=r"\.docs\.index\.updating holds files that are not ragqa's"):
+        update_index(index, delete=["cat"])
+    assert notes.read_text() == "mine" and "cat" in list_documents(index)
 
 
 def test_a_limit_on_file_sizes_leaves_the_old_index(tmp_path: Path, encoder: WordEncoder) -> None:
