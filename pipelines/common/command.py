@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+from ragqa.errors import MissingExtra
 from ragqa.progress import Bars
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.terminal import print_text
@@ -34,9 +35,20 @@ def run_recipe(
     """
     with report_errors(program):
         config = parse_config(ConfigClass, description)
-        recipe: Callable[..., Path] = import_module(main).main if isinstance(main, str) else main
+        recipe = _import_main(main) if isinstance(main, str) else main
         if in_processes:
             from pipelines.common.processes import train_in_processes
 
             recipe = partial(train_in_processes, recipe)
         print_text(str(recipe(config, progress=Bars(), notify=print_text)))
+
+
+def _import_main(module: str) -> Callable[..., Path]:
+    """Return ``main`` of a module; raise MissingExtra if a package that training needs is not installed."""
+    try:
+        main: Callable[..., Path] = import_module(module).main
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "transformers", "safetensors", "datasets"):
+            raise MissingExtra("training", "torch") from error
+        raise
+    return main

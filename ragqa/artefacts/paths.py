@@ -15,9 +15,10 @@ _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 def get_cache_dir() -> Path:
     """Return the cache directory, ``$XDG_CACHE_HOME/ragqa`` or ``~/.cache/ragqa``.
 
-    The directory need not exist.
+    The directory need not exist. A relative ``XDG_CACHE_HOME`` is ignored (XDG Base Directory Specification).
     """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragqa"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "ragqa"
 
 
 def get_weights_dir() -> Path:

@@ -248,6 +248,8 @@ def _read_hit(row: dict[str, Any]) -> Hit:
         raise ValueError(f"score {score!r:.80} is not a finite number")
     if passage.id > _LARGEST_ID or not passage.start <= passage.end <= _LARGEST_ID:
         raise ValueError(f"numbers of passage {passage.id!r:.80} are out of range")
+    if passage.end - passage.start != len(passage.text):
+        raise ValueError(f"start and end of passage {passage.id} do not fit its text")
     return Hit(passage, float(score))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragqa import artefacts
+from ragqa.artefacts import paths
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 
 
@@ -235,3 +236,9 @@ def test_an_interrupted_swap_is_restored(artefact: Path) -> None:
     artefacts.sweep_orphans(artefact)
     assert sorted(p.name for p in artefact.parent.iterdir()) == [".thing2.9-0123abcd.replaced", "thing"]
     artefacts.read_manifest(artefact, "index")
+
+
+@pytest.mark.parametrize("value", ["", "cache", "./cache"])
+def test_a_relative_cache_directory_is_ignored(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert paths.get_cache_dir() == Path.home() / ".cache" / "ragqa"

@@ -36,6 +36,7 @@ def check_outcomes(outcomes: list[Outcome]) -> None:
         assert outcome.megabytes < 2 * whole[kind].megabytes, outcome
 
 
+@pytest.mark.thorough
 def test_a_sample_of_damaged_artefacts_is_refused_or_answers_right(good: Path, tmp_path: Path) -> None:
     outcomes = run_helper(good, tmp_path / "work", 24, 48)
     check_outcomes(outcomes)

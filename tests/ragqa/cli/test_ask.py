@@ -1,6 +1,5 @@
 """The command line end to end over a small folder: answers, exits, formats, bad input."""
 
-import io
 import json
 import os
 import re
@@ -106,42 +105,6 @@ def test_public_names_are_listed_and_imported_when_used() -> None:
     code = "import sys, ragqa; print(dir(ragqa)); assert 'ragqa.pipeline' not in sys.modules; ragqa.Pipeline"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"Pipeline", "Answer", "Source", "Passage", "RagqaError", "BadInput"} <= set(eval(done.stdout))
-
-
-def test_a_batch_from_standard_input_keeps_its_order(index: Path, capsys, monkeypatch) -> None:
-    questions = [QUESTION, "Who discovered Comet Varga?", "Who founded the bakery on Mill Street?"] * 7
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n".join(questions) + "\n"))
-    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert status == 0
-    assert [row["question"] for row in rows] == questions
-    assert [row["answer"] for row in rows[:3]] == ["Ada Holm", "Ilona Varga", "Otto Brandt"]
-
-
-def test_a_bad_question_does_not_stop_the_batch(index: Path, capsys, monkeypatch) -> None:
-    lines = [QUESTION.encode(), b"\x07", b"who? \xff", b"  Who discovered\tComet Varga?  "]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(lines)), encoding="utf-8"))
-    status, out, error = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert status == 2 and error == "ragqa: 2 of the questions could not be asked\n"
-    assert [row["question"] for row in rows] == [QUESTION, "\x07", "who? ?", "  Who discovered\tComet Varga?  "]
-    assert rows[0]["answer"] == "Ada Holm"
-    assert rows[1]["answer"] is rows[2]["answer"] is None
-    assert "is empty" in rows[1]["error"] and "is not in UTF-8" in rows[2]["error"]
-    assert rows[3]["answer"] == "Ilona Varga"
-
-
-@pytest.mark.parametrize(("code", "readable"), [("utf-8-sig", True), ("utf-16", False)])
-def test_a_byte_order_mark_is_not_part_of_a_question(
-    index: Path, code: str, readable: bool, capsys, monkeypatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{QUESTION}\n{QUESTION}\n".encode(code))))
-    status, out, _ = run("ask", "--index", str(index), "--json", "--min-confidence", "0", capsys=capsys)
-    rows = [json.loads(line) for line in out.splitlines()]
-    if readable:
-        assert status == 0 and [row["question"] for row in rows] == [QUESTION, QUESTION]
-    else:
-        assert status == 2 and all("UTF-8" in row["error"] for row in rows)
 
 
 def test_index_and_pipeline_exclude_each_other(index: Path, capsys) -> None:
@@ -417,10 +380,3 @@ def test_invalid_arguments_of_ask_are_refused(
 def test_unknown_reader_names_are_refused(index: Path) -> None:
     with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
         Pipeline.load(index, readers={"spans": "a"})
-
-
-def test_a_line_of_standard_input_without_end_is_one_line(index: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("x" * (ask.MAX_LINE + 1)))
-    status, out, err = run("ask", "--index", str(index), capsys=capsys)
-    assert (status, out) == (2, "")
-    assert err == "ragqa: a line of standard input is longer than 1,000,000 characters: write one question a line\n"

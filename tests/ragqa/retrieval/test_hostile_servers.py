@@ -185,6 +185,7 @@ SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
     "no text": (reply_hit(text=None), INVALID, RemoteError),
     "title as list": (reply_hit(title=["a"]), INVALID, RemoteError),
     "half a surrogate pair": (reply_hit(text="a\ud800"), INVALID, RemoteError),
+    "end behind the text": (reply_hit(start=0, end=5), "do not fit its text", RemoteError),
     "end before start": (reply_hit(start=5, end=1), "out of range", RemoteError),
     "score NaN": (reply_hit(score=float("nan")), FOREIGN, RemoteError),
     "score infinite": (reply_hit(score=float("inf")), FOREIGN, RemoteError),
