@@ -236,9 +236,11 @@ def test_hostile_requests_get_their_status_and_leave_the_server_well(
 def test_a_bug_is_one_line_for_the_client(
     port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for logger in (logging.getLogger("index"), logging.getLogger("index.serve")):
-        monkeypatch.setattr(logger, "disabled", False)  # libraries of other tests change the logging
-        monkeypatch.setattr(logger, "propagate", True)
+    logger = logging.getLogger("index.serve")
+    monkeypatch.setattr(logger, "disabled", False)  # libraries of other tests change the logging, also of parents
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    caplog.set_level(logging.ERROR, logger.name)
     answer = exchange(port, make_request(ask(["bug"])))
     assert read_status(answer) == 500 and b"the server has a bug: ZeroDivisionError" in answer
     assert "Traceback" in caplog.text  # for whoever runs the server

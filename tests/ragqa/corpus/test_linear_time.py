@@ -56,6 +56,8 @@ def test_a_repeated_construct_takes_linear_time(tmp_path: Path, name: str, head:
     pytest.importorskip("mwparserfromhell")
     # Ten times 10 KB take ten times as long; quadratic readers took a hundred times, and seconds.
     short, long = (measure_time(tmp_path / name, head, unit, tail, size) for size in (10_000, 100_000))
+    if long >= 30 * short:  # other work on the machine makes one measurement slow, but not two more
+        long = min(measure_time(tmp_path / name, head, unit, tail, 100_000) for _ in range(2))
     assert long < 1 or long < 30 * short
 
 
