@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.common.command import run_recipe
-from pipelines.common.config import check, require_choice, require_non_negative
 from pipelines.common.run_directory import lock_directory, record_settings
 from ragqa import artefacts
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -37,6 +36,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import CARD_FILE, amend_export
+from ragqa.settings.checks import report_together, require_choice, require_non_negative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +68,12 @@ class PublishConfig:
     export: Path | None = None
     """Directory of an exported encoder or reader that gets the card."""
 
+    @report_together()
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
-        check(
-            self, {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
-        )
-        mips.check_kind(self.kind, "cpu")
+        require_non_negative(self, "workers")
+        if require_choice(self, "kind", tuple(IndexKind)):
+            mips.check_kind(self.kind, "cpu")
         if (self.card is None) != (self.export is None):
             raise BadInput("--card FILE and --export DIR belong together")
         if self.card and (self.rag or self.questions or self.passages):

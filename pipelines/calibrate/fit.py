@@ -24,7 +24,6 @@ from pipelines.calibrate.conditions import (
 )
 from pipelines.calibrate.report import measure_refusals, plot_figures, summarise_answers
 from pipelines.calibrate.threshold import choose_threshold
-from pipelines.common.config import check, require_non_negative, require_positive, require_share_below_1
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.plot import check_plot
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
@@ -39,6 +38,7 @@ from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.scorer import SPREAD
+from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 from ragqa.types import Hit, Question
 
 UNANSWERABLE_WEIGHT = 0.1
@@ -86,16 +86,14 @@ class CalibrateConfig:
     plot: Path | None = None
     """Picture of the figures to write: .png, .svg or .pdf."""
 
+    @report_together()
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
+        require_positive(self, "count", "k")
+        require_share_below_1(self, "held_out")
+        require_non_negative(self, "selection_sample")
         if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
             raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-        rules = {
-            "count": require_positive(self.count),
-            "k": require_positive(self.k),
-            "held_out": require_share_below_1(self.held_out),
-        }
-        check(self, {**rules, "selection_sample": require_non_negative(self.selection_sample)})
         if self.plot:
             check_plot(self.plot)
         if self.out.is_dir():

@@ -16,15 +16,7 @@ from typing import Any
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed, reuse_vectors
 from pipelines.common.command import run_recipe
-from pipelines.common.config import (
-    HeldOutConfig,
-    TrainingConfig,
-    TrainingIndexConfig,
-    check,
-    require_choice,
-    require_non_negative,
-    require_positive,
-)
+from pipelines.common.config import HeldOutConfig, TrainingConfig, TrainingIndexConfig
 from pipelines.common.questions import read_answerable
 from pipelines.common.recipe_calibration import calibrate_reader, select_unseen_questions
 from ragqa import artefacts
@@ -38,6 +30,7 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.runtime.export import export
+from ragqa.settings.checks import report_together, require_choice, require_non_negative, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +74,13 @@ class AssembleConfig:
     seed: int = 0
     """Seed of the training."""
 
+    @report_together()
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range."""
-        rules = {
-            "read": require_positive(self.read),
-            "selection_sample": require_non_negative(self.selection_sample),
-            "workers": require_non_negative(self.workers),
-            "calibrate": require_non_negative(self.calibrate),
-            "kind": require_choice(self.kind, tuple(IndexKind)),
-        }
-        check(self, rules)
-        mips.check_kind(self.kind, "cpu")
+        """Raise BadInput for values out of range, and MissingExtra if the kind needs FAISS and it is not installed."""
+        require_positive(self, "read")
+        require_non_negative(self, "selection_sample", "workers", "calibrate")
+        if require_choice(self, "kind", tuple(IndexKind)):
+            mips.check_kind(self.kind, "cpu")
 
     @classmethod
     def after_training(

@@ -1,102 +1,45 @@
 """Settings that recipes share.
 
 The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
-checks all its values and reports every value out of range in one error.
+checks all its values and reports every value out of range in one error (``ragqa.settings.checks``).
 """
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.common.learning_rates import compute_rate
-from ragqa.errors import BadInput
 from ragqa.models.generation.generator_kinds import MAX_ANSWER, MAX_INPUT
 from ragqa.reading.windows import MIN_WINDOW
 from ragqa.retrieval.vectors import mips
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
-from ragqa.settings.groups import collect_settings, get_flat_groups
+from ragqa.settings.checks import (
+    report_together,
+    require,
+    require_all,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_proper_share,
+    require_share_below_1,
+)
 
 MASKINGS = ("salient", "spans", "words", "uniform")
 
-Rule = tuple[bool, str]
-"""Rule for a value: True if the value is in range, and a description of the range."""
-Rules = dict[str, Rule]
-"""Rules of settings by their names."""
+
+def require_text_length(config: Any, *names: str) -> None:
+    """Require that texts have more than 3 wordpieces, including [CLS] and [SEP]."""
+    require_all(config, names, lambda value: value > 3, "more than 3, because [CLS] and [SEP] count")
 
 
-def check(config: Any, rules: Mapping[str, Rule]) -> None:
-    """Raise BadInput if settings are out of range; the error names each value and its range.
-
-    Args:
-        config: config with the settings.
-        rules: rule of each setting, by its name.
-    """
-    settings = collect_settings(config)
-    broken = {name: words for name, (holds, words) in rules.items() if not holds}
-    if broken:
-        values = ", ".join(f"{name} = {settings[name]}" for name in broken)
-        raise BadInput(f"{values}: out of range ({'; '.join(f'{name}: {words}' for name, words in broken.items())})")
+def require_input_length(config: Any, *names: str) -> None:
+    """Require that inputs of a reader or generator have ``MIN_WINDOW`` or more tokens."""
+    require_all(config, names, lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more")
 
 
-def require_positive(value: float | None) -> Rule:
-    """Return the rule that a count or a rate is above 0; None is allowed."""
-    return value is None or 0 < value < math.inf, "above 0"
-
-
-def require_non_negative(value: float | None) -> Rule:
-    """Return the rule that a count or a weight is 0 or more; None is allowed."""
-    return value is None or value >= 0, "0 or more"
-
-
-def require_share(value: float) -> Rule:
-    """Return the rule that a share is from 0 to 1."""
-    return 0 <= value <= 1, "from 0 to 1"
-
-
-def require_share_below_1(value: float) -> Rule:
-    """Return the rule that a share is 0 or more, and below 1."""
-    return 0 <= value < 1, "0 or more and below 1"
-
-
-def require_proper_share(value: float | None) -> Rule:
-    """Return the rule that a share is above 0 and below 1; None is allowed."""
-    return value is None or 0 < value < 1, "between 0 and 1"
-
-
-def require_text_length(value: int) -> Rule:
-    """Return the rule that a text has more than 3 wordpieces, including [CLS] and [SEP]."""
-    return value > 3, "more than 3, because [CLS] and [SEP] count"
-
-
-def require_input_length(value: int) -> Rule:
-    """Return the rule that an input of a reader or generator has ``MIN_WINDOW`` or more tokens."""
-    return value >= MIN_WINDOW, f"{MIN_WINDOW} or more"
-
-
-def require_layer_width(value: int | None) -> Rule:
-    """Return the rule that a vector or layer has a width from 1 to 65,536; None is allowed."""
-    return value is None or 0 < value <= 65_536, "above 0 and at most 65,536"
-
-
-def require_choice(value: str, choices: Sequence[str]) -> Rule:
-    """Return the rule that a setting is one of ``choices``."""
-    return value in choices, f"one of {', '.join(choices)}"
-
-
-def make_schedule_rules(steps: int | None, lr: float, warmup: int | None) -> Rules:
-    """Return the rules for a learning rate that rises and then falls to 0.
-
-    Args:
-        steps: steps of the run.
-        lr: peak learning rate.
-        warmup: steps of the rise.
-    """
-    steps_rule, warmup_rule = require_positive(steps), require_non_negative(warmup)
-    if steps is not None and steps_rule[0] and warmup is not None and warmup_rule[0]:
-        warmup_rule = warmup <= steps, f"at most the {steps} steps"
-    return {"steps": steps_rule, "lr": require_positive(lr), "warmup": warmup_rule}
+def require_layer_width(config: Any, *names: str) -> None:
+    """Require that vectors or layers have a width from 1 to 65,536; None is allowed."""
+    require_all(config, names, lambda value: value is None or 0 < value <= 65_536, "above 0 and at most 65,536")
 
 
 class FromRecipe:
@@ -149,29 +92,21 @@ class TrainingConfig:
     seed: int = 0
     """Seed of all random numbers."""
 
+    @report_together()
     def __post_init__(self) -> None:
-        """Raise BadInput if values of this config or of its groups are out of range."""
-        rules = self.rules()
-        for name in get_flat_groups(type(self)):
-            rules |= getattr(self, name).rules()
-        check(self, rules)
+        """Raise BadInput for values out of range."""
+        require_non_negative(self, "weight_decay")
+        require_share_below_1(self, "dropout")
+        require_positive(self, "clip", "processes", "save_every", "steps", "lr")
+        require(self, "seed", 0 <= self.seed < 2**63, "0 or more and below 2^63")
+        require_non_negative(self, "warmup")
+        if self.warmup is not None and self.steps is not None and self.warmup >= 0 < self.steps:
+            require(self, "warmup", self.warmup <= self.steps, f"at most the {self.steps} steps")
 
     @property
     def single_device(self) -> str:
         """Device of a single process; with ``gpus`` it is a GPU even if ``device`` is cpu."""
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
-
-    def rules(self) -> Rules:
-        """Return the rules of the shared settings; a recipe adds its own rules."""
-        return {
-            "weight_decay": require_non_negative(self.weight_decay),
-            "clip": require_positive(self.clip),
-            "dropout": require_share_below_1(self.dropout),
-            "processes": require_positive(self.processes),
-            "save_every": require_positive(self.save_every),
-            "seed": (0 <= self.seed < 2**63, "0 or more and below 2^63"),
-            **make_schedule_rules(self.steps, self.lr, self.warmup),
-        }
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
         """Return the learning rate of a step; it rises over ``warmup`` steps, then falls to 0.
@@ -196,9 +131,10 @@ class HeldOutConfig:
     eval_every: int = 1000
     """Steps between two evaluations."""
 
-    def rules(self) -> Rules:
-        """Return the rule of each setting of this group, by its name."""
-        return {"sample": require_positive(self.sample), "eval_every": require_positive(self.eval_every)}
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        require_positive(self, "sample", "eval_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +146,12 @@ class TrainingIndexConfig:
     workers: int = 0
     """Number of Ray actors that embed the passages; 0 embeds in the training process."""
 
+    @report_together()
     def __post_init__(self) -> None:
-        """Raise MissingExtra if the kind needs FAISS, but FAISS is not installed."""
-        if self.kind in tuple(IndexKind):
+        """Raise BadInput for values out of range, and MissingExtra if the kind needs FAISS and it is not installed."""
+        require_non_negative(self, "workers")
+        if require_choice(self, "kind", tuple(IndexKind)):
             mips.check_kind(self.kind, "cpu")
-
-    def rules(self) -> Rules:
-        """Return the rule of each setting of this group, by its name."""
-        return {"kind": require_choice(self.kind, tuple(IndexKind)), "workers": require_non_negative(self.workers)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,15 +163,15 @@ class RefreshConfig:
     max_staleness: int | None = None
     """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
 
-    def rules(self) -> Rules:
-        """Return the rule of each setting of this group, by its name."""
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        require_positive(self, "refresh_every")
         every, limit = self.refresh_every, self.max_staleness
-        limit_rule = require_non_negative(limit)
         if limit is not None and every is None:
-            limit_rule = False, "without refresh_every there is no refresh to wait for"
-        elif limit is not None and every is not None and limit >= 0:
-            limit_rule = limit >= every, "refresh_every or more"
-        return {"refresh_every": require_positive(every), "max_staleness": limit_rule}
+            require(self, "max_staleness", False, "without refresh_every there is no refresh to wait for")
+        elif limit is not None and every is not None:
+            require(self, "max_staleness", limit >= every, "refresh_every or more")
 
     @property
     def staleness_limit(self) -> int | None:
@@ -260,14 +194,13 @@ class MaskingConfig:
     max_text: int = 64
     """Largest length of a text or question in wordpieces, at most half of the encoder's input."""
 
-    def rules(self) -> Rules:
-        """Return the rule of each setting of this group, by its name."""
-        return {
-            "masking": require_choice(self.masking, MASKINGS),
-            "spans": require_positive(self.spans),
-            "rate": require_proper_share(self.rate),
-            "max_text": require_text_length(self.max_text),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        require_choice(self, "masking", MASKINGS)
+        require_positive(self, "spans")
+        require_proper_share(self, "rate")
+        require_text_length(self, "max_text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +214,11 @@ class WritingConfig:
     max_answer: int = MAX_ANSWER
     """Largest length of an answer in tokens, including the end token."""
 
-    def rules(self) -> Rules:
-        """Return the rule of each setting of this group, by its name."""
-        return {"max_input": require_input_length(self.max_input), "max_answer": (self.max_answer > 1, "more than 1")}
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        require_input_length(self, "max_input")
+        require(self, "max_answer", self.max_answer > 1, "more than 1")
 
 
 FROM_RECIPE = Path("(from the recipe)")

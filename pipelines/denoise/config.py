@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.common.config import Rules, TrainingConfig, require_choice, require_positive, require_proper_share
+from pipelines.common.config import TrainingConfig
+from ragqa.settings.checks import report_together, require, require_choice, require_positive, require_proper_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +39,18 @@ class DenoiseConfig(TrainingConfig):
     max_text: int = 288
     """Tokens of a text, special tokens included."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
         layers, has_encoder = self.decoder_layers, self.encoder is not None
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "generator": ((self.generator is None) == has_encoder, "give either a generator or an encoder"),
-            "fresh": (not (self.fresh and has_encoder), "for a generator only"),
-            "decoder_layers": (layers is None or (has_encoder and layers > 0), "above 0, with an encoder"),
-            "objective": require_choice(self.objective, ("spans", "infilling")),
-            "rate": require_proper_share(self.rate),
-            "mean_span": (self.mean_span >= 1, "1 or more"),
-            "permute": (not self.permute or self.objective == "infilling", "for infilling only"),
-            "max_text": (self.max_text > 5, "more than 5"),
-        }
+        require_positive(self, "batch")
+        has_one_start = (self.generator is None) == has_encoder
+        require(self, "generator", has_one_start, "give either a generator or an encoder")
+        require(self, "fresh", not (self.fresh and has_encoder), "for a generator only")
+        require(self, "decoder_layers", layers is None or (has_encoder and layers > 0), "above 0, with an encoder")
+        require_choice(self, "objective", ("spans", "infilling"))
+        require_proper_share(self, "rate")
+        require(self, "mean_span", self.mean_span >= 1, "1 or more")
+        require(self, "permute", not self.permute or self.objective == "infilling", "for infilling only")
+        require(self, "max_text", self.max_text > 5, "more than 5")

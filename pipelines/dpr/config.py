@@ -4,18 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.common.config import (
-    Rules,
-    TrainingConfig,
-    require_choice,
-    require_layer_width,
-    require_non_negative,
-    require_positive,
-    require_text_length,
-)
+from pipelines.common.config import TrainingConfig, require_layer_width, require_text_length
 from pipelines.common.examples.data_sets import list_question_files
 from pipelines.common.examples.mining import QuestionFile
 from ragqa.errors import BadInput
+from ragqa.settings.checks import report_together, require, require_choice, require_non_negative, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,28 +78,21 @@ class DprConfig(TrainingConfig):
     no_export: bool = False
     """Do not export the retriever to 8 bits."""
 
+    @report_together()
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
         super().__post_init__()
+        require_positive(self, "sample", "rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every")
+        has_negatives = self.batch > 1 or self.hard > 0
+        require(self, "hard", self.hard >= 0 and has_negatives, "0 or more, and more than 0 with a batch of 1")
+        require_layer_width(self, "width")
+        require_choice(self, "pooling", ("cls", "mean"))
+        require_text_length(self, "max_query", "max_block")
+        require_non_negative(self, "workers")
         if (self.encoder is None) == (self.retriever is None):
             raise BadInput("give either --encoder or --retriever: training begins from its weights")
         if not self.files:
             raise BadInput("--questions or --patterns is needed: files of training questions")
-
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        has_no_negatives = self.batch == 1 and not self.hard
-        positive = ("sample", "rounds", "depth", "pool", "epochs", "batch", "chunk", "eval_every")
-        return {
-            **super().rules(),
-            **{name: require_positive(getattr(self, name)) for name in positive},
-            "hard": (self.hard >= 0 and not has_no_negatives, "0 or more, and more than 0 with a batch of 1"),
-            "width": require_layer_width(self.width),
-            "pooling": require_choice(self.pooling, ("cls", "mean")),
-            "max_query": require_text_length(self.max_query),
-            "max_block": require_text_length(self.max_block),
-            "workers": require_non_negative(self.workers),
-        }
 
     @property
     def files(self) -> list[QuestionFile]:

@@ -4,14 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pipelines.common.config import (
-    HeldOutConfig,
-    Rules,
-    TrainingConfig,
-    WritingConfig,
-    require_non_negative,
-    require_positive,
-)
+from pipelines.common.config import HeldOutConfig, TrainingConfig, WritingConfig
+from ragqa.settings.checks import report_together, require_non_negative, require_positive
 from ragqa.settings.groups import FLAT
 
 
@@ -43,14 +37,12 @@ class FidConfig(TrainingConfig):
     batch: int = 64
     """Questions per step."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "calibrate": require_non_negative(self.calibrate),
-            "k": require_non_negative(self.k),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch")
+        require_non_negative(self, "calibrate", "k")
 
     @property
     def is_closed_book(self) -> bool:

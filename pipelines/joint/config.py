@@ -8,18 +8,16 @@ from pipelines.common.config import (
     FROM_RECIPE,
     HeldOutConfig,
     RefreshConfig,
-    Rules,
     TrainingConfig,
     TrainingIndexConfig,
     WritingConfig,
-    require_non_negative,
-    require_positive,
 )
 from pipelines.common.learning_rates import LearningRates
 from pipelines.orqa.config import TUNE, FineTuneConfig
 from pipelines.rag.config import RagConfig
 from pipelines.realm.config import PRETRAIN as REALM
 from pipelines.realm.config import PretrainConfig
+from ragqa.settings.checks import report_together, require, require_non_negative, require_positive
 from ragqa.settings.groups import FLAT
 
 RAG = RagConfig(
@@ -86,24 +84,17 @@ class JointConfig(TrainingConfig):
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "gen", "decoder_layers")
+        require_non_negative(self, "retriever_lr", "frozen", "mlm", "span")
         begins = 0 <= self.gen_from < 1 and (self.mlm > 0 or self.gen_from == 0)
+        words = "0 or more and below 1; 0 without masked words (mlm = 0), because there is nothing else to learn"
+        require(self, "gen_from", begins, words)
         ends = not self.mlm or self.gen_from <= self.mlm_until <= 1
-        return {
-            **super().rules(),
-            "retriever_lr": require_non_negative(self.retriever_lr),
-            "frozen": require_non_negative(self.frozen),
-            "mlm": require_non_negative(self.mlm),
-            "gen": require_positive(self.gen),
-            "span": require_non_negative(self.span),
-            "decoder_layers": require_positive(self.decoder_layers),
-            "gen_from": (
-                begins,
-                "0 or more and below 1; 0 without masked words (mlm = 0), because there is nothing else to learn",
-            ),
-            "mlm_until": (ends, f"from gen_from = {self.gen_from} to 1"),
-        }
+        require(self, "mlm_until", ends, f"from gen_from = {self.gen_from} to 1")
 
     @property
     def masked_until(self) -> int:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.common.config import Rules, TrainingConfig, require_positive, require_proper_share, require_text_length
+from pipelines.common.config import TrainingConfig, require_text_length
+from ragqa.settings.checks import report_together, require, require_positive, require_proper_share
 
 _MASKINGS = ("words", "spans", "uniform")
 """Units of masking that need no tagger."""
@@ -31,15 +32,12 @@ class MaskedLMConfig(TrainingConfig):
     max_text: int = 128
     """Wordpieces of a text, [CLS] and [SEP] included."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "masking": (
-                self.masking in _MASKINGS,
-                f"one of {', '.join(_MASKINGS)}; salient masking is in pipelines.realm.pretrain",
-            ),
-            "rate": require_proper_share(self.rate),
-            "max_text": require_text_length(self.max_text),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch")
+        words = f"one of {', '.join(_MASKINGS)}; salient masking is in pipelines.realm.pretrain"
+        require(self, "masking", self.masking in _MASKINGS, words)
+        require_proper_share(self, "rate")
+        require_text_length(self, "max_text")

@@ -9,20 +9,23 @@ from pipelines.common.config import (
     STAGE_DEFAULTS,
     STAGE_INDEX,
     HeldOutConfig,
-    Rules,
     TrainingConfig,
     TrainingIndexConfig,
-    require_choice,
     require_input_length,
     require_layer_width,
-    require_non_negative,
-    require_positive,
-    require_proper_share,
-    require_share,
     require_text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND
+from ragqa.settings.checks import (
+    report_together,
+    require,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_proper_share,
+    require_share,
+)
 from ragqa.settings.groups import FLAT
 
 
@@ -57,20 +60,17 @@ class InverseClozeConfig(TrainingConfig):
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=100_000)
     """Held-out questions to measure recall on; each evaluation embeds all passages."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": (self.batch > 1, "more than 1: the other pairs are the wrong answers"),
-            "chunk": require_positive(self.chunk),
-            "width": require_layer_width(self.width),
-            "pooling": require_choice(self.pooling, ("cls", "mean")),
-            "gain": require_positive(self.gain),
-            "keep_rate": require_share(self.keep_rate),
-            "drop_rate": require_proper_share(self.drop_rate),
-            "max_query": require_text_length(self.max_query),
-            "max_block": require_text_length(self.max_block),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require(self, "batch", self.batch > 1, "more than 1: the other pairs are the wrong answers")
+        require_positive(self, "chunk", "gain")
+        require_layer_width(self, "width")
+        require_choice(self, "pooling", ("cls", "mean"))
+        require_share(self, "keep_rate")
+        require_proper_share(self, "drop_rate")
+        require_text_length(self, "max_query", "max_block")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,18 +112,15 @@ class FineTuneConfig(TrainingConfig):
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages, made once."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "read": require_positive(self.read),
-            "beam": (self.beam >= self.read, "read or more"),
-            "max_input": require_input_length(self.max_input),
-            "max_span": require_positive(self.max_span),
-            "hidden": require_layer_width(self.hidden),
-            "retriever_lr": require_non_negative(self.retriever_lr),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch", "read", "max_span")
+        require(self, "beam", self.beam >= self.read, "read or more")
+        require_input_length(self, "max_input")
+        require_layer_width(self, "hidden")
+        require_non_negative(self, "retriever_lr")
 
 
 CLOZE = InverseClozeConfig(**STAGE_DEFAULTS)

@@ -8,18 +8,21 @@ from typing import Annotated, Literal
 from pipelines.common.config import (
     HeldOutConfig,
     RefreshConfig,
-    Rules,
     TrainingConfig,
     TrainingIndexConfig,
     WritingConfig,
-    require_choice,
     require_input_length,
-    require_non_negative,
-    require_positive,
-    require_share_below_1,
     require_text_length,
 )
 from pipelines.common.learning_rates import LearningRates
+from ragqa.settings.checks import (
+    report_together,
+    require,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_share_below_1,
+)
 from ragqa.settings.groups import FLAT
 
 
@@ -68,18 +71,15 @@ class RagConfig(TrainingConfig):
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "k": require_positive(self.k),
-            "marginal": require_choice(self.marginal, ("token", "sequence")),
-            "retriever_lr": require_non_negative(self.retriever_lr),
-            "frozen": require_non_negative(self.frozen),
-            "smoothing": require_share_below_1(self.smoothing),
-            "max_block": require_text_length(self.max_block),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch", "k")
+        require_choice(self, "marginal", ("token", "sequence"))
+        require_non_negative(self, "retriever_lr", "frozen")
+        require_share_below_1(self, "smoothing")
+        require_text_length(self, "max_block")
 
     @property
     def rates(self) -> LearningRates:
@@ -135,23 +135,17 @@ class WarmGeneratorConfig(TrainingConfig):
         """Steps before the encoder learns."""
         return self.steps // 4 if self.frozen is None else self.frozen
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        encoder = self.encoder_lr
-        is_closed = False
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch", "decoder_layers", "fitted")
+        require_non_negative(self, "frozen")
+        require_input_length(self, "max_input")
+        require(self, "max_answer", self.max_answer > 1, "more than 1")
+        require(self, "encoder_lr", self.encoder_lr is None or 0 <= self.encoder_lr < math.inf, "0 or more")
+        require(self, "guide", 0 <= self.guide < math.inf, "0 or more")
         if self.template is not None:
             from ragqa.models.generation.template import Template  # needs torch, and --help does not
 
-            is_closed = Template(self.template).is_closed_book
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "frozen": require_non_negative(self.frozen),
-            "max_input": require_input_length(self.max_input),
-            "max_answer": (self.max_answer > 1, "more than 1"),
-            "decoder_layers": require_positive(self.decoder_layers),
-            "encoder_lr": (encoder is None or 0 <= encoder < math.inf, "0 or more"),
-            "fitted": require_positive(self.fitted),
-            "guide": (0 <= self.guide < math.inf, "0 or more"),
-            "template": (not is_closed, "with {passage}"),
-        }
+            require(self, "template", not Template(self.template).is_closed_book, "with {passage}")

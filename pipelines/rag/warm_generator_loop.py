@@ -50,7 +50,7 @@ class GoldQuestions:
         self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
             raise BadInput(f"{file}: no question names the passage where its answer stands")
-        mix = PassageMix(positives=1, distant=0, negatives=0, hard=0, whole=0, untitled=0)
+        mix = PassageMix(positives=1, negatives=0, hard=0, whole=0, untitled=0)
         training_set = TrainingSet(QuestionFile(file), self.questions)
         self._sampler = PassageSampler([training_set], [], None, make_word_splitter(), mix)
 

@@ -11,16 +11,19 @@ from pipelines.common.config import (
     HeldOutConfig,
     MaskingConfig,
     RefreshConfig,
-    Rules,
     TrainingConfig,
     TrainingIndexConfig,
+    require_text_length,
+)
+from pipelines.common.learning_rates import LearningRates
+from ragqa.settings.checks import (
+    report_together,
+    require,
     require_choice,
     require_non_negative,
     require_positive,
     require_share,
-    require_text_length,
 )
-from pipelines.common.learning_rates import LearningRates
 from ragqa.settings.groups import FLAT
 
 
@@ -47,15 +50,13 @@ class ReaderWarmupConfig(TrainingConfig):
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
     """Masking of the texts."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "own_share": require_share(self.own_share),
-            "keep_share": require_share(self.keep_share),
-            "max_block": require_text_length(self.max_block),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch")
+        require_share(self, "own_share", "keep_share")
+        require_text_length(self, "max_block")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +103,15 @@ class PretrainConfig(TrainingConfig):
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
     """Held-out questions, on which recall is measured."""
 
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        return {
-            **super().rules(),
-            "batch": require_positive(self.batch),
-            "k": (self.k > int(self.null), "more than the null passage"),
-            "marginal": require_choice(self.marginal, ("token", "sequence")),
-            "retriever_lr": require_non_negative(self.retriever_lr),
-            "frozen": require_non_negative(self.frozen),
-            "max_block": require_text_length(self.max_block),
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        super().__post_init__()
+        require_positive(self, "batch")
+        require(self, "k", self.k > int(self.null), "more than the null passage")
+        require_choice(self, "marginal", ("token", "sequence"))
+        require_non_negative(self, "retriever_lr", "frozen")
+        require_text_length(self, "max_block")
 
     @property
     def proposed(self) -> int:

@@ -4,21 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pipelines.common.config import (
-    Rules,
-    TrainingConfig,
-    require_choice,
-    require_input_length,
-    require_non_negative,
-    require_positive,
-    require_share,
-    require_share_below_1,
-)
+from pipelines.common.config import TrainingConfig, require_input_length
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_files
 from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.passage_sampler import PassageMix
 from ragqa.errors import BadInput
 from ragqa.reading.span import MAX_ANSWER
+from ragqa.settings.checks import (
+    report_together,
+    require,
+    require_choice,
+    require_non_negative,
+    require_positive,
+    require_share,
+    require_share_below_1,
+)
 from ragqa.settings.groups import FLAT
 
 MAX_HARD_SHARE = 0.8
@@ -91,36 +91,30 @@ class ReaderConfig(TrainingConfig):
     """Number of evaluations without improvement after which training stops.
     The best weights are saved in any case; of equally good weights, the latest."""
 
+    @report_together()
     def __post_init__(self) -> None:
         """Raise BadInput for settings that cannot be used."""
         super().__post_init__()
+        require_positive(self, "depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every")
+        require_positive(self, "patience")
+        require_share(self, "teacher_weight")
+        require_share_below_1(self, "held_out")
+        require_non_negative(self, "relevance")
+        is_even = self.accumulate > 0 and self.batch % self.accumulate == 0
+        require(self, "accumulate", is_even, f"a divisor of the batch, {self.batch}")
+        has_comparable_teacher = not (self.per_passage and self.teacher)
+        words = "without a teacher, whose scores are normalised over all passages"
+        require(self, "per_passage", has_comparable_teacher, words)
+        require_choice(self, "loss", ("marginal", "hard"))
+        require_input_length(self, "max_input")
+        words = f"from 1 to {MAX_ANSWER}, the longest answer that a reader gives"
+        require(self, "max_span", 0 < self.max_span <= MAX_ANSWER, words)
+        has_shares = not self.shares or (len(self.shares) == len(self.files) and min(self.shares) > 0)
+        require(self, "shares", has_shares, f"{len(self.files)} above 0")
         if not self.files:
             raise BadInput("--train or --patterns is needed: files of training questions")
         if self.dev and not self.index:
             raise BadInput("--dev needs an index that finds passages: give --index as well")
-
-    def rules(self) -> Rules:
-        """Return the rules of all settings."""
-        files, is_even = len(self.files), self.accumulate > 0 and self.batch % self.accumulate == 0
-        has_shares = not self.shares or (len(self.shares) == files and min(self.shares) > 0)
-        has_comparable_teacher = not (self.per_passage and self.teacher)
-        positive = ("depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every", "patience")
-        return {
-            **super().rules(),
-            **{name: require_positive(getattr(self, name)) for name in positive},
-            "teacher_weight": require_share(self.teacher_weight),
-            "held_out": require_share_below_1(self.held_out),
-            "relevance": require_non_negative(self.relevance),
-            "accumulate": (is_even, f"a divisor of the batch, {self.batch}"),
-            "per_passage": (has_comparable_teacher, "without a teacher, whose scores are normalised over all passages"),
-            "loss": require_choice(self.loss, ("marginal", "hard")),
-            "max_input": require_input_length(self.max_input),
-            "max_span": (
-                0 < self.max_span <= MAX_ANSWER,
-                f"from 1 to {MAX_ANSWER}, the longest answer that a reader gives",
-            ),
-            "shares": (has_shares, f"{files} above 0"),
-        }
 
     @property
     def files(self) -> list[QuestionFile]:

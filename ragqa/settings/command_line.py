@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from ragqa.artefacts.paths import is_encoder_path
 from ragqa.errors import BadInput, MissingExtra, RagqaError
+from ragqa.settings.checks import report_together
 from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
 from ragqa.terminal import escape_messages, print_error
 
@@ -145,6 +146,7 @@ def _decode(value: Any, expected: Any) -> Any:
     raise TypeError
 
 
+@report_together()
 def _construct(instance: Any) -> Any:
     """Construct an unchecked instance again, so that ``__post_init__`` of all configs runs."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
@@ -168,7 +170,7 @@ def _parse_options(
     _remove_prefixes(ConfigClass, tyro.conf.arg(name=""))
     errors = io.StringIO()
     try:
-        with redirect_stderr(errors):
+        with redirect_stderr(errors), report_together():
             config: Config = tyro.cli(
                 ConfigClass,
                 prog=f"python -m {get_main_module()}",

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
+from ragqa.settings.checks import report_together
+
 Config = TypeVar("Config")
 
 FLAT = "flat group"
@@ -57,6 +59,7 @@ def collect_settings(config: Any) -> dict[str, Any]:
     return settings
 
 
+@report_together()
 def replace_settings(config: Config, /, **settings: Any) -> Config:
     """Return a copy of the config with other values of some settings, also of flat groups."""
     changed: Any = config
@@ -64,6 +67,7 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
     return result
 
 
+@report_together()
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
     """Make a config of class ``kind`` from its settings, including settings in flat groups."""
     untyped: Any = kind

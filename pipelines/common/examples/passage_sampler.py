@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.common.config import Rules, require_non_negative, require_positive, require_share
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.retrieval_examples import list_titled_gold_passages, to_rows
 from ragqa import artefacts
@@ -22,6 +21,7 @@ from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.retrieval.base import Rows
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share
 
 TitledText = tuple[str, str]
 """Title and text of a passage."""
@@ -57,14 +57,12 @@ class PassageMix:
     untitled: float = 0.1
     """Share of the passages that lose their title."""
 
-    def rules(self) -> Rules:
-        """Check the settings of this group; return the rule of each setting, by its name."""
-        return {
-            "positives": require_positive(self.positives),
-            "distant": require_positive(self.distant),
-            "negatives": require_non_negative(self.negatives),
-            **{name: require_share(getattr(self, name)) for name in ("hard", "whole", "untitled")},
-        }
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for values out of range."""
+        require_positive(self, "positives", "distant")
+        require_non_negative(self, "negatives")
+        require_share(self, "hard", "whole", "untitled")
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:

@@ -18,12 +18,21 @@ from conftest import wait_for
 from safetensors import SafetensorError
 from torch import nn
 
-from pipelines.common.config import RefreshConfig, Rules, TrainingConfig, TrainingIndexConfig, make_schedule_rules
+from pipelines.common.config import (
+    HeldOutConfig,
+    MaskingConfig,
+    RefreshConfig,
+    TrainingConfig,
+    TrainingIndexConfig,
+    WritingConfig,
+)
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import has_checkpoint
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.progress import Bars
-from ragqa.settings.groups import FLAT
+from ragqa.settings.checks import report_together, require_positive
+from ragqa.settings.command_line import parse_config
+from ragqa.settings.groups import FLAT, make_config, replace_settings
 from ragqa.training.log import read_rows
 from tests.helpers.errors import assert_one_line
 from tests.helpers.models import TiedLinear, one_thread
@@ -257,7 +266,7 @@ def test_a_run_is_locked(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedConfig(TrainingConfig):
-    """Settings with rules of their own."""
+    """Settings with checks of their own."""
 
     out: Path = Path("run")
     steps: int = 10
@@ -266,22 +275,44 @@ class CheckedConfig(TrainingConfig):
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
 
-    def rules(self) -> Rules:
-        schedule = make_schedule_rules(self.steps, self.lr, self.warmup)
-        return {**super().rules(), **schedule, "k": (self.k > 0, "above 0")}
+    @report_together()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "k")
 
 
 def test_all_settings_out_of_range_are_named_at_once() -> None:
     CheckedConfig(warmup=10, dropout=0.0)
     message = "dropout = 1.0, warmup = 11, k = 0: out of range (dropout: 0 or more and below 1; warmup: at most the 10 "
     assert_one_line(lambda: CheckedConfig(warmup=11, dropout=1.0, k=0), BadInput, message, "k: above 0)")
-    CheckedConfig(refresh=RefreshConfig(refresh_every=5, max_staleness=5))
-    for group, text in (
-        ({"index": TrainingIndexConfig(kind="tree")}, "kind = tree: out of range (kind: one of flat, hnsw"),
-        ({"refresh": RefreshConfig(refresh_every=5, max_staleness=4)}, "max_staleness = 4: out of range (max_st"),
-        ({"refresh": RefreshConfig(refresh_every=None, max_staleness=4)}, "there is no refresh to wait for"),
+
+
+def test_groups_check_themselves() -> None:
+    RefreshConfig(refresh_every=5, max_staleness=5)
+    for make_group, text in (
+        (lambda: TrainingIndexConfig(kind="tree"), "kind = tree: out of range (kind: one of flat, hnsw"),
+        (lambda: RefreshConfig(refresh_every=5, max_staleness=4), "max_staleness = 4: out of range (max_st"),
+        (lambda: RefreshConfig(refresh_every=None, max_staleness=4), "there is no refresh to wait for"),
+        (lambda: HeldOutConfig(sample=0, eval_every=0), "sample = 0, eval_every = 0: out of range"),
+        (lambda: MaskingConfig(masking="all", spans=0), "masking = all, spans = 0: out of range"),
+        (lambda: WritingConfig(generator=Path("g"), max_answer=1), "max_answer = 1: out of range"),
     ):
-        assert_one_line(lambda group=group: CheckedConfig(**group), BadInput, text)
+        assert_one_line(make_group, BadInput, text)
+
+
+def test_settings_out_of_range_in_several_groups_are_named_at_once(tmp_path: Path) -> None:
+    settings = {"k": 0, "kind": "tree", "refresh-every": 0}
+    (tmp_path / "c.json").write_text(json.dumps(settings))
+    options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    for make in (
+        lambda: parse_config(CheckedConfig, None, options),
+        lambda: parse_config(CheckedConfig, None, ["--config", str(tmp_path / "c.json")]),
+        lambda: make_config(CheckedConfig, k=0, kind="tree", refresh_every=0),
+        lambda: replace_settings(CheckedConfig(), k=0, kind="tree", refresh_every=0),
+    ):
+        assert_one_line(make, BadInput, "kind = tree", "refresh_every = 0", "k = 0", "k: above 0")
+    assert CheckedConfig(k=1).k == 1, "later checks are not collected"
+    assert_one_line(lambda: CheckedConfig(k=0), BadInput, "k = 0: out of range")
 
 
 def test_a_model_that_cannot_be_written_is_reported_and_leaves_nothing(tmp_path: Path) -> None:

@@ -216,5 +216,5 @@ def test_unusable_settings_are_refused(config: FidConfig, tmp_path: Path) -> Non
     assert not config.out.exists()
     with pytest.raises(BadInput, match="has only 40 passages, but 50 are to be read"):
         fid.train(replace_settings(config, k=50))
-    with pytest.raises(BadInput, match="k = -1, max_answer = 1: out of range"):
+    with pytest.raises(BadInput, match="max_answer = 1, k = -1: out of range"):
         replace_settings(config, k=-1, max_answer=1)

@@ -47,10 +47,10 @@ def test_retriever_and_reader_learn_alike_with_equal_settings(config: PretrainCo
         ({"masking": "nothing"}, "masking = nothing"),
         ({"steps": 0, "batch": 0}, "steps = 0, batch = 0"),
         ({"refresh_every": 0}, "refresh_every = 0"),
-        ({"max_text": 3, "max_block": 3}, "max_block = 3, max_text = 3"),
+        ({"max_text": 3, "max_block": 3}, "max_text = 3, max_block = 3"),
         ({"kind": "nearest"}, "kind = nearest"),
         ({"lr": -1.0, "sample": 0, "eval_every": 0, "save_every": 0}, "save_every = 0, lr = -1.0"),
-        ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "dropout = 1.5, warmup = -5, max_staleness = -1"),
+        ({"warmup": -5, "max_staleness": -1, "dropout": 1.5}, "max_staleness = -1, dropout = 1.5, warmup = -5"),
         ({"warmup": 7}, "warmup = 7: out of range .warmup: at most the 6 steps"),
     ],
 )

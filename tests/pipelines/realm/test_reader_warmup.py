@@ -127,5 +127,5 @@ def test_a_broken_run_goes_on_with_the_very_losses(config: ReaderWarmupConfig) -
 
 
 def test_settings_that_cannot_be_meant(config: ReaderWarmupConfig) -> None:
-    with pytest.raises(BadInput, match=r"own_share = 2, keep_share = -1, masking = all: out of range"):
+    with pytest.raises(BadInput, match=r"masking = all, own_share = 2, keep_share = -1: out of range"):
         replace_settings(config, masking="all", own_share=2, keep_share=-1)
