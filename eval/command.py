@@ -12,19 +12,16 @@ from ragqa.settings.command_line import get_main_module, parse_config, report_er
 Config = TypeVar("Config")
 
 
-def run_command(
-    main: Callable[[Config], object], ConfigClass: type[Config], description: str | None, *, is_positional: bool = False
-) -> None:
+def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
     """Run a command with the options of the command line; print an expected error as one line.
 
     Args:
         main: function of the settings that runs the command.
         ConfigClass: dataclass whose fields are the options.
         description: text above the options in the help.
-        is_positional: True to make fields without a default positional arguments.
     """
     with report_errors(get_main_module()):
-        main(parse_config(ConfigClass, description, positional=is_positional))
+        main(parse_config(ConfigClass, description))
 
 
 def format_command_line() -> str:

@@ -8,6 +8,7 @@ The command writes a JSON file, and next to it a table with one row for each que
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from eval.command import run_command
 from ragqa.artefacts import report_write_errors
@@ -15,6 +16,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation import Report
 from ragqa.evaluation.report.summary import describe_corpus, describe_questions
 from ragqa.evaluation.tally import find_loss
+from ragqa.settings.groups import POSITIONAL
 
 _IN_SUITE = ("published", "source", "caution", "answer_type")
 """Keys of ``about`` that are not exported, because the file of the suite has their values."""
@@ -24,9 +26,9 @@ _IN_SUITE = ("published", "source", "caution", "answer_type")
 class ExportConfig:
     """Settings of the export."""
 
-    report: Path
+    report: Annotated[Path, POSITIONAL]
     """Directory of a report."""
-    out: Path
+    out: Annotated[Path, POSITIONAL]
     """JSON file to write; the table gets the same name with .tsv."""
 
 
@@ -80,4 +82,4 @@ def main(config: ExportConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, ExportConfig, __doc__, is_positional=True)
+    run_command(main, ExportConfig, __doc__)

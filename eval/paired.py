@@ -10,12 +10,13 @@ the interval of the difference. For whole reports, use ``ragqa eval compare``, w
 import csv
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eval.command import run_command
 from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import compare_paired
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text, to_json
 
 
@@ -23,9 +24,9 @@ from ragqa.terminal import print_text, to_json
 class PairedConfig:
     """Settings of the comparison."""
 
-    before: Path
+    before: Annotated[Path, POSITIONAL]
     """Table (.tsv) of the old system."""
-    after: Path
+    after: Annotated[Path, POSITIONAL]
     """Table (.tsv) of the new system."""
     json: bool = False
     """Print the figures as one JSON object."""
@@ -85,4 +86,4 @@ def main(config: PairedConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, PairedConfig, __doc__, is_positional=True)
+    run_command(main, PairedConfig, __doc__)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from eval.command import run_command
 from ragqa.errors import BadInput
@@ -18,6 +18,7 @@ from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.registry import read_kind
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
 
 
@@ -25,7 +26,7 @@ from ragqa.terminal import print_text
 class RecordsConfig:
     """Settings of the table."""
 
-    files: tuple[Path, ...]
+    files: Annotated[tuple[Path, ...], POSITIONAL]
     """Files that --record or eval.export_figures wrote; each file is one row."""
 
 
@@ -148,4 +149,4 @@ def main(config: RecordsConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(main, RecordsConfig, __doc__, is_positional=True)
+    run_command(main, RecordsConfig, __doc__)

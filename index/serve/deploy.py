@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from index.ray_access import get_address
 from index.ray_cluster import connect, silence_ray
@@ -32,6 +32,7 @@ from ragqa.retrieval.base import Scoring
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_error, print_text
 
 APP = "ragqa"
@@ -46,7 +47,7 @@ _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
 class ServeConfig:
     """Options of ``index.serve``."""
 
-    shards: tuple[Path, ...]
+    shards: Annotated[tuple[Path, ...], POSITIONAL]
     """Index directories, as paths on the machines that serve them."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 listens on all addresses. The server asks for no password."""
@@ -197,7 +198,7 @@ def check_same_scoring(scorings: dict[str, Scoring]) -> None:
 def main() -> None:
     """Serve a collection of shards from the command line, until interrupted."""
     with report_errors("index.serve"):
-        config = parse_config(ServeConfig, __doc__, positional=True)
+        config = parse_config(ServeConfig, __doc__)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
         with suppress(KeyboardInterrupt), silence_ray(), serve_collection(config) as url:

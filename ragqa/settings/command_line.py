@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from ragqa.artefacts.paths import is_encoder_path
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 from ragqa.settings.checks import report_together
-from ragqa.settings.groups import FLAT, get_default, get_flat_groups, nest_settings
+from ragqa.settings.groups import FLAT, POSITIONAL, get_default, get_flat_groups, nest_settings
 from ragqa.terminal import escape_messages, print_error
 
 Config = TypeVar("Config")
@@ -29,31 +30,30 @@ def parse_config(
     ConfigClass: type[Config],
     description: str | None,
     arguments: Sequence[str] | None = None,
-    *,
-    positional: bool = False,
 ) -> Config:
     """Parse the options of a recipe or job into its frozen dataclass.
 
     A field of a nested dataclass is set by ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
-    flat group (see ``ragqa.settings.groups``). Options on the command line override options in the file of
-    ``--config``. ``--config`` alone works without tyro.
+    flat group (see ``ragqa.settings.groups``). A field that is annotated with ``POSITIONAL`` is an argument without
+    a name. Options on the command line override options in the file of ``--config``. ``--config`` alone works without
+    tyro.
 
     Args:
         ConfigClass: the dataclass.
         description: text above the options in the help; anything from ``Legend:`` on is left out.
         arguments: the command line; by default the arguments of the process.
-        positional: make fields without a default positional arguments.
 
     Returns:
         An instance of the dataclass.
 
     Raises:
-        BadInput: an option is unknown, missing or of a wrong type; for a file, the message lists all errors.
+        BadInput: an option is unknown, missing or of a wrong type.
         MissingExtra: tyro is needed and not installed.
     """
     options = list(sys.argv[1:] if arguments is None else arguments)
     if "--config" not in options:
-        return _parse_options(ConfigClass, description, options, positional)
+        default = _decode_config(ConfigClass, {}, MISSING, "", _import_tyro().MISSING, [])
+        return _parse_options(ConfigClass, description, options, default)
     position = options.index("--config")
     if position + 1 == len(options):
         raise BadInput("--config needs the name of a JSON file")
@@ -62,7 +62,7 @@ def parse_config(
     if options:
         missing = _import_tyro().MISSING  # the command line can give options that the file lacks
         default = _read_config(ConfigClass, file, missing)
-        return _parse_options(ConfigClass, description, options, positional, default=default)
+        return _parse_options(ConfigClass, description, options, default)
     return _construct(_read_config(ConfigClass, file, MISSING))
 
 
@@ -161,13 +161,10 @@ def _import_tyro() -> Any:
     return tyro
 
 
-def _parse_options(
-    ConfigClass: type[Config], description: str | None, arguments: list[str], positional: bool, **default: Any
-) -> Config:
+def _parse_options(ConfigClass: type[Config], description: str | None, arguments: list[str], default: Config) -> Config:
     """Parse options with tyro; options that have a value in ``default`` can be left out."""
     tyro = _import_tyro()
-    markers = (tyro.conf.FlagCreatePairsOff, *((tyro.conf.PositionalRequiredArgs,) if positional else ()))
-    _remove_prefixes(ConfigClass, tyro.conf.arg(name=""))
+    _translate_markers(ConfigClass, tyro.conf)
     errors = io.StringIO()
     try:
         with redirect_stderr(errors), report_together():
@@ -176,28 +173,71 @@ def _parse_options(
                 prog=f"python -m {get_main_module()}",
                 args=arguments,
                 description=f"{(description or '').partition('Legend:')[0].rstrip()}\n\n{_HELP}",
-                config=markers,
-                **default,
+                config=(tyro.conf.FlagCreatePairsOff,),
+                default=default,
             )
             return config
     except SystemExit as error:
         if not error.code:
             raise
-        raise BadInput(_unframe(errors.getvalue())) from None
+        message = _unframe(errors.getvalue())
+        raise BadInput(f"{_explain(arguments, default, tyro.MISSING, message) or message} Try --help.") from None
 
 
-def _remove_prefixes(ConfigClass: Any, no_prefix: Any) -> None:
-    """Annotate the flat groups of a config, including nested ones, with tyro's marker.
+def _translate_markers(ConfigClass: Any, conf: Any) -> None:
+    """Annotate the flat groups and positional arguments of a config, including nested ones, with markers of tyro.
 
-    The config classes cannot contain the marker, because recipes with ``--config`` run without tyro.
+    The config classes cannot contain these markers, because recipes with ``--config`` run without tyro.
     """
     for owner in ConfigClass.__mro__:
         for name, hint in list(vars(owner).get("__annotations__", {}).items()):
-            if FLAT in getattr(hint, "__metadata__", ()):
-                owner.__annotations__[name] = Annotated[hint, no_prefix]
+            markers = getattr(hint, "__metadata__", ())
+            if FLAT in markers:
+                owner.__annotations__[name] = Annotated[hint, conf.arg(name="")]
+            elif POSITIONAL in markers:
+                owner.__annotations__[name] = conf.Positional[Annotated[hint, conf.arg(metavar=name.upper())]]
     for hint in get_type_hints(ConfigClass).values():
         if is_dataclass(hint):
-            _remove_prefixes(hint, no_prefix)
+            _translate_markers(hint, conf)
+
+
+def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> str:
+    """Return the unknown and the missing options of a command line that tyro refused; empty if there are none.
+
+    tyro's own message has the help of each missing option and of each option with a similar name.
+
+    Args:
+        arguments: the command line.
+        default: unchecked config with the defaults of the options.
+        missing: value of options without a default.
+        message: message of tyro, in which arguments without a name that are missing stand by their upper-case names.
+    """
+    options = _list_options(default)
+    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
+    parts = []
+    for name in dict.fromkeys(given):
+        if name not in options:
+            similar = get_close_matches(name.strip("-"), [option.strip("-") for option in options], 1)
+            parts.append(f"unknown option {name}" + (f"; did you mean --{similar[0]}?" if similar else "."))
+    without = [name for name, value in options.items() if value is missing and name not in given]
+    if absent := [name for name in without if name.startswith("--") or name in message.split()]:
+        parts.append(f"missing: {', '.join(absent)}.")
+    return " ".join(parts)
+
+
+def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
+    """Return the value of each option of a config by its name; arguments without a name have upper-case names."""
+    options: dict[str, Any] = {}
+    hints = get_type_hints(type(config), include_extras=True)
+    for name, value in vars(config).items():
+        markers = getattr(hints[name], "__metadata__", ())
+        if is_dataclass(value):
+            options |= _list_options(value, prefix if FLAT in markers else f"{prefix}{name}.")
+        elif POSITIONAL in markers:
+            options[name.upper()] = value
+        else:  # a switch that is on by default has an option that turns it off
+            options[f"{prefix}{'no-' if value is True else ''}{name}".replace("_", "-")] = value
+    return options
 
 
 def get_main_module() -> str:
@@ -210,7 +250,7 @@ def _unframe(message: str) -> str:
     """Return tyro's error message as one line, without the frame around it."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
-    return f"{' '.join((text or title).split())}; --help lists the options"
+    return f"{' '.join((text or title).split()).removesuffix('.')}."
 
 
 def resolve_shared_paths(config: Config, *names: str) -> Config:

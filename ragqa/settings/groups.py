@@ -17,6 +17,8 @@ Config = TypeVar("Config")
 
 FLAT = "flat group"
 """Annotation that makes the field of a nested dataclass a flat group."""
+POSITIONAL = "positional argument"
+"""Annotation that makes a field an argument of the command line without a name."""
 
 
 def get_flat_groups(kind: Any) -> dict[str, Any]:

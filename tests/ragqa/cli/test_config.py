@@ -5,13 +5,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from pipelines.realm.__main__ import RealmConfig
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.settings.command_line import parse_config
+from ragqa.settings.groups import POSITIONAL
 
 pytest.importorskip("tyro", reason="the extra torch is not installed")
 
@@ -91,10 +92,56 @@ def test_a_wrong_option_is_reported_in_one_line(encoding: str, monkeypatch: pyte
     """The terminal cannot draw the frame around tyro's message."""
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     with pytest.raises(BadInput) as error:
-        parse_config(Stage, "", ["--corpus", "c", "--stepz", "3"])
+        parse_config(Stage, "", ["--corpus", "c", "--steps", "x"])
     message = str(error.value)
-    assert "Unrecognized options: --stepz" in message and message.endswith("; --help lists the options")
+    assert "Error parsing --steps: invalid literal" in message and message.endswith(". Try --help.")
     assert not {"\n", "│", "─"} & set(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    before: Annotated[Path, POSITIONAL]
+    after: Annotated[Path, POSITIONAL]
+    out: Path
+    json: bool = False
+
+
+@pytest.mark.parametrize(
+    ("ConfigClass", "typed", "message"),
+    [
+        (Recipe, [], "missing: --corpus. Try --help."),
+        (
+            Recipe,
+            ["--corpus", "c", "--stage.step=3"],
+            "unknown option --stage.step; did you mean --stage.steps? Try --help.",
+        ),
+        (
+            Recipe,
+            ["--corpus", "c", "--stage.null"],
+            "unknown option --stage.null; did you mean --stage.no-null? Try --help.",
+        ),
+        (Recipe, ["--corpsu", "c"], "unknown option --corpsu; did you mean --corpus? missing: --corpus. Try --help."),
+        (Recipe, ["--corpus", "c", "--zzz"], "unknown option --zzz. Try --help."),
+        (Comparison, ["a"], "missing: AFTER, --out. Try --help."),
+        (Comparison, ["a", "b", "--out", "c", "d"], "Unrecognized options: d. Try --help."),
+    ],
+)
+def test_missing_and_mistyped_options_are_named(ConfigClass: type, typed: list[str], message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        parse_config(ConfigClass, "", typed)
+    assert str(error.value) == message
+
+
+def test_positional_arguments_have_no_names_and_a_file_can_give_them(tmp_path: Path) -> None:
+    expected = Comparison(before=Path("a"), after=Path("b"), out=Path("c"))
+    assert parse_config(Comparison, None, ["a", "b", "--out", "c"]) == expected
+    options = write_config(tmp_path, {"before": "a", "after": "b"})
+    assert parse_config(Comparison, None, [*options, "--out", "c"]) == expected
+
+
+def test_missing_options_of_a_file_can_be_missing_on_the_command_line_too(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^missing: --corpus\. Try --help\.$"):
+        parse_config(Recipe, None, [*write_config(tmp_path, {"stage": {"steps": 3}}), "--seed", "7"])
 
 
 def test_all_errors_in_the_file_are_reported_at_once(tmp_path: Path) -> None:
