@@ -6,14 +6,16 @@ The picture has one panel for each group of figures, and one colour for each run
 lines the running mean.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from ragqa.errors import BadInput, MissingExtra
+from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
 from ragqa.training.log import read_rows
 
@@ -38,6 +40,25 @@ _STYLES = ("-", "--", ":", "-.")
 """Line styles of the figures of a panel."""
 _MEAN = 0.02
 """Width of the running mean, as a share of the rows of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlotConfig:
+    """Settings of a plot of runs."""
+
+    runs: Annotated[tuple[Path, ...], POSITIONAL]
+    """Directories of runs."""
+    out: Path
+    """Picture to write: .png, .svg or .pdf."""
+    names: tuple[str, ...] = ()
+    """Names of the runs in the legend; default: the names of the directories."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for settings that cannot be used."""
+        if not self.runs:
+            raise BadInput("no runs: name the directories of the runs to plot")
+        if self.names and len(self.names) != len(self.runs):
+            raise BadInput(f"{len(self.names)} names for {len(self.runs)} runs")
 
 
 def check_plot(out: Path) -> None:
@@ -126,18 +147,10 @@ def _draw(axis: Any, steps: np.ndarray, values: np.ndarray, colour: str, style: 
 
 def main() -> None:
     """Plot the runs that the command line names."""
-    from ragqa.settings.command_line import report_errors
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", help="directories of runs")
-    parser.add_argument("--out", type=Path, required=True, help=f"picture to write ({', '.join(KINDS)})")
-    parser.add_argument("--names", nargs="*", default=(), help="names of the runs in the legend")
-    args = parser.parse_args()
     with report_errors("pipelines.common.plot"):
-        if args.names and len(args.names) != len(args.runs):
-            raise BadInput(f"{len(args.names)} names for {len(args.runs)} runs")
-        plot(args.runs, args.out, names=args.names)
-    print_text(str(args.out))
+        config = parse_config(PlotConfig, __doc__)
+        plot(config.runs, config.out, names=config.names)
+        print_text(str(config.out))
 
 
 if __name__ == "__main__":

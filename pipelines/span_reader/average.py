@@ -8,13 +8,26 @@ flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to w
 the result on held-out questions.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from ragqa.errors import BadInput, Mismatch
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """Settings of an average."""
+
+    readers: Annotated[tuple[Path, ...], POSITIONAL]
+    """Directories of torch readers; the configuration of the last is kept."""
+    out: Path
+    """Directory to write; a reader in it is replaced."""
 
 
 def average_readers(readers: Sequence[Path], out: Path) -> None:
@@ -59,15 +72,10 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Average readers from the command line."""
-    from ragqa.settings.command_line import report_errors
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("readers", type=Path, nargs="+", help="torch readers; the configuration of the last is kept")
-    parser.add_argument("--out", type=Path, required=True, help="directory to write; a reader in it is replaced")
-    args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.average"):
-        average_readers(args.readers, args.out)
-        print_text(str(args.out))
+        config = parse_config(AverageConfig, __doc__, arguments)
+        average_readers(config.readers, config.out)
+        print_text(str(config.out))
 
 
 if __name__ == "__main__":

@@ -7,15 +7,33 @@ r"""Write the gold passages of questions as documents, so that they can be index
 With this index, ``pipelines.span_reader.train`` also finds other passages of the same articles for the questions.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pipelines.common.examples.retrieval_examples import list_titled_gold_passages
 from ragqa.artefacts import replace_file, report_write_errors
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions, write_documents
+from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldPassagesConfig:
+    """Settings of the command."""
+
+    files: Annotated[tuple[Path, ...], POSITIONAL]
+    """Files of questions with passages: SQuAD 1.1, QED, or JSON lines."""
+    out: Path
+    """File of JSON lines to write."""
+
+    def __post_init__(self) -> None:
+        """Raise BadInput if no file is named."""
+        if not self.files:
+            raise BadInput("no files: name files of questions with passages")
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
@@ -43,14 +61,9 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write gold passages from the command line."""
-    from ragqa.settings.command_line import report_errors
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="questions with passages: SQuAD 1.1, QED, or JSON lines")
-    parser.add_argument("--out", type=Path, required=True, help="file of JSON lines to write")
-    args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.gold_passages"):
-        print_text(f"{write_gold_passages(args.files, args.out):,} passages in {args.out}")
+        config = parse_config(GoldPassagesConfig, __doc__, arguments)
+        print_text(f"{write_gold_passages(config.files, config.out):,} passages in {config.out}")
 
 
 if __name__ == "__main__":

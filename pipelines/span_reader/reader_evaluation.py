@@ -8,11 +8,10 @@ leaves out the questions of each file that selected the weights or that calibrat
 line of JSON per reader.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
@@ -23,14 +22,54 @@ from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.registry import RetrieverKind
+from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
+from ragqa.settings.command_line import parse_config, report_errors
+from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_json
 from ragqa.types import Hit, Question
 
-DEFAULT_SKIP = 1700
-"""Number of held-out questions that selected the shipped reader (500) or calibrate it (1,200)."""
 _BATCH = 64
 """Number of questions in a batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderEvaluationConfig:
+    """Settings of an evaluation of readers."""
+
+    readers: Annotated[tuple[Path, ...], POSITIONAL]
+    """Directories of readers: exports or torch weights."""
+    squad: Path | None = None
+    """SQuAD 1.1 train file."""
+    questions: Path | None = None
+    """File of other held-out questions, answered from ``index``."""
+    index: Path | None = None
+    """Index directory for ``questions``."""
+    retriever: str | None = None
+    """Kind of retriever, as for ragqa index; default: the retriever of the index."""
+    exclude: tuple[Path, ...] = ()
+    """Files of questions to leave out, such as test sets."""
+    skip: int = 1700
+    """Number of questions of each file to leave out.
+    The default is the number that selected the shipped reader (500) or calibrate it (1,200)."""
+    count: int | None = None
+    """Number of questions of each file; default: all others."""
+    seed: int = 0
+    """Seed of the training of the readers."""
+    held_out: float = HELD_OUT_SHARE
+    """Share of SQuAD's articles that training held out."""
+    k: int = DEFAULT_PASSAGES
+    """Number of passages to read for each question."""
+
+    @report_together()
+    def __post_init__(self) -> None:
+        """Raise BadInput for settings that cannot be used."""
+        require_non_negative(self, "skip")
+        require_positive(self, "count", "k")
+        require_share_below_1(self, "held_out")
+        if not self.readers:
+            raise BadInput("no readers: name directories of readers")
+        if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
+            raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
 
 
 @dataclass(frozen=True)
@@ -83,56 +122,34 @@ def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Evaluate readers from the command line."""
-    from ragqa.settings.command_line import report_errors
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add("readers", type=Path, nargs="+", help="directories of readers: exports or torch weights")
-    add("--squad", type=Path, help="SQuAD 1.1 train file")
-    add("--questions", type=Path, help="file of other held-out questions, answered from --index")
-    add("--index", type=Path, help="index directory for --questions")
-    add("--retriever", help=f"kind of retriever: {', '.join(RetrieverKind)} (default: the retriever of the index)")
-    add("--exclude", type=Path, nargs="+", default=[], help="files of questions to leave out, such as test sets")
-    add(
-        "--skip",
-        type=int,
-        default=DEFAULT_SKIP,
-        help="number of questions of each file to leave out",
-    )
-    add("--count", type=int, help="number of questions of each file (default: all others)")
-    add("--seed", type=int, default=0, help="seed of the training of the readers")
-    add("--held-out", type=float, default=HELD_OUT_SHARE, help="share of SQuAD's articles that training held out")
-    add("-k", type=int, default=DEFAULT_PASSAGES, help="number of passages to read for each question")
-    args = parser.parse_args(arguments)
     with report_errors("pipelines.span_reader.reader_evaluation"):
-        sets = make_evaluation_sets(args)
-        for path in args.readers:
+        config = parse_config(ReaderEvaluationConfig, __doc__, arguments)
+        sets = make_evaluation_sets(config)
+        for path in config.readers:
             reader = ExtractiveReader.load(path)
             scores = {name: value for part in sets for name, value in part.evaluate(reader, part.name, Bars()).items()}
             counts = {part.name: len(part.questions) for part in sets}
             print_json({"reader": str(path), "questions": counts, **{k: round(v, 4) for k, v in scores.items()}})
 
 
-def make_evaluation_sets(args: argparse.Namespace) -> list[EvaluationSet]:
-    """Return the evaluation sets that the options name; raise BadInput if one is empty."""
-    if bool(args.questions) != bool(args.index) or not (args.squad or args.questions):
-        raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-    excluded = make_question_keys(args.exclude)
+def make_evaluation_sets(config: ReaderEvaluationConfig) -> list[EvaluationSet]:
+    """Return the evaluation sets that the settings name; raise BadInput if one is empty."""
+    excluded = make_question_keys(config.exclude)
 
     def select(questions: Sequence[Question], file: Path) -> list[Question]:
-        selected = drop_known(split_held_out(questions, args.skip, args.seed)[1], excluded)[: args.count]
+        selected = drop_known(split_held_out(questions, config.skip, config.seed)[1], excluded)[: config.count]
         if not selected:
             raise BadInput(
-                f"{file}: {args.skip} of {len(questions)} held-out questions are skipped, and no question is left"
+                f"{file}: {config.skip} of {len(questions)} held-out questions are skipped, and no question is left"
             )
         return selected
 
     sets = []
-    if args.squad:
-        sets.append(make_gold_set(select(read_held_out_questions(args.squad, args.held_out), args.squad)))
-    if args.questions:
-        questions = select(read_answerable(args.questions), args.questions)
-        sets.append(make_open_set(questions, open_retriever(args.index, args.retriever), args.k))
+    if config.squad:
+        sets.append(make_gold_set(select(read_held_out_questions(config.squad, config.held_out), config.squad)))
+    if config.questions and config.index:
+        questions = select(read_answerable(config.questions), config.questions)
+        sets.append(make_open_set(questions, open_retriever(config.index, config.retriever), config.k))
     return sets
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common.plot import PANELS, plot
+from pipelines.common.plot import PANELS, main, plot
 from ragqa.errors import BadInput
 
 
@@ -37,6 +37,23 @@ def test_a_file_name_without_an_image_suffix_is_refused(tmp_path: Path) -> None:
     for name in ("run", "run.foo"):
         with pytest.raises(BadInput, match=rf"{name}: the name of a picture must end in \.png, \.svg, \.pdf"):
             plot([tmp_path], tmp_path / name)
+
+
+def test_the_command_names_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "nll": 0.5}\n')
+    options = [str(tmp_path / "run"), "--out", str(tmp_path / "run.svg"), "--names"]
+    monkeypatch.setattr("sys.argv", ["plot", *options, "mine"])
+    main()
+    assert (
+        capsys.readouterr().out == f"{tmp_path / 'run.svg'}\n" and "<!-- mine -->" in (tmp_path / "run.svg").read_text()
+    )
+    for wrong, message in (([*options, "a", "b"], "2 names for 1 runs"), (options[1:3], "no runs: name the dir")):
+        monkeypatch.setattr("sys.argv", ["plot", *wrong])
+        with pytest.raises(SystemExit):
+            main()
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
 
 
 def test_loss_and_speed_are_in_a_panel() -> None:

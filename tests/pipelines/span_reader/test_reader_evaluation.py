@@ -26,7 +26,7 @@ def test_each_reader_gets_a_line_of_scores(tmp_path: Path, capsys: pytest.Captur
         index,
         "--skip",
         4,
-        "-k",
+        "--k",
         3,
     ]
     main([str(each) for each in [*options, "--count", 16]])
