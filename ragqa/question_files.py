@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ragqa.artefacts.paths import resolve_input_file
 from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
@@ -202,7 +203,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
     """Open a file, compressed or not; raise BadInput if it cannot be read or decompressed."""
     open_file: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
-        with open_file(path, "rb") as file:
+        with open_file(resolve_input_file(path), "rb") as file:
             yield file
     except _DECOMPRESSION_ERRORS as error:
         raise BadInput(f"{path} is damaged: {error}") from error

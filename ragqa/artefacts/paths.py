@@ -3,8 +3,9 @@
 import os
 import re
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
-from ragqa.errors import ArtefactError, MissingExtra
+from ragqa.errors import ArtefactError, BadInput, MissingExtra
 
 DEFAULT_ENCODER = "default"
 """Name of the encoder that comes with the package, whatever folders are in the working directory."""
@@ -40,6 +41,22 @@ def make_absolute(path: str | Path) -> Path:
     # it stay as they are.
     after_up = len(absolute.parts) - absolute.parts[::-1].index("..")
     return Path(*absolute.parts[:after_up]).resolve().joinpath(*absolute.parts[after_up:])
+
+
+def resolve_input_file(path: Path) -> Path:
+    """Return the file to read for ``path``: itself, or an empty file if it has no size.
+
+    Raises:
+        BadInput: it is a pipe, a device or a socket, whose reading might never end.
+        OSError: it is missing or cannot be reached.
+    """
+    state = path.stat()
+    if S_ISREG(state.st_mode):
+        # The files of /proc have no size, and reading one such as /proc/kmsg never ends.
+        return path if state.st_size else Path(os.devnull)
+    if not S_ISDIR(state.st_mode):
+        raise BadInput(f"{path} is not a file, but a pipe, a device or a socket: name a file")
+    return path
 
 
 def make_encoder_absolute(name: str) -> str:

@@ -8,11 +8,12 @@ from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 
+from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
 from ragqa.corpus.formats.archives import BUFFER_BYTES
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
-from ragqa.corpus.formats.limits import ExpansionBudget
+from ragqa.corpus.formats.limits import ExpansionBudget, check_size_on_disk
 from ragqa.corpus.formats.registry import read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files
 from ragqa.text import replace_surrogates
@@ -124,7 +125,8 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
         problems.note_not_text(_as_text(path), "not a file")
         return
     before = problems.report.bytes_read
-    with path.open("rb", buffering=0) as raw:
+    check_size_on_disk(path)
+    with resolve_input_file(path).open("rb", buffering=0) as raw:
         budget = ExpansionBudget(raw.tell)
         file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget)
         for document in read_input(file):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ragqa.artefacts import is_artefact
+from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.errors import BadInput
 
@@ -70,7 +71,7 @@ def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], 
     try:
         if not state.is_file() or state.stat().st_size > _MAX_STATE_BYTES:  # a pipe could block forever
             raise ValueError
-        names = [str(part["filename"]) for part in json.loads(state.read_bytes())["_data_files"]]
+        names = [str(part["filename"]) for part in json.loads(resolve_input_file(state).read_bytes())["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # not a saved data set
         names = files
     for name in names:

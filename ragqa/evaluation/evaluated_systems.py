@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from ragqa import artefacts
+from ragqa.artefacts.paths import resolve_input_file
 from ragqa.errors import BadInput, BadLine, Mismatch, RemoteError
 from ragqa.evaluation.rows import SystemResult
 from ragqa.pipeline import Pipeline, clean_question
@@ -165,9 +166,10 @@ class Predictions(System):
         self._file, self._depth, self._read, self._is_complete = file, depth, read, is_complete
         self._by_id: dict[str, Any] | None = None
         try:
-            self._sha256 = artefacts.checksum(file)
+            source = resolve_input_file(file)
+            self._sha256 = artefacts.checksum(source)
             if file.suffix == ".json":
-                self._by_id = json.loads(file.read_text(encoding="utf-8"))
+                self._by_id = json.loads(source.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
@@ -176,7 +178,7 @@ class Predictions(System):
             raise BadInput(f"{file}: predictions are read from .json (id to answer) or .jsonl files")
         if self._by_id is not None and not isinstance(self._by_id, dict):
             raise BadInput(f"{file} must be an object of question id to answer")
-        self._lines = _read_lines(file) if self._by_id is None else iter(())
+        self._lines = _read_lines(source) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
         """Describe the system: the name and the checksum of the file."""

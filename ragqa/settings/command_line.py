@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ragqa.artefacts.paths import is_encoder_path
+from ragqa.artefacts.paths import is_encoder_path, resolve_input_file
 from ragqa.errors import BadInput, MissingExtra, RagqaError
 from ragqa.settings.checks import report_together
 from ragqa.settings.groups import FLAT, POSITIONAL, get_default, get_flat_groups, nest_settings
@@ -71,10 +71,8 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 
     ``missing`` marks options without a value, see ``_decode_config``.
     """
-    if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device could be without end
-        raise BadInput(f"--config {file} is not a file")
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"--config {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -218,6 +218,17 @@ def test_a_directory_is_reported(tmp_path: Path, name: str) -> None:
     assert get_error(tmp_path / name) == " cannot be read: Is a directory"
 
 
+@pytest.mark.parametrize("name", PLACES)
+def test_a_pipe_is_refused(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert get_error(tmp_path / name) == " is not a file, but a pipe, a device or a socket: name a file"
+
+
+def test_a_file_of_the_system_without_a_size_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").symlink_to("/proc/version")  # /proc/kmsg would never end, and only root may read it
+    assert read_all(tmp_path / "q.jsonl") == []
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
 @pytest.mark.parametrize("name", PLACES)
 def test_an_unreadable_file_is_reported(tmp_path: Path, name: str) -> None:
@@ -308,8 +319,8 @@ def test_good_squad_paragraphs_come_before_a_bad_one(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_named_before_it_fills_the_memory(tmp_path: Path) -> None:
-    endless = tmp_path / "endless.jsonl"
-    endless.symlink_to("/dev/zero")
+    endless = write_file(tmp_path / "endless.jsonl", "")
+    os.truncate(endless, 1 << 40)  # zeros that need no place on the disk
     with pytest.raises(BadLine, match=r"endless\.jsonl:1: longer than 16 MB, so not a question"):
         next(read_questions(endless))
 

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from ragqa.corpus.formats.base import InputFile
+from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitError
 
 BUFFER_BYTES = 1 << 18
 """Number of bytes that are read from a file at a time."""
@@ -134,11 +135,14 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Raise ReadError if anything but zeros follows the last member."""
+    """Raise ReadError if anything but zeros follows the last member, or LimitError after too many zeros."""
     # tarfile mistakes a damaged header for the end of the archive.
+    end = archive.tell()
     while tail := archive.read(BUFFER_BYTES):
         if tail.count(0) != len(tail):
             raise tarfile.ReadError("damaged after its last readable member")
+        if archive.tell() - end > MAX_RECORD_BYTES:
+            raise LimitError(f"more than {MAX_RECORD_BYTES // 1_000_000} MB of zeros follow its last member")
     if archive.tell() % _TAR_BLOCK_BYTES:
         raise tarfile.ReadError("cut short")
 

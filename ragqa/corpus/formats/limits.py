@@ -11,11 +11,14 @@ There are three limits:
 
 from collections.abc import Callable
 from io import BufferedIOBase, RawIOBase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+_BLOCK_BYTES = 512
+"""Unit of ``st_blocks``, on each file system."""
 MAX_RATIO = 200
 """Maximum number of expanded bytes per byte of a file; text has 4 to 10, repetitive logs about 100."""
 FREE_BYTES = 100 << 20
@@ -31,6 +34,17 @@ MAX_RECORD_BYTES = 100_000_000
 
 class LimitError(OSError):
     """File that exceeds a limit; the error is one of ``READ_ERRORS``."""
+
+
+def check_size_on_disk(path: Path) -> None:
+    """Raise LimitError if a file is sparse: its holes expand to zeros without end.
+
+    A file whose file system counts no blocks passes.
+    """
+    state = path.stat()
+    on_disk = state.st_blocks * _BLOCK_BYTES
+    if on_disk and state.st_size > FREE_BYTES + MAX_RATIO * on_disk:
+        raise LimitError(f"it is sparse: only {on_disk:,} of its {state.st_size:,} bytes are on the disk")
 
 
 class ExpansionBudget:

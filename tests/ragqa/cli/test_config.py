@@ -179,5 +179,5 @@ def test_a_config_nested_without_end_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_device_is_no_config() -> None:
-    with pytest.raises(BadInput, match="--config /dev/zero is not a file"):
+    with pytest.raises(BadInput, match="/dev/zero is not a file"):
         parse_config(Recipe, None, ["--config", "/dev/zero"])

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import random
 import tarfile
 import time
@@ -339,6 +340,13 @@ def test_a_page_and_a_tag_of_a_dump_have_a_limit(tmp_path: Path, monkeypatch: py
     with pytest.raises(BadInput, match="a tag or comment is longer than 1 MB"):
         read(path)
     assert [d.id for d in read(path, skip_bad=True)[0]] == ["1"]
+
+
+@pytest.mark.parametrize("size", [0, 1 << 40], ids=["only zeros", "a large member"])
+def test_a_sparse_archive_is_named_at_once(tmp_path: Path, size: int) -> None:
+    archive = write(tmp_path / "a.tar", make_raw_tar(("a.bin", size, b"")) if size else b"")
+    os.truncate(archive, 1_024 + (1 << 40))
+    fails_with(archive, "it is sparse: only" if size else "more than 100 MB of zeros follow its last member")
 
 
 def test_running_out_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

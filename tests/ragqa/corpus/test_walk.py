@@ -30,6 +30,14 @@ def test_folders_of_any_depth_are_read(tmp_path: Path) -> None:
     subprocess.run(["rm", "-r", tmp_path], check=True)  # pytest's own removal calls itself for each level
 
 
+def test_a_file_of_the_system_without_a_size_is_empty(tmp_path: Path) -> None:
+    for name in ("a.txt", "state.json"):  # /proc/kmsg would never end, and only root may read it
+        (tmp_path / name).symlink_to("/proc/version")
+    write(tmp_path / "b.txt", "text")
+    documents, report = read(tmp_path)
+    assert ([d.text for d in documents], report.empty) == (["text"], 1)
+
+
 @pytest.mark.parametrize("kind", ["pipe", "nested"])
 def test_a_hostile_state_file_is_ignored(tmp_path: Path, kind: str) -> None:
     if kind == "pipe":
