@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from eval.command import format_command_line, run_command
 from eval.export_figures import check_place, export_figures
@@ -22,6 +22,7 @@ from ragqa.evaluation.run import DEPTH
 from ragqa.pipeline import Pipeline
 from ragqa.progress import Bars
 from ragqa.reading.base import Decoding, Reader
+from ragqa.retrieval.registry import Fusion, RetrieverKind
 from ragqa.terminal import print_note, print_text
 from ragqa.types import Question
 
@@ -96,10 +97,10 @@ class SuiteConfig:
     """Directory of the report; default: a directory under runs/eval."""
     corpus: str | None = None
     """Name of the corpus in the report; default: the names of the indexed files."""
-    retriever: str | None = None
-    """Kind of retriever (dense, bm25 or hybrid); default: the kind of the index."""
-    fusion: str | None = None
-    """Fusion of the scores in hybrid search: weighted or rrf."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Kind of retriever; default: the kind of the index."""
+    fusion: Annotated[str | None, Fusion] = None
+    """Fusion of the scores in hybrid search."""
     reader: Path | None = None
     """Another reader: a directory, the name of a reader in the pipeline, or KIND:MODEL."""
     beams: int | None = None

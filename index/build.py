@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class BuildConfig:
     """Directory written by ``index.embed`` for these passages."""
     out: Path
     """Index directory to create or replace."""
-    kind: str = IndexKind.IVF_RABITQ
-    """Index kind: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq or sq8."""
+    kind: Annotated[str, IndexKind] = IndexKind.IVF_RABITQ
+    """Kind of vector index."""
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a search must find."""
     questions: Path | None = None

@@ -27,6 +27,7 @@ they are. The manifest is written again, with the checksum of the card.
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pipelines.common.command import run_recipe
 from pipelines.common.run_directory import lock_directory, record_settings
@@ -55,8 +56,8 @@ class PublishConfig:
     It must have been trained with the encoder ``passages``."""
     corpus: Path | None = None
     """Index directory of the passages; without it, no pipeline is made."""
-    kind: str = DEFAULT_KIND
-    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    kind: Annotated[str, IndexKind] = DEFAULT_KIND
+    """Kind of vector index."""
     workers: int = 0
     """Number of Ray actors that embed the passages; 0 embeds in this process."""
     insecure: bool = False

@@ -55,8 +55,8 @@ class ServeConfig:
     """Further names under which clients reach the server; a request to another name is refused."""
     port: int = 8077
     """TCP port."""
-    retriever: str | None = None
-    """Retriever kind, as for ragqa index; by default everything that the indexes support."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Retriever kind; by default everything that the indexes support."""
     fusion: str = DEFAULT_FUSION
     """Fusion of the hybrid retriever. rrf cannot be used, since ranks of different shards do not compare."""
     encoder: str | None = None

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.scorer import SPREAD
 from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 from ragqa.types import Hit, Question
@@ -69,8 +70,8 @@ class CalibrateConfig:
     """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
     """Index directory for ``questions``."""
-    retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Kind of retriever; default: the retriever of the index."""
     count: int = 1200
     """Number of questions per file."""
     selection_sample: int = SELECTION_SAMPLE

@@ -11,7 +11,7 @@ chooses one by its kind. The directory can be moved as a whole.
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from index.build import BuildConfig, build
 from index.embed import EmbedConfig, embed, reuse_vectors
@@ -49,8 +49,8 @@ class AssembleConfig:
     """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
     """Existing vectors of the passages, made by this retriever; default: embed the passages."""
-    kind: str = DEFAULT_KIND
-    """Kind of vector index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    kind: Annotated[str, IndexKind] = DEFAULT_KIND
+    """Kind of vector index."""
     read: int | None = None
     """Passages to read per question, by default 10; generators read as many as in training."""
     workers: int = 0

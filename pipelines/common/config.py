@@ -6,7 +6,7 @@ checks all its values and reports every value out of range in one error (``ragqa
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pipelines.common.learning_rates import compute_rate
 from ragqa.models.generation.generator_kinds import MAX_ANSWER, MAX_INPUT
@@ -141,8 +141,8 @@ class HeldOutConfig:
 class TrainingIndexConfig:
     """Settings of the index that training searches."""
 
-    kind: str = DEFAULT_KIND
-    """Kind of index: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    kind: Annotated[str, IndexKind] = DEFAULT_KIND
+    """Kind of vector index."""
     workers: int = 0
     """Number of Ray actors that embed the passages; 0 embeds in the training process."""
 

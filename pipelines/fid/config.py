@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pipelines.common.config import HeldOutConfig, TrainingConfig, WritingConfig
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import report_together, require_non_negative, require_positive
 from ragqa.settings.groups import FLAT
 
@@ -24,8 +25,8 @@ class FidConfig(TrainingConfig):
     index: Path | None = None
     """Index directory of the passages; optional for a closed book.
     With an index, a closed book is also saved as a pipeline."""
-    retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Kind of retriever; default: the retriever of the index."""
     k: int = 10
     """Passages per question; 0 is the closed book. More passages give better answers and take longer."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)

@@ -16,7 +16,7 @@ from pipelines.common.config import (
     require_text_length,
 )
 from ragqa.pretraining.inverse_cloze import KEEP_RATE
-from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
 from ragqa.settings.checks import (
     report_together,
     require,
@@ -145,8 +145,8 @@ class OrqaConfig:
     """File of held-out questions for recall, the best weights, and calibration."""
     regex: bool = False
     """Treat answers as regular expressions (CuratedTREC)."""
-    kind: str = DEFAULT_KIND
-    """Kind of the indexes: flat, hnsw, ivf-flat, ivf-pq, ivf-rabitq, sq8."""
+    kind: Annotated[str, IndexKind] = DEFAULT_KIND
+    """Kind of the vector indexes."""
     device: str = "cpu"
     """Device to train on: cpu, cuda or cuda:N."""
     seed: int = 0

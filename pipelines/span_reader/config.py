@@ -10,6 +10,7 @@ from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.passage_sampler import PassageMix
 from ragqa.errors import BadInput
 from ragqa.reading.span import MAX_ANSWER
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import (
     report_together,
     require,
@@ -39,8 +40,8 @@ class ReaderConfig(TrainingConfig):
     """Share of each file among the questions, ``patterns`` last; default: by size."""
     index: Path | None = None
     """Index directory; without an index, questions need gold passages and negatives are random."""
-    retriever: str | None = None
-    """Kind of retriever: dense, bm25 or hybrid; default: the retriever of the index."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Kind of retriever; default: the retriever of the index."""
     depth: int = 50
     """Number of passages to retrieve per question, from which passages are mined."""
     pool: int = 20

@@ -22,6 +22,7 @@ from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.live import open_retriever
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.settings.groups import POSITIONAL
@@ -44,8 +45,8 @@ class ReaderEvaluationConfig:
     """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
     """Index directory for ``questions``."""
-    retriever: str | None = None
-    """Kind of retriever, as for ragqa index; default: the retriever of the index."""
+    retriever: Annotated[str | None, RetrieverKind] = None
+    """Kind of retriever; default: the retriever of the index."""
     exclude: tuple[Path, ...] = ()
     """Files of questions to leave out, such as test sets."""
     skip: int = 1700

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
+from enum import EnumType
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,8 +36,8 @@ def parse_config(
 
     A field of a nested dataclass is set by ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
     flat group (see ``ragqa.settings.groups``). A field that is annotated with ``POSITIONAL`` is an argument without
-    a name. Options on the command line override options in the file of ``--config``. ``--config`` alone works without
-    tyro.
+    a name. The help of a field that is annotated with an enumeration lists its members. Options on the command line
+    override options in the file of ``--config``. ``--config`` alone works without tyro.
 
     Args:
         ConfigClass: the dataclass.
@@ -183,17 +184,20 @@ def _parse_options(ConfigClass: type[Config], description: str | None, arguments
 
 
 def _translate_markers(ConfigClass: Any, conf: Any) -> None:
-    """Annotate the flat groups and positional arguments of a config, including nested ones, with markers of tyro.
+    """Annotate flat groups, positional arguments and choices of a config and of nested ones with markers of tyro.
 
     The config classes cannot contain these markers, because recipes with ``--config`` run without tyro.
     """
     for owner in ConfigClass.__mro__:
         for name, hint in list(vars(owner).get("__annotations__", {}).items()):
-            markers = getattr(hint, "__metadata__", ())
-            if FLAT in markers:
-                owner.__annotations__[name] = Annotated[hint, conf.arg(name="")]
-            elif POSITIONAL in markers:
-                owner.__annotations__[name] = conf.Positional[Annotated[hint, conf.arg(metavar=name.upper())]]
+            for marker in getattr(hint, "__metadata__", ()):
+                if marker == FLAT:
+                    hint = Annotated[hint, conf.arg(name="")]
+                elif marker == POSITIONAL:
+                    hint = conf.Positional[Annotated[hint, conf.arg(metavar=name.upper())]]
+                elif isinstance(marker, EnumType):
+                    hint = Annotated[hint, conf.arg(metavar=f"{{{','.join(marker)}}}")]
+            owner.__annotations__[name] = hint
     for hint in get_type_hints(ConfigClass).values():
         if is_dataclass(hint):
             _translate_markers(hint, conf)

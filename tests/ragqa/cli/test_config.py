@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.realm.__main__ import RealmConfig
 from ragqa.errors import BadInput, MissingExtra
+from ragqa.retrieval.vectors.index_kinds import IndexKind
 from ragqa.settings.command_line import parse_config
 from ragqa.settings.groups import POSITIONAL
 
@@ -103,7 +104,7 @@ class Comparison:
     before: Annotated[Path, POSITIONAL]
     after: Annotated[Path, POSITIONAL]
     out: Path
-    json: bool = False
+    kind: Annotated[str, IndexKind] = "flat"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,12 @@ def test_positional_arguments_have_no_names_and_a_file_can_give_them(tmp_path: P
     assert parse_config(Comparison, None, ["a", "b", "--out", "c"]) == expected
     options = write_config(tmp_path, {"before": "a", "after": "b"})
     assert parse_config(Comparison, None, [*options, "--out", "c"]) == expected
+
+
+def test_the_help_lists_the_members_of_an_enumeration(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse_config(Comparison, None, ["--help"])
+    assert end.value.code == 0 and f"--kind {{{','.join(IndexKind)}}}" in capsys.readouterr().out
 
 
 def test_missing_options_of_a_file_can_be_missing_on_the_command_line_too(tmp_path: Path) -> None:
