@@ -5,14 +5,16 @@ beyond the limits is cut in parts of similar length.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import regex
 
 if TYPE_CHECKING:
-    from ragqa.corpus.blocks import Splitter
     from ragqa.runtime.tokens import TextTokenizer
+
+Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
+"""Function (text, first character) -> sorted spans of the blocks."""
 
 MAX_CHARACTERS = 2_000
 """Maximum length of a block in characters: 100 English words have about 600, and at most 900 in SQuAD."""
@@ -33,7 +35,7 @@ _WORD_BOUNDARY = regex.compile(r"(?rw)\b")
 _GRAPHEME = regex.compile(r"\X")
 
 
-def limit_blocks(split: "Splitter", words: int, tokenizer: "TextTokenizer | None" = None) -> "Splitter":
+def limit_blocks(split: Splitter, words: int, tokenizer: "TextTokenizer | None" = None) -> Splitter:
     """Return a splitter that cuts the blocks of another one where they exceed the limits.
 
     Args:

@@ -2,19 +2,16 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from ragqa.corpus.block_limits import cut_block, limit_blocks
+from ragqa.corpus.block_limits import Splitter, cut_block, limit_blocks
 from ragqa.errors import BadInput
 
 if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
-
-Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""Function (text, first character) -> sorted spans of the blocks."""
 
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Default size of a block, in words or wordpieces, for each kind of splitter."""

@@ -23,7 +23,8 @@ from ragqa import __version__, artefacts
 from ragqa.artefacts import resume
 from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
-from ragqa.corpus.blocks import DEFAULT_SIZES, Splitter, make_splitter
+from ragqa.corpus.block_limits import Splitter
+from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
