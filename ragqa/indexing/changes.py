@@ -38,13 +38,15 @@ class DocumentChanges:
     ) -> tuple[set[DocumentKey], dict[str, int]]:
         """Return the documents to remove from the index, and the numbers of documents by outcome.
 
+        A changed document is removed, too, because its new text is in new rows.
+
         Args:
             indexed: all documents in the index that have the id of a document that was read or is to be deleted.
-            to_delete: documents that the user wants to delete; a document that is also added unchanged stays.
+            to_delete: documents that the user wants to delete; none has the id of a document that was read.
         """
         new_ids = {identifier for identifier, _ in self.all_keys - indexed}
         superseded = {key for key in indexed - self.all_keys if key[0] in new_ids}
-        removed = (indexed & (self.written_keys | self.left_out_keys | (to_delete - self.unchanged_keys))) | superseded
+        removed = (indexed & (self.written_keys | self.left_out_keys | to_delete)) | superseded
         added_ids = {identifier for identifier, _ in self.written_keys - indexed}
         superseded_ids = {identifier for identifier, _ in superseded}
         replaced = {key for key in self.written_keys if key in indexed or key[0] in superseded_ids}

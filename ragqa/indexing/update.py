@@ -97,8 +97,8 @@ def update_index(
         The result of the update.
 
     Raises:
-        BadInput: an id is unknown, a file cannot be read, there is nothing to do, the disk is full, or the index uses
-            Lucene.
+        BadInput: an id is unknown or is both added and deleted, a file cannot be read, there is nothing to do, the
+            disk is full, or the index uses Lucene.
         Mismatch: another encoder made the index.
         ArtefactError: the directory is not an index, or is damaged.
     """
@@ -209,10 +209,18 @@ class _NewVersion:
             delete: ids or paths of documents.
             lost_ids: ids that an interrupted run of the same update deleted; they can be missing.
             skip_bad: skip malformed records.
+
+        Raises:
+            BadInput: a document is unknown, or both added and deleted, or there is none to add.
         """
         first_added = len(self.store)
         to_delete = self._find_documents(delete, lost_ids)
         changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
+        if both := sorted(_list_ids(delete) & {identifier for identifier, _ in changes.all_keys}):
+            raise BadInput(
+                f"{', '.join(both[:3])} would be both added and deleted: leave it out of one of them; "
+                "nothing was changed"
+            )
         rows = self.store.find_rows({identifier for identifier, _ in changes.all_keys | to_delete})
         keys = self._read_keys(rows)
         removed, counts = changes.find_removed(set(keys), to_delete)

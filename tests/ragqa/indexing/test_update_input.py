@@ -107,11 +107,13 @@ def test_unchanged_files_are_not_embedded_again(tmp_path: Path, encoder: WordEnc
     assert list_neighbours(index) == ["docs", "x.index"]
 
 
-def test_deleting_what_is_added_unchanged_changes_nothing(tmp_path: Path, encoder: WordEncoder) -> None:
+def test_a_document_that_is_both_added_and_deleted_is_an_error(tmp_path: Path, encoder: WordEncoder) -> None:
     index = make_index(tmp_path)
-    assert get_counts(update_index(index, add=[tmp_path / "docs.jsonl"], delete=["cat"])) == (0, 0, 4, 0)
-    assert get_counts(apply_update(index, {"cat": "a new cat"}, ["cat", "dog"], file="docs")) == (0, 1, 0, 1)
-    assert sorted(list_documents(index)) == ["cat", "owl", "sea"]
+    before = read_files(index)
+    for texts, file in ((TEXTS, "docs"), ({"cat": "a new cat"}, "docs"), ({"cat": ""}, "docs"), ({"cat": "a"}, "b")):
+        with pytest.raises(BadInput, match="^cat would be both added and deleted: leave .* nothing was changed$"):
+            apply_update(index, texts, ["dog", "cat"] if len(texts) == 1 else ["cat"], file=file)
+    assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
 
 
 def test_documents_that_became_empty_are_deleted(tmp_path: Path, encoder: WordEncoder) -> None:
