@@ -156,8 +156,17 @@ class Run:
         norm = optimise(batch.loss, self.state.optimizer, rate=rate, clip=clip, step=self.step)
         if isinstance(rate, float):
             figures["lr"] = rate
+        self.log_step(batch, **figures, grad_norm=norm)
+
+    def log_step(self, batch: BatchLoss, **figures: float) -> None:
+        """Log the figures of a batch, on which an optimizer step was taken.
+
+        Args:
+            batch: loss and figures of the batch.
+            figures: further figures to log.
+        """
         tokens = parallel.sum_over_processes(batch.tokens)
-        self.finish_step(**batch.figures, **figures, grad_norm=norm, tokens=tokens, flops=batch.flops)
+        self.finish_step(**batch.figures, **figures, tokens=tokens, flops=batch.flops)
 
     def finish_step(self, **row: Any) -> None:
         """Log the figures and the speed of a step, and advance the progress bar.

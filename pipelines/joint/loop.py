@@ -140,7 +140,9 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
 
     def mask(step: int) -> BatchLoss:
         batch = data.texts[step].to(config.device)
-        return pretrain_loop.compute_loss(realm, index.mips, index.tokenized, batch, settings.masked)
+        prediction = pretrain_loop.predict(realm, index.mips, index.tokenized, batch, settings.masked)
+        loss, counted = pretrain_loop.marginalise(prediction, settings.masked)
+        return pretrain_loop.measure(realm, prediction, loss, counted, settings.masked)
 
     def write(step: int) -> BatchLoss:
         batch, seed = written.batch, written.seed

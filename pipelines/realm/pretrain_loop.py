@@ -40,6 +40,7 @@ from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
+from ragqa.training.step import optimise
 
 SPARE = 4
 """Number of extra passages retrieved per text, because trivial passages are dropped."""
@@ -74,11 +75,17 @@ def train_step(
     model.retriever.requires_grad_(run.step >= rates.frozen)
     # Mask: some spans of each text.
     batch = texts[run.step].to(config.device)
-    # Query, retrieve, re-encode, read and marginalise.
-    loss = compute_loss(model, index.mips, index.tokenized, batch, config)
+    # Query, retrieve, re-encode and read.
+    prediction = predict(model, index.mips, index.tokenized, batch, config)
+    # Marginalise.
+    loss, counted = marginalise(prediction, config)
     # Step.
-    run.take_step(loss, rate=rates.compute_rates(run.step), clip=config.clip, staleness=index.staleness)
-    return loss.figures
+    share = loss * parallel.compute_loss_weight(counted)
+    norm = optimise(share, run.state.optimizer, rate=rates.compute_rates(run.step), clip=config.clip, step=run.step)
+    # Measure and log.
+    measured = measure(model, prediction, loss, counted, config)
+    run.log_step(measured, grad_norm=norm, staleness=index.staleness)
+    return measured.figures
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,8 @@ class MaskedPrediction:
     """Relevance f(x, z) of the passages; its softmax is p(z|x)."""
     rows_BK: np.ndarray
     """Rows of the passages in the corpus, ``NULL`` for the null passage."""
+    counted_BM: Tensor
+    """True for each masked position, False for padding."""
     tokens: tuple[int, int, int]
     """Number of tokens of texts, of encoded passages, and of pairs, padding included."""
 
@@ -143,7 +152,9 @@ def predict(
         if not config.null:  # measuring the worth of retrieval takes about a hundredth of the step
             with torch.no_grad():
                 alone_B1M, _ = read(np.full((len(rows_BK), 1), NULL), 0)
-    return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, (batch.x.ids_NL.numel(), encoded, tokens))
+    counted_BM = batch.labels_BM != IGNORED
+    numbers = (batch.x.ids_NL.numel(), encoded, tokens)
+    return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, counted_BM, numbers)
 
 
 def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int], bool], k: int) -> np.ndarray:
@@ -190,53 +201,47 @@ def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassage
     return is_trivial
 
 
-def compute_loss(
-    model: Realm, mips: Mips, passages: TokenizedPassages, batch: MaskedBatch, config: PretrainConfig
-) -> BatchLoss:
+def marginalise(prediction: MaskedPrediction, config: PretrainConfig) -> tuple[Tensor, Tensor]:
     """Return REALM's loss of a batch (section 3.1): −log p(y|x) = −log Σ_z p(y|z,x) p(z|x).
 
     Args:
-        model: retriever and reader.
-        mips: index of the passages' vectors, some steps old.
-        passages: wordpieces of the passages.
-        batch: masked texts.
+        prediction: predictions of the masked words.
         config: settings of the run.
 
-    Raises:
-        BadInput: the corpus is too small.
+    Returns:
+        The mean loss of this process's share of the batch, in nats; and True for each item (masked position or text)
+        that counts in this mean.
     """
-    prediction = predict(model, mips, passages, batch, config)
-    counted_BM = batch.labels_BM != IGNORED
+    counted_BM = prediction.counted_BM
     loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
-    return measure(model, prediction, counted_BM, loss, config)
+    return loss, counted_BM if config.marginal == "token" else counted_BM.any(-1)
 
 
 def measure(
-    model: Realm, prediction: MaskedPrediction, counted_BM: Tensor, loss: Tensor, config: PretrainConfig
+    model: Realm, prediction: MaskedPrediction, loss: Tensor, counted: Tensor, config: PretrainConfig
 ) -> BatchLoss:
     """Return the loss with its figures for the log: health of retrieval, tokens and operations.
 
     Args:
         model: retriever and reader.
         prediction: predictions of the masked words.
-        counted_BM: True for each masked position, False for padding.
         loss: mean loss of this process's share of the batch, in nats.
+        counted: True for each item that counts in the mean.
         config: settings of the run.
     """
     health = measure_retrieval(
         prediction.gold_BKM,
         prediction.alone_B1M,
         prediction.relevance_BK,
-        counted_BM,
+        prediction.counted_BM,
         # Texts of all processes may share passages.
         parallel.gather_rows(torch.from_numpy(prediction.rows_BK))[0].numpy(),
         has_null=config.null,
         marginal=config.marginal,
     )
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
-    predicted = prediction.rows_BK.size * counted_BM.shape[1]  # padding included
+    predicted = prediction.rows_BK.size * prediction.counted_BM.shape[1]  # padding included
     flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, predicted)))
-    counted = counted_BM if config.marginal == "token" else counted_BM.any(-1)
     return BatchLoss.from_mean(loss, counted, tokens=sum(prediction.tokens), flops=flops, **health)
 
 
