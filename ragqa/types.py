@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+SEPARATORS = {"line": "\n", "row": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
+"""Character that ends a unit in the text of a document: a text file has lines, a PDF pages, a notebook cells."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -21,11 +24,33 @@ class Passage:
     """Path of the file that contains the document; all records of a file have the same path."""
     start: int
     end: int
+    headings: tuple[str, ...] = ()
+    """Headings above the passage in the document, from the outermost to the nearest."""
+    unit: str = ""
+    """Unit in which a person finds the passage in its file, a key of ``SEPARATORS``; empty if unknown."""
+    number: int = 0
+    """Number of the unit in which the passage begins, from 1; 0 if unknown."""
+    sheet: str = ""
+    """Name of the sheet of a spreadsheet."""
+    tags: tuple[str, ...] = ()
+    """Tags of the document."""
+    date: str = ""
+    """Date of the document, YYYY-MM-DD: its own date, or the date when its file was changed; empty if unknown."""
+
+    @property
+    def context(self) -> str:
+        """Title and headings in one line, which retrievers and readers see before the text."""
+        return " › ".join(part for part in (self.title, *self.headings) if part)
 
     @property
     def titled_text(self) -> str:
-        """Title and text together, as retrievers index them."""
-        return f"{self.title}\n{self.text}" if self.title else self.text
+        """Title, headings and text together, as retrievers index them."""
+        return f"{self.context}\n{self.text}" if self.context else self.text
+
+    def find_number(self, offset: int) -> int:
+        """Return the number of the unit that contains the character ``offset`` of the text; 0 if unknown."""
+        separator = SEPARATORS.get(self.unit)
+        return self.number + self.text.count(separator, 0, offset) if separator and self.number else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +98,19 @@ class Source:
     weight: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as JSON values; positions are character offsets in the document."""
+        """Return the source as JSON values.
+
+        ``start``, ``end`` and the offsets of the answer are characters of the document. ``line``, ``row``, ``page``,
+        ``slide`` and ``cell`` are the place of the answer, or of the passage if it does not contain the answer.
+        """
         passage, span = self.hit.passage, self.span
+        number = passage.find_number(span.start if span else 0) or None
         return {
             "title": passage.title,
+            "headings": list(passage.headings),
             "path": passage.path,
+            **{unit: number if unit == passage.unit else None for unit in SEPARATORS},
+            "sheet": passage.sheet or None,
             "start": passage.start,
             "end": passage.end,
             "text": passage.text,

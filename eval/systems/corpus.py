@@ -130,7 +130,7 @@ def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterat
     if room < 0:
         raise BadInput(f"--blocks {config.blocks}: the gold passages alone need {config.blocks - room}")
     articles = {
-        document.id: (document.title, document.text[document.body :].strip())
+        document.id: (document.title, document.text[document.list_sections()[0].start :].strip())
         for document in read_documents([config.data / "wiki"])
         if normalize_answer(document.title) not in titles
     }

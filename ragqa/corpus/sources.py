@@ -78,7 +78,7 @@ def _iter_unique(
             continue
         if len(document.title) > MAX_TITLE_CHARACTERS:
             document = replace(document, title=document.title[:MAX_TITLE_CHARACTERS])
-        if _VISIBLE.search(document.text, document.body) is None:
+        if not _has_text(document):
             report.empty += 1
             on_left_out(_replace_surrogates(document))
             continue
@@ -100,6 +100,10 @@ def _iter_unique(
             known.add(identifier)
             report.documents += 1
             yield document
+
+
+def _has_text(document: Document) -> bool:
+    return any(_VISIBLE.search(document.text, part.start, part.end) for part in document.list_sections())
 
 
 def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:

@@ -4,6 +4,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.ipc
 
 from ragqa.artefacts import checksum, npy
 from ragqa.corpus.formats.base import Document
+from ragqa.corpus.passages import make_passages
 from ragqa.errors import ArtefactError, DamagedArtefact
 from ragqa.types import Passage
 
@@ -29,9 +31,17 @@ SCHEMA = pa.schema(
         ("start", pa.int32()),
         ("end", pa.int32()),
         ("text", pa.string()),
+        ("headings", pa.string()),
+        ("unit", pa.string()),
+        ("number", pa.int32()),
+        ("sheet", pa.string()),
+        ("tags", pa.string()),
+        ("date", pa.string()),
     ]
 )
-_PASSAGE_FIELDS = ("document", "title", "text", "path", "start", "end")
+_LISTS = ("headings", "tags")
+"""Columns of several strings, one a line: an empty list takes no space, as a list of Arrow would."""
+_PASSAGE_FIELDS = [field.name for field in fields(Passage) if field.name != "id"]
 DELETED = "deleted.npy"
 """File with the rows of deleted passages: int64, sorted."""
 _BATCH = 1000
@@ -60,7 +70,7 @@ class PassageWriter:
         self.rows = 0
         """Number of passages written so far."""
         self._folder, self._rows_per_file, self._files = folder, rows_per_file, first_file or 0
-        self._pending: list[tuple[str, str, str, int, int, str]] = []
+        self._pending: list[Passage] = []
         self._pending_characters = self._rows_in_file = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,19 +88,16 @@ class PassageWriter:
             self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages ``document.text[start:end]`` and return their number."""
+        """Append the passages ``document.text[start:end]``, in order, and return their number."""
         before = self.rows
-        for start, end in spans:
-            self._append((document.id, document.title, document.path, start, end, document.text[start:end]))
+        for passage in make_passages(document, spans):
+            self.add_passage(passage)
         return self.rows - before
 
     def add_passage(self, passage: Passage) -> None:
-        """Append a passage of another store."""
-        self._append((passage.document, passage.title, passage.path, passage.start, passage.end, passage.text))
-
-    def _append(self, row: tuple[str, str, str, int, int, str]) -> None:
-        self._pending.append(row)
-        self._pending_characters += len(row[-1])
+        """Append a passage; it gets the next row number as its id."""
+        self._pending.append(passage)
+        self._pending_characters += len(passage.text)
         self.rows += 1
         self._rows_in_file += 1
         if self._rows_in_file == self._rows_per_file or self._pending_characters > _BATCH_CHARACTERS:
@@ -107,7 +114,10 @@ class PassageWriter:
             return
         if self._writer is None:
             self._writer = pa.ipc.new_file(str(self._temporary_file), SCHEMA)
-        columns = [list(column) for column in zip(*self._pending, strict=True)]
+        columns = [
+            ["\n".join(getattr(p, name)) if name in _LISTS else getattr(p, name) for p in self._pending]
+            for name in SCHEMA.names
+        ]
         self._writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
         self._pending.clear()
         self._pending_characters = 0
@@ -200,7 +210,7 @@ class PassageStore:
             raise IndexError(f"there is no row {row} among {len(self)} passages")
         file, batch, position = self._locate(row)
         with _report_bad_text(self._files[file].path):
-            return Passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
+            return _make_passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
         """Return the passages of ``rows``, in the same order; raise IndexError for other rows."""
@@ -238,7 +248,7 @@ class PassageStore:
             with _report_bad_text(self._files[file].path):
                 values = [column.slice(position, end - start).to_pylist() for column in columns(file, batch)]
             rows = range(start, start + len(values[0]))
-            passages.extend(map(Passage, rows, *values))
+            passages.extend(map(_make_passage, rows, *values))
             start = rows.stop
         return passages
 
@@ -252,6 +262,13 @@ class PassageStore:
         """Return the file of a row, its batch in the file, and its position in the batch."""
         file = bisect_right(self._first_rows, row) - 1
         return file, *divmod(row - self._first_rows[file], self._files[file].rows_per_batch)
+
+
+def _make_passage(row: int, *values: Any) -> Passage:
+    """Make the passage of a row from the values of its columns, in the order of ``_PASSAGE_FIELDS``."""
+    columns = dict(zip(_PASSAGE_FIELDS, values, strict=True))
+    lists = {name: tuple(columns[name].split("\n")) if columns[name] else () for name in _LISTS}
+    return Passage(row, **{**columns, **lists})
 
 
 class _PassageFile(NamedTuple):
@@ -302,7 +319,9 @@ def _open_file(path: Path) -> _PassageFile:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedArtefact(f"{path} is not whole ({error}): build the index again") from error
     if not reader.schema.equals(SCHEMA):
-        raise DamagedArtefact(f"{path} does not have the columns of passages: build the index again")
+        raise DamagedArtefact(
+            f"{path} does not have the columns of passages of this version of ragqa: build the index again"
+        )
     return _PassageFile(path, reader, last * rows_per_batch + rest, rows_per_batch)
 
 

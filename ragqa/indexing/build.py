@@ -25,6 +25,7 @@ from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.block_limits import Splitter
 from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
+from ragqa.corpus.passages import split_document
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
@@ -245,7 +246,7 @@ class _IndexBuild:
         size = count_input_bytes(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
             for document in documents:
-                writer.add_document(document, split(document.text, document.body))
+                writer.add_document(document, split_document(document, split))
                 step.advance_to(report.bytes_read)
             step.advance_to(report.bytes_read)
         if not writer.rows:

@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,6 +31,7 @@ from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.orphans import DELETED_IDS, UPDATE_FOLDER, check_update_path, get_update_path, own_directory
 from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
+from ragqa.corpus.passages import make_passages, split_document
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, Mismatch
@@ -266,17 +267,20 @@ class _NewVersion:
             for passage in self.store.get(range(first_row, len(self.store))):
                 writer.add_passage(passage)
             for batch in iter_document_batches(documents):
-                indexed = self._read_blocks({document.id for document in batch})
+                indexed = self._read_undated({document.id for document in batch})
                 for document in batch:
-                    key, spans = (document.id, document.path), list(split(document.text, document.body))
-                    blocks = [(document.title, start, end, document.text[start:end]) for start, end in spans]
-                    if not blocks:
+                    key, passages = (
+                        (document.id, document.path),
+                        list(make_passages(document, split_document(document, split))),
+                    )
+                    if not passages:
                         changes.left_out_keys.add(key)
-                    elif indexed.get(key) == blocks:
+                    elif indexed.get(key) == [replace(passage, date="") for passage in passages]:
                         changes.unchanged_keys.add(key)
                     else:
                         changes.written_keys.add(key)
-                        writer.add_document(document, spans)
+                        for passage in passages:
+                            writer.add_passage(passage)
         # If a file is named twice, its documents are duplicates of themselves.
         changes.left_out_keys -= changes.written_keys | changes.unchanged_keys
         return changes
@@ -287,12 +291,15 @@ class _NewVersion:
         is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
-    def _read_blocks(self, ids: set[str]) -> dict[DocumentKey, list[tuple[str, int, int, str]]]:
-        """Return the title, span and text of every passage of the documents with these ids."""
-        blocks: dict[DocumentKey, list[tuple[str, int, int, str]]] = {}
-        for p in self.store.get(self.store.find_rows(ids).tolist()):
-            blocks.setdefault((p.document, p.path), []).append((p.title, p.start, p.end, p.text))
-        return blocks
+    def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
+        """Return the passages of the documents with these ids, without row numbers and dates.
+
+        A file that was only touched has a new date, but its passages need no new vectors.
+        """
+        passages: dict[DocumentKey, list[Passage]] = {}
+        for passage in self.store.get(self.store.find_rows(ids).tolist()):
+            passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))
+        return passages
 
     def _change_rows(self, deleted: Rows, first_added: int) -> None:
         """Delete rows from the terms and vectors, and add the rows from ``first_added`` on."""

@@ -235,9 +235,11 @@ class GenerativeReader:
 
 def _cut_passage(passage: Passage) -> Passage:
     """Return a passage without the end that no generator reads, so that its length costs no memory."""
-    if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.title) <= MAX_TITLE_CHARACTERS:
+    if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.context) <= MAX_TITLE_CHARACTERS:
         return passage
-    return replace(passage, text=passage.text[:MAX_PASSAGE_CHARACTERS], title=passage.title[:MAX_TITLE_CHARACTERS])
+    return replace(
+        passage, text=passage.text[:MAX_PASSAGE_CHARACTERS], title=passage.context[:MAX_TITLE_CHARACTERS], headings=()
+    )
 
 
 def _make_note(hits: list[Hit]) -> str | None:

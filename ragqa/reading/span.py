@@ -159,7 +159,7 @@ class ExtractiveReader:
         """Score all spans of each question's hits, which takes nearly all the time of reading."""
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
-            texts = [(hit.passage.title, hit.passage.text) for hit in question_hits]
+            texts = [(hit.passage.context, hit.passage.text) for hit in question_hits]
             count = max(MIN_PASSAGE_WINDOWS, MAX_WINDOWS // max(1, len(texts)))
             made = make_windows(self._scorer.tokenizer, question, texts, self._max_tokens, max_windows=count)
             windows.append(list(made))

@@ -25,7 +25,7 @@ from ragqa.retrieval.base import PartialHits, check_k
 from ragqa.retrieval.bounded_http import BoundedConnection, TooLarge
 from ragqa.types import Hit, Passage
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the protocol; a client refuses newer versions."""
 HEALTH, SEARCH = "/healthz", "/search"
 BATCH = 64
@@ -256,13 +256,16 @@ def _read_hit(row: dict[str, Any]) -> Hit:
 def _from_row(row_class: type[_Row], row: Any) -> _Row:
     """Make a dataclass of a row's values and check their types; unknown entries are ignored."""
     types, values = _get_types(row_class), _check(dict, row)  # type: ignore[arg-type]
-    # The caller has checked the members of tuples.
-    return row_class(
-        **{
-            name: values[name] if type(values[name]) is tuple else _check(kind, values[name], name)
-            for name, kind in types.items()
-        }
-    )
+    return row_class(**{name: _check_field(kind, values[name], name) for name, kind in types.items()})
+
+
+def _check_field(kind: Any, value: Any, name: str) -> Any:
+    """Return the value of a dataclass's field after checking its type."""
+    if type(value) is tuple:  # the caller has checked its members
+        return value
+    if kind == tuple[str, ...]:
+        return tuple(_check(str, text, name) for text in _check(list, value, name))
+    return _check(kind, value, name)
 
 
 @cache

@@ -16,7 +16,7 @@ MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
 _CHARACTERS_PER_PIECE = 100
 """Number of characters of a text that are tokenized for each wordpiece that a model reads; English has four."""
-MAX_TITLE = 16
+MAX_TITLE = 32
 """Maximum length of a title in wordpieces."""
 
 

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from ragqa.corpus.formats import dpr, html, jsonl, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats import dpr, html, jsonl, markdown, pdf, plain, tables, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.sources import read_documents
 from tests.helpers.documents import make_article, make_tar, to_json_lines
@@ -39,6 +39,11 @@ _ROWS = {"id": [str(n) for n in range(40)], "title": ["Tower", None] * 20, "text
 _PAGE = "<page><title>Tower {0}</title><ns>0</ns><id>{0}</id><revision><text>{1}</text></revision></page>"
 _WIKITEXT = (
     "== History ==\n'''{0}''' {{{{Infobox|a=b}}}} [[Coast|the coast]]&lt;ref&gt;x&lt;/ref&gt;\n* item\n{{|\n|-\n|a\n|}}"
+)
+
+_MARKDOWN = "---\ntitle: Towers\ntags: [a, b]\ndate: 2024-05-01\n---\n# Towers\n\nOld\n---\n" + "".join(
+    f"## Tower {n}\n{text}\n\n| Name | Year |\n|:--|--:|\n| **Tower** {n} | {1800 + n} |\n\n```\n# code\n```\n"
+    for n, text in enumerate(_SENTENCES)
 )
 
 
@@ -116,7 +121,8 @@ TARGETS = {
     "wikiextractor": Target(wikiextractor.read, "wiki_00", _make_articles),
     "dump": Target(dump.read, "a.xml", _make_dump),
     "jsonl": Target(jsonl.read, "a.jsonl", _make_json_lines),
-    "plain": Target(plain.read, "a.md", lambda: _TEXT.encode()),
+    "markdown": Target(markdown.read, "a.md", lambda: _MARKDOWN.encode()),
+    "plain": Target(plain.read, "a.txt", lambda: _TEXT.encode()),
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
     "tar": Target(".tar", "a.tar", _make_archive),
     "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),

@@ -20,7 +20,7 @@ from index.serve.fair_queue import FairQueue
 from index.serve.http_server import LimitedProtocol, run_http_server
 from index.serve.request_checks import MAX_QUESTIONS
 from ragqa.errors import RemoteError
-from ragqa.retrieval.remote import RemoteRetriever, ServedCollection, ServedShard
+from ragqa.retrieval.remote import PROTOCOL, RemoteRetriever, ServedCollection, ServedShard
 
 COLLECTION = ServedCollection(
     retriever="dense",
@@ -227,7 +227,7 @@ def test_hostile_requests_get_their_status_and_leave_the_server_well(
     assert b"Traceback" not in answer and b"\x1b" not in answer
     if status not in (None, 200):
         row = json.loads(answer.rpartition(b"\r\n\r\n")[2])
-        assert row["ragqa"] == 1 and row["error"] and "\n" not in row["error"]
+        assert row["ragqa"] == PROTOCOL and row["error"] and "\n" not in row["error"]
     printed = capfd.readouterr()
     assert "Traceback" not in printed.err + printed.out + caplog.text
     assert read_status(exchange(port, GOOD)) == 200

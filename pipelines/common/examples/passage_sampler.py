@@ -210,7 +210,7 @@ class PassageSampler:
     def _load(self, row: int) -> TitledText:
         assert self._store is not None
         passage = self._store[row]
-        return passage.title, passage.text
+        return passage.context, passage.text
 
     def _drop_titles(self, passages: list[TitledText], rng: np.random.Generator) -> list[TitledText]:
         return [("" if rng.random() < self._mix.untitled else title, text) for title, text in passages]

@@ -130,7 +130,7 @@ def make_reader_batch(
     """
     numbered_windows: list[tuple[int, MarkedWindow]] = []
     for number, (question, question_passages, gold) in enumerate(zip(questions, passages, golds, strict=True)):
-        texts = [(passage.title, passage.text) for passage in question_passages]
+        texts = [(passage.context, passage.text) for passage in question_passages]
         marked = mark_windows(tokenizer, question, texts, gold, max_tokens)
         numbered_windows += [(number, windows_of_passage[0]) for windows_of_passage in marked if windows_of_passage]
     numbered_windows = numbered_windows or make_blank_window(tokenizer, questions[0], max_tokens)

@@ -31,6 +31,23 @@ _BYTE_ORDER_MARKS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """Part of a document under the same headings; no passage reaches beyond it."""
+
+    start: int
+    end: int
+    """Characters ``start`` to ``end`` (exclusive) of the document's text."""
+    headings: tuple[str, ...] = ()
+    """Headings above the section, from the outermost to the nearest."""
+    number: int = 0
+    """Number of the unit (line, page, …) in which the section begins; 0 to count from the start of the text."""
+    sheet: str = ""
+    """Name of the sheet of a spreadsheet."""
+    has_records: bool = False
+    """True if each line is a record of a table, and so a passage of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """Text with a title: a whole file, or a record of a larger file."""
 
@@ -40,8 +57,17 @@ class Document:
     text: str
     path: str
     """Path of the file, or archive/member; absolute in an index."""
-    body: int = 0
-    """Offset of the body in ``text``, in characters; the title line before it is not indexed."""
+    sections: tuple[Section, ...] = ()
+    """Parts of the text that are indexed, in order; by default one part, the whole text."""
+    unit: str = ""
+    """Unit of places in the file, a key of ``ragqa.types.SEPARATORS``; empty if there is none."""
+    tags: tuple[str, ...] = ()
+    date: str = ""
+    """Date in the document itself, YYYY-MM-DD; empty if it has none."""
+
+    def list_sections(self) -> tuple[Section, ...]:
+        """Return the parts of the text that are indexed."""
+        return self.sections or (Section(0, len(self.text)),)
 
 
 NumberedDocument = tuple[int, Document]

@@ -14,14 +14,15 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import Any
 
-from ragqa.corpus.formats import dpr, html, jsonl, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats import dpr, html, jsonl, markdown, pdf, plain, tables, wikiextractor
 from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 
 _HEAD_BYTES = 8192
-_PLAIN_TEXT = (".txt", ".md", ".markdown")
+_MARKDOWN, _PLAIN = (".md", ".markdown"), (".txt",)
+_PLAIN_TEXT = (*_PLAIN, *_MARKDOWN)
 _OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
 
@@ -64,7 +65,8 @@ FORMATS = (
     # No suffix: the parts of a dump have names that end in .xml-p1p41242 and the like.
     Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
     Format(jsonl.read, (".jsonl",), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
-    Format(plain.read, _PLAIN_TEXT, signature=re.compile(b""), is_weak=True),
+    Format(markdown.read, _MARKDOWN),
+    Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
 )
 """All formats; if several signatures match, the first decides."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}

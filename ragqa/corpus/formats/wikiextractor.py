@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from html import unescape
 
-from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, Section
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 
 _BEGINNING = '<doc id="'
@@ -83,4 +83,5 @@ def _make_document(identifier: str, title: str, lines: list[str], path: str) -> 
     # single unescaped character shows that the text is not escaped.
     if "&" in rest and not _NOT_ESCAPED.search(rest):
         rest = rest.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return Document(identifier, unescape(title), opening + rest, path, len(opening))
+    sections = (Section(len(opening), len(opening) + len(rest)),)
+    return Document(identifier, unescape(title), opening + rest, path, sections)

@@ -47,7 +47,7 @@ class Template:
 
 def _fill(text: str, question: str, passage: Passage | None) -> str:
     # RAG's released code removes quotes around titles and doubled spaces, so published checkpoints expect such texts.
-    title = passage.title.removeprefix('"').removesuffix('"') if passage else ""
+    title = passage.context.removeprefix('"').removesuffix('"') if passage else ""
     values = {"title": title, "passage": passage.text if passage else "", "question": question}
     return _FIELD.sub(lambda match: values[match[1]], text).replace("  ", " ")
 

@@ -269,8 +269,8 @@ def test_a_word_of_many_wordpieces_is_cut() -> None:
 
 def test_real_articles_are_covered(shared_data: Path) -> None:
     for document in islice(read_documents([shared_data / "wiki" / "AA.tar.xz"]), 20):
-        expected = document.text[document.body :].split()
+        expected = document.text[document.list_sections()[0].start :].split()
         for kind in ("words", "sentences"):
-            blocks = split_texts(make_splitter(kind), document.text, document.body)
+            blocks = split_texts(make_splitter(kind), document.text, document.list_sections()[0].start)
             assert [word for block in blocks for word in block.split()] == expected
             assert max(len(block.split()) for block in blocks) <= 100

@@ -330,7 +330,7 @@ def test_a_large_file_is_not_read_into_memory(tmp_path: Path, name: str) -> None
 def test_a_line_of_five_million_characters_is_read(tmp_path: Path) -> None:
     text = "word " * 1_000_000
     assert read_one(tmp_path / "a.txt", text).text == text
-    assert read_one(tmp_path / "b.md", "# " + text).body == 0
+    assert read_one(tmp_path / "b.md", "# " + text).list_sections()[0].start == 0
     assert read_one(tmp_path / "c.html", text).text == text.strip()
     assert read_one(tmp_path / "d.jsonl", to_json_lines({"id": "1", "text": text})).text == text
 
@@ -344,7 +344,7 @@ def test_real_articles_are_read(shared_data: Path) -> None:
     assert (documents[0].id, documents[0].title) == ("12", "Anarchism")
     assert documents[0].path.endswith("AA.tar.xz/AA/wiki_00")
     for document in documents:
-        assert document.text[: document.body] == f"{document.title}\n"
+        assert document.text[: document.list_sections()[0].start] == f"{document.title}\n"
         assert replace(document, id="", path="") not in [
             replace(d, id="", path="") for d in documents if d is not document
         ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragqa.corpus.formats.base import Section
 from ragqa.corpus.sources import Document, read_documents
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from tests.helpers.documents import make_article, read, read_one, to_json_lines, write
@@ -14,18 +15,18 @@ from tests.helpers.pdf import make_pdf
 
 def test_a_text_file_is_a_document_named_by_its_stem(tmp_path: Path) -> None:
     path = tmp_path / "the-great_wave.txt"
-    assert read_one(path, "A print.\n") == Document(str(path), "the great wave", "A print.\n", str(path), 0)
+    assert read_one(path, "A print.\n") == Document(
+        str(path), "the great wave", "A print.\n", str(path), (Section(0, 9),), "line"
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "title", "body"),
     [
-        ("# Great Wave\n\nA print.", "Great Wave", "\n\nA print."),
-        ("\n\n#\tGreat Wave ##\r\nA print.", "Great Wave", "\r\nA print."),
-        ("## Great Wave\nA print.", "w 1", "## Great Wave\nA print."),
+        ("# Great Wave\n\nA print.", "Great Wave", "A print."),
+        ("\n\n#\tGreat Wave ##\r\nA print.", "Great Wave", "A print."),
         ("#Great Wave\nA print.", "w 1", "#Great Wave\nA print."),
-        ("A print.\n# Great Wave", "w 1", "A print.\n# Great Wave"),
-        ("# #\nA print.", "w 1", "\nA print."),
+        ("# #\nA print.", "w 1", "A print."),
         ("# " + "long " * 100 + "\nA print.", "w 1", "# " + "long " * 100 + "\nA print."),
     ],
 )
@@ -34,7 +35,9 @@ def test_a_heading_at_the_beginning_is_the_title(
     tmp_path: Path, content: str, title: str, body: str, suffix: str
 ) -> None:
     document = read_one(tmp_path / f"w_1{suffix}", content)
-    assert (document.title, document.text, document.text[document.body :]) == (title, content, body)
+    (section,) = document.list_sections()
+    text = document.text[section.start : section.end].strip()
+    assert (document.title, document.text, text) == (title, content, body.strip())
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
@@ -92,7 +95,7 @@ def test_html_gives_its_visible_text(tmp_path: Path) -> None:
     assert document.text == (
         "The wave\n\nBy Hokusai,\xa0about 1831 & later.\nA print\n\nunclosed\n\na\tb\nc\n\nx = 1\n  y"
     )
-    assert document.body == 0
+    assert document.list_sections()[0].start == 0
 
 
 def test_html_without_a_title_is_named_by_its_file(tmp_path: Path) -> None:
@@ -278,11 +281,11 @@ def test_each_article_of_wikiextractor_is_a_document(tmp_path: Path) -> None:
     )
     documents, _ = read(write(path, articles))
     assert documents == [
-        Document("12", "Anarchism", "Anarchism\n\nIt is <br> a philosophy.\nHistory.\n", str(path), 10),
-        Document("39", "Albedo", "Albedo\n\nReflection.\n", str(path), 7),
+        Document("12", "Anarchism", "Anarchism\n\nIt is <br> a philosophy.\nHistory.\n", str(path), (Section(10, 45),)),
+        Document("39", "Albedo", "Albedo\n\nReflection.\n", str(path), (Section(7, 20),)),
     ]
     documents, _ = read(write(path, articles.replace("\n", "\r\n")))
-    assert [(d.title, d.text[d.body :]) for d in documents] == [
+    assert [(d.title, d.text[d.list_sections()[0].start :]) for d in documents] == [
         ("Anarchism", "\r\nIt is <br> a philosophy.\r\nHistory.\r\n"),
         ("Albedo", "\r\nReflection.\r\n"),
     ]
@@ -294,16 +297,16 @@ def test_html_entities_of_wikiextractor_are_decoded(tmp_path: Path) -> None:
     old = make_article("1", "&quot;R&amp;B&quot;", "Some write <b> &amp; mean it, at AT&T.")
     document = read_one(tmp_path / "old", old)
     assert document.title == '"R&B"'
-    assert document.text[document.body :] == "\nSome write <b> &amp; mean it, at AT&T.\n"
+    assert document.text[document.list_sections()[0].start :] == "\nSome write <b> &amp; mean it, at AT&T.\n"
     new = make_article("1", 'A "quoted" title', "AT&amp;T &lt;b&gt; &amp;lt;")
     document = read_one(tmp_path / "new", new)
     assert document.title == 'A "quoted" title'
-    assert document.text[document.body :] == "\nAT&T <b> &lt;\n"
+    assert document.text[document.list_sections()[0].start :] == "\nAT&T <b> &lt;\n"
 
 
 def test_an_article_that_does_not_repeat_its_title_is_all_body(tmp_path: Path) -> None:
     document = read_one(tmp_path / "wiki_00", '<doc id="1" title="T">\nText.\n</doc>\n')
-    assert (document.title, document.text, document.body) == ("T", "Text.\n", 0)
+    assert (document.title, document.text, document.list_sections()[0].start) == ("T", "Text.\n", 0)
 
 
 @pytest.mark.parametrize(

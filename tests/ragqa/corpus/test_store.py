@@ -85,7 +85,7 @@ def test_files_and_batches_have_the_right_numbers_of_rows(tmp_path: Path) -> Non
             reader = pa.ipc.open_file(source)
             sizes.append([reader.get_batch(i).num_rows for i in range(reader.num_record_batches)])
             names = ["document", "title", "path", "start", "end", "text"]
-            assert reader.schema.names == names
+            assert reader.schema.names[:6] == names
             assert reader.schema.field("start").type == reader.schema.field("end").type == pa.int32()
     assert sizes == [[1000, 1000, 500], [1000, 1000, 500], [500]]
     rows = [0, 999, 1000, 2499, 2500, 4999, 5000, 5499]

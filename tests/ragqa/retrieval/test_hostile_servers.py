@@ -14,13 +14,14 @@ import pytest
 
 from ragqa.errors import BadInput, Mismatch, RagqaError, RemoteError
 from ragqa.retrieval import remote
-from ragqa.retrieval.remote import RemoteRetriever
+from ragqa.retrieval.remote import PROTOCOL, RemoteRetriever, hit_to_row
+from ragqa.types import Hit, Passage
 
 TIMEOUT = 0.6
-HIT = {"id": 1, "document": "d", "title": "t", "text": "x", "path": "p", "start": 0, "end": 1, "score": 1.0}
+HIT = hit_to_row(Hit(Passage(1, "d", "t", "x", "p", 0, 1), 1.0))
 SHARD = {"name": "a", "up": True, "passages": 1, "fingerprint": "f", "error": None}
 COLLECTION = {
-    "ragqa": 1,
+    "ragqa": PROTOCOL,
     "retriever": "dense",
     "fusion": None,
     "kind": "flat",
@@ -81,7 +82,7 @@ def reply_json(row: Any, **options: Any) -> Behaviour:
 
 
 def reply_hits(*hits: Any, **row: Any) -> Behaviour:
-    return reply_json({"ragqa": 1, "missing": [], "found": [list(hits)], **row})
+    return reply_json({"ragqa": PROTOCOL, "missing": [], "found": [list(hits)], **row})
 
 
 def reply_hit(**values: Any) -> Behaviour:
@@ -151,7 +152,7 @@ SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
     "empty": (reply(b""), FOREIGN, RemoteError),
     "no content": (send(b"HTTP/1.1 204 No Content\r\n\r\n"), FOREIGN, RemoteError),
     "gzip bomb": (reply(BOMB, "Content-Encoding: gzip"), FOREIGN, RemoteError),
-    "not UTF-8": (reply(b'{"ragqa": 1, "error": "\xff\xfe"}'), FOREIGN, RemoteError),
+    "not UTF-8": (reply(b'{"ragqa": 2, "error": "\xff\xfe"}'), FOREIGN, RemoteError),
     "deep JSON": (reply(b"[" * 500_000), FOREIGN, RemoteError),
     "deep objects": (reply(b'{"ragqa":' * 200_000), FOREIGN, RemoteError),
     "long number": (reply(b'{"ragqa": ' + b"1" * 10_000 + b"}"), FOREIGN, RemoteError),
@@ -162,13 +163,13 @@ SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
     "list": (reply_json([1, 2]), FOREIGN, RemoteError),
     "null": (reply_json(None), FOREIGN, RemoteError),
     "newer version": (reply_json({"ragqa": 10**30}), "update ragqa", Mismatch),
-    "error of many lines": (reply_json({"ragqa": 1, "error": "a\nb\r\nc"}, status="500 X"), ": a b c$", RemoteError),
-    "long error": (reply_json({"ragqa": 1, "error": "a" * 10**6}, status="400 X"), "aaa…$", BadInput),
-    "error as object": (reply_json({"ragqa": 1, "error": {"a": [1]}}, status="400 X"), "{'a'", BadInput),
+    "error of many lines": (reply_json({"ragqa": PROTOCOL, "error": "a\nb\r\nc"}, status="500 X"), ": a b c$", RemoteError),
+    "long error": (reply_json({"ragqa": PROTOCOL, "error": "a" * 10**6}, status="400 X"), "aaa…$", BadInput),
+    "error as object": (reply_json({"ragqa": PROTOCOL, "error": {"a": [1]}}, status="400 X"), "{'a'", BadInput),
     "nothing found": (reply_json({"ragqa": 1}), INVALID, RemoteError),
-    "found is a text": (reply_json({"ragqa": 1, "missing": [], "found": "a"}), INVALID, RemoteError),
-    "found is an object": (reply_json({"ragqa": 1, "missing": [], "found": {"a": []}}), INVALID, RemoteError),
-    "hits are null": (reply_json({"ragqa": 1, "missing": [], "found": [None]}), INVALID, RemoteError),
+    "found is a text": (reply_json({"ragqa": PROTOCOL, "missing": [], "found": "a"}), INVALID, RemoteError),
+    "found is an object": (reply_json({"ragqa": PROTOCOL, "missing": [], "found": {"a": []}}), INVALID, RemoteError),
+    "hits are null": (reply_json({"ragqa": PROTOCOL, "missing": [], "found": [None]}), INVALID, RemoteError),
     "missing is a text": (reply_hits(HIT, missing="abc"), INVALID, RemoteError),
     "missing holds numbers": (reply_hits(HIT, missing=[1]), INVALID, RemoteError),
     "too many answers": (reply_hits(HIT, found=[[HIT], [HIT]]), "2 answers to 1 questions", RemoteError),
@@ -192,7 +193,7 @@ SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
     "score as text": (reply_hit(score="1.0"), INVALID, RemoteError),
     "score beyond all floats": (reply_hit(score=10**400), INVALID, RemoteError),
     "score 1e999": (
-        reply(json.dumps({"ragqa": 1, "missing": [], "found": [[HIT]]}).encode().replace(b"1.0", b"1e9999")),
+        reply(json.dumps({"ragqa": PROTOCOL, "missing": [], "found": [[HIT]]}).encode().replace(b"1.0", b"1e9999")),
         "not a finite number",
         RemoteError,
     ),
@@ -257,8 +258,8 @@ def test_a_hostile_description_is_one_line(change: dict[str, Any]) -> None:
 
 def test_bytes_after_a_response_are_not_taken_for_the_next() -> None:
     """A server that sends two responses at once cannot answer the question after."""
-    planted = json.dumps({"ragqa": 1, "missing": [], "found": [[{**HIT, "text": "planted"}]]}).encode()
-    good = json.dumps({"ragqa": 1, "missing": [], "found": [[HIT]]}).encode()
+    planted = json.dumps({"ragqa": PROTOCOL, "missing": [], "found": [[{**HIT, "text": "planted"}]]}).encode()
+    good = json.dumps({"ragqa": PROTOCOL, "missing": [], "found": [[HIT]]}).encode()
     two = b"".join(OK + f"Content-Length: {len(body)}\r\n\r\n".encode() + body for body in (good, planted))
     with run_server(send(two)) as url:
         retriever = RemoteRetriever(url, timeout=2)

@@ -1,0 +1,42 @@
+"""Front matter: the fields between two lines of dashes at the start of a Markdown file."""
+
+import re
+from datetime import date
+from typing import Any
+
+_BLOCK = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_MAX_CHARACTERS = 20_000
+"""Length in which front matter must end; YAML can expand aliases, and a short text expands to little."""
+
+
+def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
+    """Return the first character after the front matter, and its title, tags and date; 0 and {} without front matter.
+
+    Fields of other types, as a list for a title, are ignored, and so is front matter that is not YAML.
+    """
+    match = _BLOCK.match(text[:_MAX_CHARACTERS])
+    if not match or "&" in match[1]:
+        return 0, {}
+    import yaml
+
+    try:
+        values = yaml.safe_load(match[1])
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return 0, {}
+    if not isinstance(values, dict):
+        return 0, {}
+    tags = values.get("tags") or []
+    tags = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
+    return match.end(), {
+        "title": str(values["title"]).strip() if isinstance(values.get("title"), str | int | float) else "",
+        "tags": tuple(str(tag).strip() for tag in tags if str(tag).strip()) if isinstance(tags, list) else (),
+        "date": parse_date(str(values.get("date") or "")),
+    }
+
+
+def parse_date(text: str) -> str:
+    """Return the date at the start of a text, YYYY-MM-DD, or an empty string if there is none."""
+    try:
+        return date.fromisoformat(text.strip()[:10]).isoformat()
+    except ValueError:
+        return ""

@@ -1,0 +1,140 @@
+"""Markdown: headings, front matter and tables.
+
+A passage is a slice of the file, so its offsets lead to the very characters. The rows of tables are the exception: they
+become records, which stand in the document's text after the end of the file.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, Section
+from ragqa.corpus.formats.front_matter import read_front_matter
+from ragqa.corpus.formats.outline import MAX_HEADING_CHARACTERS, Outline
+from ragqa.corpus.formats.records import format_record
+
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_CELL_END = re.compile(r"(?<!\\)\|")
+_NO_PARAGRAPH = re.compile(r"[ \t]*(?:[-*+>|]|\d+[.)]|$)")
+_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the file as one document with its headings, tags, date and tables."""
+    text = file.read_text()
+    body, fields = read_front_matter(text)
+    yield 0, parse_markdown(text, file, body=body, **fields)
+
+
+def parse_markdown(text: str, file: InputFile, *, body: int = 0, title: str = "", **fields: Any) -> Document:
+    """Return the document of a Markdown text.
+
+    Args:
+        text: the text.
+        file: file that contains it.
+        body: first character after the front matter.
+        title: title that is known already; by default the first heading of level 1, else the name of the file.
+        fields: further fields of the document.
+    """
+    parser = _Parser(text, body)
+    parser.run()
+    records = "".join(f"{line}\n" for table in parser.tables for line in table.records)
+    sections, end = [*parser.outline.finish(text)], len(text) + 1
+    for table in parser.tables:
+        start, end = end, end + sum(len(line) + 1 for line in table.records)
+        sections.append(Section(start, end, parser.outline.drop_title(table.headings), table.line, has_records=True))
+    return Document(
+        file.path,
+        title or parser.outline.title or file.make_title(),
+        f"{text}\n{records}" if records else text,
+        file.path,
+        tuple(sections),
+        unit="line",
+        **fields,
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Table of a text: the records of its rows, and their place."""
+
+    headings: tuple[str, ...]
+    line: int
+    """Line of the first row, from 1."""
+    records: list[str]
+
+
+class _Parser:
+    """Reader of the lines of a text."""
+
+    def __init__(self, text: str, body: int) -> None:
+        self.outline, self.tables = Outline(), list[_Table]()
+        self.outline.skip(0, body)
+        self._lines = text[body:].splitlines(keepends=True)
+        self._first_line = 1 + text.count("\n", 0, body)
+        self._position = body
+        self._line = 0
+
+    def run(self) -> None:
+        """Find the headings and tables of the text."""
+        fence = ""
+        while self._line < len(self._lines):
+            line, following = self._peek(0), self._peek(1)
+            if fence or (opening := _FENCE.match(line)):
+                mark = _FENCE.match(line)
+                if not fence and opening:
+                    fence = opening[1]
+                elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                    fence = ""
+                self._advance()
+            elif heading := _HEADING.match(line):
+                self._add_heading(len(heading[1]), _CLOSING_HASHES.sub("", heading[2] or ""), 1)
+            elif (underline := _UNDERLINE.match(following)) and not _NO_PARAGRAPH.match(line):
+                self._add_heading(1 if "=" in underline[1] else 2, line, 2)
+            elif "|" in line and "|" in following and _DELIMITER.match(following):
+                self._add_table()
+            else:
+                self._advance()
+
+    def _peek(self, ahead: int) -> str:
+        """Return a line without its end; an empty string after the last line."""
+        number = self._line + ahead
+        return self._lines[number].rstrip("\r\n") if number < len(self._lines) else ""
+
+    def _advance(self, lines: int = 1) -> None:
+        self._position += sum(map(len, self._lines[self._line : self._line + lines]))
+        self._line += lines
+
+    def _add_heading(self, level: int, text: str, lines: int) -> None:
+        start, text = self._position, text.strip()
+        self._advance(lines)
+        if len(text) <= MAX_HEADING_CHARACTERS:
+            self.outline.add_heading(level, remove_markup(text), start, self._position)
+
+    def _add_table(self) -> None:
+        start, columns = self._position, _split_cells(self._peek(0))
+        self._advance(2)
+        first, records = self._line, list[str]()
+        while "|" in (line := self._peek(0)):
+            records.append(format_record(columns, _split_cells(line)))
+            self._advance()
+        self.outline.skip(start, self._position)
+        self.tables.append(_Table(self.outline.headings, self._first_line + first, records))
+
+
+def remove_markup(text: str) -> str:
+    """Return a line of Markdown without emphasis, code marks and escapes."""
+    return _ESCAPE.sub(r"\1", _EMPHASIS.sub(r"\2", text))
+
+
+def _split_cells(line: str) -> list[str]:
+    cells = _CELL_END.split(line.strip().removeprefix("|"))
+    if cells and not cells[-1].strip():  # after the last bar
+        cells.pop()
+    return [remove_markup(cell.strip()) for cell in cells]

@@ -1,0 +1,87 @@
+"""Outline of a document: its sections under their headings, collected while a format is read."""
+
+import re
+from dataclasses import replace
+
+from ragqa.corpus.formats.base import Section
+
+MAX_HEADING_CHARACTERS = 300
+"""Longest heading; a longer line is a paragraph that looks like a heading."""
+_MAX_LEVELS = 8
+"""Number of headings above a section that are kept, the nearest ones."""
+_VISIBLE = re.compile(r"\S")
+
+
+class Outline:
+    """Sections of a text, found from its start to its end.
+
+    Headings are not part of the sections: they stand above the passages. The only heading of level 1 is the title of
+    the document, if no other heading precedes it. It is not in the headings of sections as well.
+    """
+
+    def __init__(self) -> None:
+        self._sections: list[Section] = []
+        self._titles = list[str]()  # headings of level 1
+        self._has_lower_first = False
+        self._path: list[tuple[int, str]] = []  # level and text of the headings above the next section
+        self._start = 0
+
+    def add_heading(self, level: int, text: str, start: int, end: int) -> None:
+        """End the section before a heading at the characters ``start`` to ``end``, and begin the next.
+
+        Args:
+            level: depth of the heading, from 1.
+            text: text of the heading without markup.
+            start: first character of the heading, markup included.
+            end: character after the heading.
+        """
+        self.skip(start, end)
+        text = " ".join(text.split())[:MAX_HEADING_CHARACTERS]
+        if level == 1 and text:
+            self._titles.append(text)
+        self._has_lower_first |= not self._titles
+        self._path = [item for item in self._path if item[0] < level]
+        if text:
+            self._path = [*self._path, (level, text)][-_MAX_LEVELS:]
+
+    def skip(self, start: int, end: int) -> None:
+        """End the section before ``start``; the characters ``start`` to ``end`` belong to no section."""
+        if start > self._start:
+            self._sections.append(Section(self._start, start, self.headings))
+        self._start = end
+
+    def add_records(self, start: int, end: int, *, number: int = 0, sheet: str = "") -> None:
+        """Add the lines ``start`` to ``end`` of a table, each of which is a record.
+
+        Args:
+            start: first character of the first record.
+            end: character after the last record.
+            number: number of the first record's unit; 0 to count from the start of the text.
+            sheet: name of the sheet.
+        """
+        self.skip(start, end)
+        self._sections.append(Section(start, end, self.headings, number, sheet, has_records=True))
+
+    def finish(self, text: str) -> tuple[Section, ...]:
+        """Return all sections of a text; sections without a visible character are left out.
+
+        A text without any visible character has one section, which is empty.
+        """
+        self.skip(len(text), len(text))
+        sections = [part for part in self._sections if _VISIBLE.search(text, part.start, part.end)]
+        sections = sections or [Section(len(text), len(text))]
+        return tuple(replace(section, headings=self.drop_title(section.headings)) for section in sections)
+
+    @property
+    def title(self) -> str:
+        """Title of the document, known at its end; empty if it has none."""
+        return self._titles[0] if len(self._titles) == 1 and not self._has_lower_first else ""
+
+    def drop_title(self, headings: tuple[str, ...]) -> tuple[str, ...]:
+        """Return headings without the title of the document, known at its end."""
+        return headings[1:] if self.title and headings[:1] == (self.title,) else headings
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Headings above the next section."""
+        return tuple(text for _, text in self._path)

@@ -1,0 +1,88 @@
+"""Split documents into passages, each with the headings above it and its place in the file."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ragqa.corpus.block_limits import Splitter
+from ragqa.corpus.formats.base import Document, Section
+from ragqa.types import SEPARATORS, Passage
+
+_LINE = re.compile(r"[^\n]*\S[^\n]*")
+
+
+def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each passage of a document, in order.
+
+    Args:
+        document: document to split.
+        split: splitter of the text of a section; each record of a table is split by itself.
+    """
+    for section in document.list_sections():
+        for start, end in _iter_parts(document.text, section):
+            part = document.text[start:end] if (start, end) != (0, len(document.text)) else document.text
+            for first, last in split(part, 0):
+                yield start + first, start + last
+
+
+def _iter_parts(text: str, section: Section) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each part of a section that is split by itself."""
+    if section.has_records:
+        yield from (line.span() for line in _LINE.finditer(text, section.start, section.end))
+    else:
+        yield section.start, section.end
+
+
+def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Iterator[Passage]:
+    """Yield the passages at the spans of a document, with the id 0.
+
+    Args:
+        document: document of the passages.
+        spans: start and end of each passage in characters, in order; each lies within one section.
+    """
+    sections = iter(document.list_sections())
+    section = next(sections)
+    place = _Place(document.text, document.unit, section)
+    for start, end in spans:
+        while start >= section.end and (following := next(sections, None)):
+            section = following
+            place.enter(section)
+        yield Passage(
+            0,
+            document.id,
+            document.title,
+            document.text[start:end],
+            document.path,
+            start,
+            end,
+            section.headings,
+            document.unit,
+            place.find_number(start),
+            section.sheet,
+            document.tags,
+            document.date,
+        )
+
+
+class _Place:
+    """Number of the unit (line, page, …) at growing positions of a document, counted in linear time."""
+
+    def __init__(self, text: str, unit: str, section: Section) -> None:
+        self._text, self._separator = text, SEPARATORS.get(unit, "")
+        self._from_start = (0, 1)
+        self.enter(section)
+
+    def enter(self, section: Section) -> None:
+        """Count from the start of a section from now on, if its number is known."""
+        self._from_section = (section.start, section.number) if section.number else None
+
+    def find_number(self, position: int) -> int:
+        """Return the number of the unit at a position, which is not before the last position; 0 without units."""
+        if not self._separator:
+            return 0
+        counted, number = self._from_section or self._from_start
+        number += self._text.count(self._separator, counted, position)
+        if self._from_section:
+            self._from_section = (position, number)
+        else:
+            self._from_start = (position, number)
+        return number
