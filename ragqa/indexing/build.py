@@ -78,8 +78,8 @@ class IndexConfig:
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
     """Engine of BM25, a ``TermEngine``."""
-    blocks: str = "words"
-    """Unit of the passage size: words, sentences or wordpieces."""
+    blocks: str = "sentences"
+    """Unit of the passage size: sentences, words or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""
     skip_bad: bool = False
