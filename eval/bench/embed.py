@@ -101,6 +101,8 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
 def _run_job(index: Path, out: Path, options: list[str]) -> dict[str, Any]:
     """Run the job; return its report and the peaks of its memory in MB."""
     shutil.rmtree(out, ignore_errors=True)
+    # A process of its own, as users start it: the memory of this benchmark would count as the job's, and a second Ray
+    # in one process would begin with the memory of the first.
     command = [sys.executable, "-m", "index.embed", "--corpus", str(index), "--out", str(out), "--json", *options]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
     peaks: dict[str, float] = {}

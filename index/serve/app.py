@@ -11,11 +11,14 @@ from index.serve.fair_queue import FairQueue, QueueFull
 from index.serve.request_checks import (
     BODY_SECONDS,
     EXAMPLE,
+    LINGER_SECONDS,
     LOOPBACK_NAMES,
     BodyBudget,
     ClientLeft,
     Receive,
     RefusedRequest,
+    RequestBody,
+    check_header_size,
     check_host,
     parse_request,
     split_questions,
@@ -54,6 +57,7 @@ class SearchApp:
         queue: FairQueue | None = None,
         body_seconds: float = BODY_SECONDS,
         send_seconds: float = SEND_SECONDS,
+        linger_seconds: float = LINGER_SECONDS,
     ) -> None:
         """Make an application over a collection.
 
@@ -64,18 +68,20 @@ class SearchApp:
             queue: queue of the searches; by default a new one.
             body_seconds: seconds that a client has to send the body of a request.
             send_seconds: seconds that a client has to receive a part of the response.
+            linger_seconds: seconds that a client has to send the rest of a body that is not read.
         """
         self._searcher, self._max_k = searcher, max_k
         self._hosts = frozenset((*LOOPBACK_NAMES, *(host.lower().strip("[]") for host in allowed_hosts)))
         self._queue, self._bodies = queue or FairQueue(TURNS), BodyBudget()
-        self._body_seconds, self._send_seconds = body_seconds, send_seconds
+        self._body_seconds, self._send_seconds, self._linger_seconds = body_seconds, send_seconds, linger_seconds
         self._description: asyncio.Task[ServedCollection] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of the ASGI server."""
-        reply = _Reply(scope, send, self._send_seconds)
+        body = RequestBody(receive)
+        reply = _Reply(scope, send, self._send_seconds, lambda: body.discard_rest(self._linger_seconds))
         try:
-            await self._answer(scope, receive, reply)
+            await self._answer(scope, body, reply)
         except RefusedRequest as error:
             await reply.send_error(error.status, str(error))
         except BadInput as error:
@@ -92,6 +98,7 @@ class SearchApp:
             await reply.send_error(500, f"the server has a bug: {type(error).__name__}; its log has more")
 
     async def _answer(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        check_header_size(scope)
         check_host(scope["headers"], self._hosts, (scope.get("server") or ("",))[0])
         route = scope["method"], scope["path"]
         if route == ("GET", HEALTH):
@@ -132,8 +139,8 @@ class SearchApp:
 class _Reply:
     """Response to a request, in one or more parts."""
 
-    def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
-        self._send, self._seconds, self._started = send, seconds, False
+    def __init__(self, scope: Scope, send: Send, seconds: float, discard_body: Callable[[], Awaitable[bool]]) -> None:
+        self._send, self._seconds, self._discard_body, self._started = send, seconds, discard_body, False
         self._connection = scope.get("state", {}).get("connection")
 
     async def start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
@@ -161,7 +168,13 @@ class _Reply:
         body = json.dumps({"ragqa": PROTOCOL, **row}).encode()
         retry = [(b"retry-after", b"1")] if status in (429, 503) else []
         await self.start(status, (b"content-length", str(len(body)).encode()), *retry)
-        await self.send(body, is_last=True)
+        await self.send(body)
+        # The client has the whole response. But a connection that is closed while the client sends is reset, and then
+        # the client cannot read it.
+        if await self._discard_body():
+            await self.send(b"", is_last=True)
+        else:
+            self.abort()
 
     async def send_error(self, status: int, line: str) -> None:
         """Send an error message, or abort a response that has begun."""

@@ -14,16 +14,13 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from index.serve.request_checks import MAX_HEADER_BYTES
 from ragqa.retrieval.remote import PROTOCOL
 
 MAX_CONNECTIONS = 1000
 """Maximum number of connections; further connections are closed at once."""
-MAX_HEADER_BYTES = 32 << 10
-"""Maximum size of the request line and the headers in bytes."""
 HEADER_SECONDS = 10.0
 """Seconds that a client has to send the request line and all headers."""
-LINGER_SECONDS = 5.0
-"""Seconds to discard the rest of a refused body, since clients read an answer only after sending all."""
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed; clients reuse connections."""
 
@@ -34,7 +31,7 @@ class LimitedProtocol(H11Protocol):
     The application finds the connection in ``scope["state"]["connection"]``.
     """
 
-    header_seconds, linger_seconds = HEADER_SECONDS, LINGER_SECONDS
+    header_seconds = HEADER_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -71,13 +68,6 @@ class LimitedProtocol(H11Protocol):
         self._set_timer(None)
         super().connection_lost(exc)
 
-    def on_response_complete(self) -> None:
-        """Prepare for the next request; a body that was not read must end within a time limit."""
-        is_unread = self.conn.their_state is h11.SEND_BODY
-        super().on_response_complete()
-        if is_unread and not self.is_closing():
-            self.loop.call_later(self.linger_seconds, self._abort_unread, self.cycle)
-
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with an error in JSON, or abort a response that has begun."""
         body = json.dumps({"ragqa": PROTOCOL, "error": msg}).encode()
@@ -89,10 +79,6 @@ class LimitedProtocol(H11Protocol):
             self.abort()
         else:
             self.transport.close()
-
-    def _abort_unread(self, cycle: Any) -> None:
-        if self.cycle is cycle and self.conn.their_state is h11.SEND_BODY:
-            self.abort()
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:

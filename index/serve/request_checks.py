@@ -10,6 +10,8 @@ from ragqa.errors import BadInput
 from ragqa.pipeline import clean_question
 from ragqa.reading.base import DEFAULT_PASSAGES
 
+MAX_HEADER_BYTES = 32 << 10
+"""Maximum size of the request line and the headers in bytes."""
 MAX_QUESTIONS = 1024
 """Maximum number of questions in a request."""
 MAX_PASSAGES = 256_000
@@ -20,6 +22,8 @@ MAX_BYTES_IN_ALL = 8 * MAX_BYTES
 """Maximum size in bytes of all request bodies that are in memory at once."""
 BODY_SECONDS = 30.0
 """Seconds that a client has to send the complete body of a request."""
+LINGER_SECONDS = 5.0
+"""Seconds to discard the rest of a refused body, since clients read an answer only after sending all."""
 PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
 """Limits of a piece of work; a piece takes about 0.1 s, for which other clients wait for their turn."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -38,6 +42,42 @@ class RefusedRequest(Exception):
 
 class ClientLeft(Exception):
     """Error for a client that has closed the connection."""
+
+
+def check_header_size(scope: MutableMapping[str, Any]) -> None:
+    """Check the size of the target and the headers of a request.
+
+    The HTTP server has the same limit, but applies it only to headers that arrive in several parts.
+
+    Raises:
+        RefusedRequest: they are too large.
+    """
+    fields = sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
+    if fields + len(scope["raw_path"]) + len(scope["query_string"]) > MAX_HEADER_BYTES:
+        raise RefusedRequest(400, f"the headers are too large: at most {MAX_HEADER_BYTES} bytes are read")
+
+
+class RequestBody:
+    """ASGI function that receives the parts of a request's body, and knows whether the body has ended."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._has_ended = receive, False
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        """Return the next part, or the message that the client closed the connection."""
+        message = await self._receive()
+        self._has_ended = not message.get("more_body", False)
+        return message
+
+    async def discard_rest(self, seconds: float) -> bool:
+        """Receive and discard the rest of the body; return False if it does not end within ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._has_ended:
+                    await self()
+        except TimeoutError:
+            return False
+        return True
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:

@@ -131,6 +131,20 @@ def delete_orphan(folder: Path) -> None:
         delete_replaced(folder, own)
 
 
+def find_owner_kind(path: Path) -> str | None:
+    """Return the kind of the artefact that ``path`` is or is part of; None for files of the user."""
+    path = path.resolve()
+    for folder in (path, *path.parents):
+        try:
+            kind, own = _read_owner(folder)
+        except ArtefactError:  # not an artefact
+            continue
+        inside = path.relative_to(folder).as_posix()
+        if inside in (".", *_OWN_NAMES) or any(f"{file}/".startswith(f"{inside}/") for file in own):
+            return kind or "artefact"
+    return None
+
+
 def is_free(target: Path) -> bool:
     """Return True if ``target`` does not exist or is an empty directory."""
     if not os.path.lexists(target):

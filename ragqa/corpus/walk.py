@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ragqa.artefacts import is_artefact
+from ragqa import artefacts
 from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.errors import BadInput
@@ -37,7 +37,7 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
             folder = pending.pop()
             try:
                 folders, files = _list_visible(folder)
-                pending += [path for path in reversed(folders) if not is_artefact(path)]
+                pending += [path for path in reversed(folders) if not artefacts.is_artefact(path)]
             except OSError as error:
                 on_error(error)
                 continue
@@ -85,16 +85,19 @@ def check_paths(paths: Sequence[Path]) -> None:
     """Check that each path is a file, a folder or a well-formed name of the hub.
 
     Raises:
-        BadInput: a path is none of these; the message names the first such path.
+        BadInput: a path is none of these, or is part of an artefact; the message names the first such path.
     """
     for path in paths:
         if hub.is_hub_name(path):
             hub.parse_name(path)
             continue
         try:
-            if path.is_file() or path.is_dir():
+            if not (path.is_file() or path.is_dir()):
+                problem = "neither a file nor a folder" if path.exists() else "no such file or folder"
+            elif kind := artefacts.find_owner_kind(path):
+                raise BadInput(f"{path} is, or is part of, a ragqa {kind}: name the documents instead")
+            else:
                 continue
-            problem = "neither a file nor a folder" if path.exists() else "no such file or folder"
         except OSError as error:  # no permission to enter a parent folder
             problem = f"cannot be read: {error.strerror}"
         raise BadInput(f"{path}: {problem}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ragqa.errors import BadInput
+from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.generation.generator_kinds import GeneratorKind
 from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
@@ -89,8 +89,12 @@ class GenerativeReader:
 
         Raises:
             ArtefactError, DamagedArtefact, BadInput: as for ``load_generator``.
+            MissingExtra: torch or transformers is not installed.
         """
-        from ragqa.models.generation.generators import fingerprint_generator, load_generator
+        try:
+            from ragqa.models.generation.generators import fingerprint_generator, load_generator
+        except ModuleNotFoundError as error:
+            raise MissingExtra("a reader that is a generator", "torch") from error
         from ragqa.runtime.runner import check_device
 
         check_device(device)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -61,7 +63,7 @@ class StandIn:
 class Hasty(LimitedProtocol):
     """Connection with short limits, so that the tests are fast."""
 
-    header_seconds, linger_seconds = 0.4, 0.3
+    header_seconds = 0.4
 
 
 @contextmanager
@@ -73,7 +75,8 @@ def serve(app: SearchApp, protocol: type[LimitedProtocol] = Hasty) -> Iterator[i
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serve(SearchApp(StandIn(), 1000, ["Wiki.Example"], body_seconds=0.5, send_seconds=0.5)) as port:
+    app = SearchApp(StandIn(), 1000, ["Wiki.Example"], body_seconds=0.5, send_seconds=0.5, linger_seconds=0.3)
+    with serve(app) as port:
         yield port
 
 
@@ -170,6 +173,8 @@ REQUESTS: dict[str, tuple[int | None, list[bytes | float]]] = {
     "dripping headers": (None, [b"POST /search HTTP/1.1\r\n", *[b"A: b\r\n", 0.1] * 8]),
     "silence": (None, [0.8]),
     "endless headers": (400, [b"GET /healthz HTTP/1.1\r\n" + b"A: " + b"b" * 100_000]),
+    "40 kB of headers at once": (400, [make_request(b"", "A: " + "b" * 40_000, line="GET /healthz HTTP/1.1")]),
+    "40 kB of target at once": (400, [make_request(line=f"GET /healthz?{'b' * 40_000} HTTP/1.1")]),
     "many headers": (400, [b"GET /healthz HTTP/1.1\r\n" + b"A: b\r\n" * 20_000]),
     "negative length": (400, [START + b"Content-Length: -1\r\n\r\n"]),
     "length in words": (400, [START + b"Content-Length: ten\r\n\r\n"]),
@@ -257,6 +262,13 @@ def test_a_request_smuggled_behind_a_body_is_a_request_of_its_own(port: int) -> 
     assert [part.split(b" ", 1)[0] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"400", b"421"]
     both = START + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     assert read_status(exchange(port, both + hidden)) == 400
+
+
+@pytest.mark.parametrize("megabytes", [17, 100])
+def test_a_client_that_closes_each_connection_reads_why_its_body_is_refused(port: int, megabytes: int) -> None:
+    with pytest.raises(HTTPError, match="413"):
+        urlopen(f"http://localhost:{port}/search", b" " * (megabytes << 20), timeout=20)  # it sends Connection: close
+    assert read_status(exchange(port, GOOD)) == 200
 
 
 def test_a_client_that_leaves_stops_its_search() -> None:

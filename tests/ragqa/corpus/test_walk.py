@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragqa import artefacts
 from ragqa.errors import BadInput
 from tests.helpers.documents import read, write
 
@@ -28,6 +29,23 @@ def test_folders_of_any_depth_are_read(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"/ddd: cannot be read: File name too long"):
         read(tmp_path)
     subprocess.run(["rm", "-r", tmp_path], check=True)  # pytest's own removal calls itself for each level
+
+
+def test_an_artefact_and_its_files_are_not_documents(tmp_path: Path) -> None:
+    index = tmp_path / "x.index"
+    with artefacts.replace_directory(index) as folder:
+        write(folder / "passages" / "00000.arrow", "rows")
+        artefacts.write_manifest(folder, "index", {}, {})
+    (tmp_path / "link").symlink_to(index / "passages")
+    for path in (index, index / "passages", index / "passages" / "00000.arrow", index / "manifest.json"):
+        with pytest.raises(BadInput, match=rf"^{path} is, or is part of, a ragqa index: name the documents"):
+            read(path)
+    with pytest.raises(BadInput, match="link is, or is part of, a ragqa index"):
+        read(tmp_path / "link")
+    notes = write(index / "notes.txt", "of the user")
+    other = write(tmp_path / "web" / "passages" / "a.txt", "of another program")
+    write(tmp_path / "web" / "manifest.json", '{"name": "my app"}')
+    assert [d.text for d in read(notes, other, other.parent)[0]] == ["of the user", "of another program"]
 
 
 def test_a_file_of_the_system_without_a_size_is_empty(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """The registry of readers opens every kind that has an entry."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragqa.errors import MissingExtra
 from ragqa.pipeline import Pipeline
 from ragqa.reading import registry
 from ragqa.types import Answer, Hit
+from tests.helpers.packages import hide_package
 
 
 class EchoReader:
@@ -48,3 +51,17 @@ def test_the_span_reader_has_a_name_like_the_others() -> None:
     assert registry.split_setting("span:some/reader") == ("span", "some/reader")
     assert registry.split_setting("other:some/reader") == (None, "other:some/reader")
     assert registry.read_kind("0123456789abcdef") == "span"
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+@pytest.mark.parametrize("setting", ["fid:some/model", "generator"])
+def test_a_generator_without_torch_names_the_extra(
+    package: str, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "generator").mkdir()
+    (tmp_path / "generator" / "generator.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "ragqa.models.generation.generators", raising=False)
+    hide_package(package, monkeypatch)
+    with pytest.raises(MissingExtra, match="needs the extra 'torch'"):
+        registry.open_reader(setting)
