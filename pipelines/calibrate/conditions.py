@@ -149,7 +149,7 @@ def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever
         write_documents(((paragraph.title, paragraph.text) for paragraph in paragraphs), written)
         if not (out / artefacts.MANIFEST).is_file():
             written.replace(corpus)
-            build_index([corpus], out, IndexConfig(retriever=retriever, block_size=10_000), progress=Bars())
+            build_index([corpus], out, IndexConfig(retriever=retriever), progress=Bars())
         elif (
             artefacts.peek_manifest(out).config["retriever"] != retriever
             or not corpus.is_file()
