@@ -97,18 +97,41 @@ class Source:
     span: Span | None
     weight: float
 
+    @property
+    def number(self) -> int:
+        """Number of the unit (line, page, …) of the answer, or of the passage without an answer; 0 if unknown."""
+        return self.hit.passage.find_number(self.span.start if self.span else 0)
+
+    def format_place(self, path: str | None = None) -> str:
+        """Return where a person finds the answer, for example ``dishwasher.pdf, page 2 › Faults``.
+
+        Args:
+            path: name to print for the file; by default the last part of its path.
+        """
+        passage = self.hit.passage
+        parts = [passage.path.rpartition("/")[2] if path is None else path]
+        if passage.document != passage.path:  # the file has many documents
+            parts.append(f"document {passage.document}")
+        if passage.sheet:
+            parts.append(f"sheet {passage.sheet}")
+        if self.number:
+            parts.append(f"{passage.unit} {self.number}")
+        return " › ".join((", ".join(parts), *passage.headings))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the source as JSON values.
 
-        ``start``, ``end`` and the offsets of the answer are characters of the document. ``line``, ``row``, ``page``,
-        ``slide`` and ``cell`` are the place of the answer, or of the passage if it does not contain the answer.
+        ``place`` is the place in words, and ``start``, ``end`` and the offsets of the answer are characters of the
+        document. ``line``, ``row``, ``page``, ``slide`` and ``cell`` are the place of the answer, or of the passage if
+        it does not contain the answer.
         """
         passage, span = self.hit.passage, self.span
-        number = passage.find_number(span.start if span else 0) or None
+        number = self.number or None
         return {
             "title": passage.title,
             "headings": list(passage.headings),
             "path": passage.path,
+            "place": self.format_place(),
             **{unit: number if unit == passage.unit else None for unit in SEPARATORS},
             "sheet": passage.sheet or None,
             "start": passage.start,

@@ -49,7 +49,6 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
     passage, span = source.hit.passage, source.span
     text = passage.text
     if span is None:
-        start, end = 0, len(text)
         excerpt = to_one_line(text[: 2 * _CONTEXT]) + (" …" if len(text) > 2 * _CONTEXT else "")
     else:
         start, end = span.start, span.end
@@ -57,10 +56,7 @@ def _render_source(number: int, source: Source, weight: str) -> list[str]:
         before, after = _to_one_line_with_ends(text[low:start]), _to_one_line_with_ends(text[end:high])
         answer = mark_answer(to_one_line(text[start:end]))
         excerpt = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
-    where = to_one_line(_shorten_path(passage.path))
-    if passage.document != passage.path:  # the file has many records, and positions are relative to the record
-        where += f", document {to_one_line(passage.document)}"
-    where += f", characters {passage.start + start}-{passage.start + end}"
+    where = to_one_line(source.format_place(_shorten_path(passage.path)))
     return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
 
 
