@@ -16,7 +16,7 @@ from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdent
 from ragqa.retrieval.base import Retriever, get_missing_shards
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
-from ragqa.types import Answer, Hit, Source
+from ragqa.types import Alternative, Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
 """Maximum length of a question in characters; the rest is cut off."""
@@ -230,7 +230,8 @@ def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: fl
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-        answer = replace(answer, text=None, sources=nearest, alternatives=(), supported=None, reason=reason)
+        guesses = (Alternative(answer.text, answer.confidence, answer.sources), *answer.alternatives)
+        answer = replace(answer, text=None, sources=nearest, alternatives=guesses, supported=None, reason=reason)
     return replace(answer, question=question, missing=get_missing_shards(hits))
 
 

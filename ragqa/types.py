@@ -167,6 +167,7 @@ class Answer:
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
+    """Less probable answers, best first; if the question is declined, the best guess is the first of them."""
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer, and that can contain the answer."""
     supported: bool | None = True

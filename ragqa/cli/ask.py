@@ -13,7 +13,7 @@ from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_opti
 from ragqa.cli.output import ANSWERED, BAD, DECLINED, print_error, print_result
 from ragqa.cli.render import render_answer, render_rest
 from ragqa.errors import BadInput
-from ragqa.terminal import escape_controls, print_text, to_json, to_one_line
+from ragqa.terminal import escape_controls, print_note, print_text, to_json, to_one_line
 from ragqa.types import Answer
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 BATCH = 16
 """Number of questions from standard input that are answered together, to keep all cores busy."""
+HELP = """Type a question and press Enter. The answer comes from your documents.
+
+  help         show this help
+  exit, quit   end; so does Ctrl-D
+
+The arrow keys bring back earlier questions."""
 MAX_LINE = 1_000_000
 """Longest line of standard input in characters; of a question, the first 10,000 count."""
 
@@ -69,7 +75,7 @@ def ask(
     questions = (line.rstrip("\r\n") for line in _iter_lines(sys.stdin) if line.strip())
     refused = 0
     for result in ask_many(pipeline, questions, min_confidence):
-        print_result(format_result(result), is_styled=True)
+        print_result(format_result(result) if as_json else format_in_batch(result), is_styled=True)
         refused += isinstance(result, Refusal)
     if refused:
         print_error(f"{refused} of the questions could not be asked")
@@ -125,17 +131,23 @@ def ask_many(
 
 
 def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Formatter) -> None:
-    """Read questions from a prompt and answer each, until end of file or an empty line."""
-    import readline  # noqa: F401  line editing in input()
+    """Read questions from a prompt and answer each, until end of file or ``exit``."""
+    import readline  # noqa: F401  line editing and history in input()
 
+    print_note("Ask a question. Type 'help' for help, 'exit' to end.")
     while True:
         try:
             question = input("question> ")
         except EOFError:
             print_text("")
             return
-        if not question.strip():
+        command = question.strip().lower()
+        if command in ("exit", "quit"):
             return
+        if command == "help":
+            print_text(HELP)
+        if command in ("help", ""):
+            continue
         try:
             ask_one(pipeline, question, min_confidence, format_result)
             print_text("")
@@ -148,6 +160,13 @@ def format_text(result: Answer | Refusal) -> str:
     if isinstance(result, Refusal):
         return f"{to_one_line(result.question)}: {to_one_line(result.error)}"
     return render_answer(result)
+
+
+def format_in_batch(result: Answer | Refusal) -> str:
+    """Return ``format_text`` after the question, and an empty line."""
+    if isinstance(result, Refusal):
+        return f"{format_text(result)}\n"
+    return f"> {to_one_line(result.question)}\n{format_text(result)}\n"
 
 
 def format_json(result: Answer | Refusal) -> str:

@@ -2,37 +2,18 @@
 
 import os
 
+from ragqa.cli.excerpts import INDENT, SIDE, choose_window, find_question_words, render_excerpt, wrap
 from ragqa.terminal import format_bold, mark_answer, to_one_line
-from ragqa.types import Answer, Source
+from ragqa.types import Alternative, Answer, Source
 
 MAX_SOURCES = 3
 """Maximum number of sources shown for an answer."""
-_CONTEXT = 160
-"""Number of characters of a passage shown on each side of the answer."""
 
 
 def render_answer(answer: Answer) -> str:
-    """Return lines with the answer, its sources, and less likely answers."""
-    reason = to_one_line(answer.reason or "")
-    if answer.text is None:
-        title = "No answer in these documents" if answer.sources else "No answer"
-        lines = [f"{format_bold(title)}: {reason}." + " The nearest passages:" * bool(answer.sources)]
-    else:
-        unsupported = "" if answer.supported else f"; unsupported: {reason}"
-        lines = [f"{format_bold(to_one_line(answer.text))}   (confidence {answer.confidence:.2f}{unsupported})"]
-    has_weights = answer.text is not None and len(answer.sources) > 1
-    for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
-        lines += ["", *_render_source(number, source, f" ({source.weight:.2f})" * has_weights)]
-    likely = [other for other in answer.alternatives if other.confidence >= 0.005]
-    if likely:
-        runners_up = (f"{to_one_line(other.text)} ({other.confidence:.2f})" for other in likely)
-        lines += ["", "Runners-up: " + " · ".join(runners_up)]
-    if answer.note:
-        lines += ["", f"Note: {to_one_line(answer.note)}."]
-    if answer.missing:
-        names = ", ".join(map(to_one_line, answer.missing))
-        lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
-    return "\n".join(lines)
+    """Return lines with the answer, its sources, and less likely answers, wrapped at the width of the terminal."""
+    start, first_line = _get_start(answer), wrap(_format_line(answer))
+    return f"{format_bold(first_line[: len(start)])}{first_line[len(start) :]}{_render_body(answer)}"
 
 
 def render_rest(answer: Answer, written: str) -> str:
@@ -42,27 +23,62 @@ def render_rest(answer: Answer, written: str) -> str:
         return f"\nWithdrawn. {render_answer(answer)}"
     if to_one_line(answer.text) != text:
         return f"\n{render_answer(answer)}"
-    return render_answer(answer).removeprefix(format_bold(text))
+    return _format_line(answer)[len(text) :] + _render_body(answer)
 
 
-def _render_source(number: int, source: Source, weight: str) -> list[str]:
+def _get_start(answer: Answer) -> str:
+    """Return the part of the first line that is bold."""
+    if answer.text is not None:
+        return to_one_line(answer.text)
+    return "No answer in these documents" if answer.sources else "No answer"
+
+
+def _format_line(answer: Answer) -> str:
+    """Return the answer with its confidence, or the reason why there is none, in one line."""
+    reason = to_one_line(answer.reason or "")
+    if answer.text is None:
+        return f"{_get_start(answer)}: {reason}."
+    unsupported = "" if answer.supported else f"; unsupported: {reason}"
+    return f"{_get_start(answer)}   (confidence {answer.confidence:.2f}{unsupported})"
+
+
+def _render_body(answer: Answer) -> str:
+    """Return what follows the first line: best guess or runners-up, sources and remarks."""
+    lines: list[str] = []
+    likely = [other for other in answer.alternatives if other.confidence >= 0.005]
+    if answer.text is None:
+        if likely:
+            lines += ["", f"Best guess: {_format_guess(likely[0])}"]
+        if answer.sources:
+            lines += ["", "The nearest passages:"]
+    for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
+        lines += ["", *_render_source(number, source, answer)]
+    if answer.text is not None and likely:
+        lines += ["", "Runners-up: " + " · ".join(map(_format_guess, likely))]
+    if answer.note:
+        lines += ["", f"Note: {to_one_line(answer.note)}."]
+    if answer.missing:
+        names = ", ".join(map(to_one_line, answer.missing))
+        lines += ["", f"Partial: shard{'s' * (len(answer.missing) > 1)} {names} did not answer."]
+    return "".join(f"\n{line if line.startswith(INDENT) else wrap(line, INDENT)}" for line in lines)
+
+
+def _format_guess(other: Alternative) -> str:
+    return f"{to_one_line(other.text)} ({other.confidence:.2f})"
+
+
+def _render_source(number: int, source: Source, answer: Answer) -> list[str]:
     passage, span = source.hit.passage, source.span
-    text = passage.text
     if span is None:
-        excerpt = to_one_line(text[: 2 * _CONTEXT]) + (" …" if len(text) > 2 * _CONTEXT else "")
+        words = find_question_words(answer.question, passage.text)
+        excerpt = render_excerpt(passage.text, choose_window(passage.text, words), words, format_bold)
     else:
-        start, end = span.start, span.end
-        low, high = max(0, start - _CONTEXT), min(len(text), end + _CONTEXT)
-        before, after = _to_one_line_with_ends(text[low:start]), _to_one_line_with_ends(text[end:high])
-        answer = mark_answer(to_one_line(text[start:end]))
-        excerpt = f"{'… ' if low else ''}{before}{answer}{after}{' …' if high < len(text) else ''}".strip()
-    where = to_one_line(source.format_place(_shorten_path(passage.path)))
-    return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", f"    {excerpt}", f"    {where}"]
-
-
-def _to_one_line_with_ends(text: str) -> str:
-    """Return ``to_one_line`` of the text, but keep a space at its start and end."""
-    return f"{' ' * text[:1].isspace()}{to_one_line(text)}{' ' * text[-1:].isspace()}"
+        window = max(0, span.start - SIDE), min(len(passage.text), span.end + SIDE)
+        excerpt = render_excerpt(passage.text, window, [(span.start, span.end)], mark_answer)
+    has_weight = answer.text is not None and len(answer.sources) > 1
+    weight = f" ({source.weight:.0%} of the weight)" * has_weight
+    where = wrap(to_one_line(source.format_place(_shorten_path(passage.path))), INDENT)
+    return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", excerpt, f"{INDENT}{where}"]
 
 
 def _shorten_path(path: str) -> str:

@@ -35,6 +35,12 @@ def test_a_bad_question_does_not_stop_the_batch(index: Path, capsys, monkeypatch
     assert rows[3]["answer"] == "Ilona Varga"
 
 
+def test_a_batch_of_text_answers_repeats_its_questions(index: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTION}\nWho discovered Comet Varga?\n"))
+    _, out, _ = run("ask", "--index", str(index), "--min-confidence", "0", capsys=capsys)
+    assert f"> {QUESTION}\nAda Holm " in out and "\n\n> Who discovered Comet Varga?\nIlona Varga " in out
+
+
 @pytest.mark.parametrize(("code", "readable"), [("utf-8-sig", True), ("utf-16", False)])
 def test_a_byte_order_mark_is_not_part_of_a_question(
     index: Path, code: str, readable: bool, capsys, monkeypatch
