@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
+from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
 from ragqa.cli.output import print_result
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
@@ -30,7 +30,7 @@ def index(
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
     ] = None,
-    skip_bad: SkipBadOption = False,
+    strict: StrictOption = False,
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
@@ -48,7 +48,7 @@ def index(
         engine=engine,
         blocks=blocks,
         block_size=block_size,
-        skip_bad=skip_bad,
+        strict=strict,
         device=device,
     )
     report = build_index(paths, out, config, progress=Bars())
@@ -64,7 +64,7 @@ def update(
         list[str] | None, typer.Option(help="Documents to delete: ids as cited, or paths of files.")
     ] = None,
     compact: Annotated[bool, typer.Option("--compact", help="Rewrite the index without deleted documents.")] = False,
-    skip_bad: SkipBadOption = False,
+    strict: StrictOption = False,
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
@@ -78,7 +78,7 @@ def update(
         add=add or [],
         delete=delete or [],
         compact=compact or None,
-        skip_bad=skip_bad,
+        strict=strict,
         device=device,
         progress=Bars(),
     )

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 }
 """Settings of every command group."""
 READER_DEFAULT = "  [default: the reader's own]"
-SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first file or record that cannot be read.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
 CountsAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")]
 FiguresAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]

@@ -82,8 +82,8 @@ class IndexConfig:
     """Unit of the passage size: words, sentences or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""
-    skip_bad: bool = False
-    """Leave out and count malformed input instead of stopping."""
+    strict: bool = False
+    """Stop at the first file or record that cannot be read."""
     device: str = "cpu"
     """Device of torch encoders and FAISS; exports run on the CPU."""
 
@@ -242,7 +242,7 @@ class _IndexBuild:
     def _write_passages(self, part: Path) -> None:
         config, report = self.config, CorpusReport()
         split = open_splitter(config.blocks, config.block_size, config.encoder, has_vectors=self.encoder is not None)
-        documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
+        documents = read_documents(self.paths, strict=config.strict, report=report)
         size = count_input_bytes(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
             for document in documents:
@@ -250,7 +250,8 @@ class _IndexBuild:
                 step.advance_to(report.bytes_read)
             step.advance_to(report.bytes_read)
         if not writer.rows:
-            raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {_format_counts(report)}")
+            problems = "; ".join(line.strip() for line in report.describe_problems())
+            raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {problems or 'no documents'}")
         # The report is written before the passages count as finished, so a killed build cannot lose it.
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
@@ -298,9 +299,3 @@ def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     if not (folder / name).is_dir():
         with artefacts.create_directory(folder / name) as part:
             make(part)
-
-
-def _format_counts(report: CorpusReport) -> str:
-    counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    listed = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
-    return f"{listed} ({report.notes[0]})" if report.notes else listed

@@ -78,7 +78,7 @@ def update_index(
     *,
     add: Sequence[str | Path] = (),
     delete: Sequence[str] = (),
-    skip_bad: bool = False,
+    strict: bool = False,
     compact: bool | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -89,7 +89,7 @@ def update_index(
         index: directory of the index, which other processes can search at the same time.
         add: files and folders; their documents replace documents of the same id.
         delete: ids of documents as they are cited, or paths of files; all documents with this id are deleted.
-        skip_bad: skip and count malformed records instead of stopping.
+        strict: stop at the first file or record that cannot be read.
         compact: True to compact the index; by default, an update compacts if a fifth of the rows are deleted or added.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
@@ -124,7 +124,7 @@ def update_index(
             try:
                 version = _NewVersion(_link_files(target, work), manifest, device, progress)
                 lost_ids = _read_deleted(work, manifest)
-                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, skip_bad)
+                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, strict)
                 if compact or (compact is None and version.scattered_share >= COMPACT_AT):
                     version.compact()
                 if version.is_changed:
@@ -201,7 +201,7 @@ class _NewVersion:
         return scattered / max(1, len(self.store))
 
     def change_documents(
-        self, add: Sequence[Path], delete: Sequence[str], lost_ids: set[str], skip_bad: bool
+        self, add: Sequence[Path], delete: Sequence[str], lost_ids: set[str], strict: bool
     ) -> dict[str, int]:
         """Add, replace and delete documents; return the numbers of documents by outcome.
 
@@ -209,14 +209,14 @@ class _NewVersion:
             add: files and folders to read.
             delete: ids or paths of documents.
             lost_ids: ids that an interrupted run of the same update deleted; they can be missing.
-            skip_bad: skip malformed records.
+            strict: stop at the first file or record that cannot be read.
 
         Raises:
             BadInput: a document is unknown, or both added and deleted, or there is none to add.
         """
         first_added = len(self.store)
         to_delete = self._find_documents(delete, lost_ids)
-        changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
+        changes = self._write_passages(add, strict) if add else DocumentChanges()
         if both := sorted(_list_ids(delete) & {identifier for identifier, _ in changes.all_keys}):
             raise BadInput(
                 f"{', '.join(both[:3])} would be both added and deleted: leave it out of one of them; "
@@ -248,7 +248,7 @@ class _NewVersion:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return documents
 
-    def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
+    def _write_passages(self, add: Sequence[Path], strict: bool) -> DocumentChanges:
         """Write the passages of the new and changed documents in ``add``."""
         changes = DocumentChanges()
         blocks, size, encoder = (self._config[name] for name in ("blocks", "block_size", "encoder"))
@@ -258,7 +258,7 @@ class _NewVersion:
         split = open_splitter(blocks, size, name, has_vectors=has_vectors)
         documents = read_documents(
             add,
-            skip_bad=skip_bad,
+            strict=strict,
             report=self.report,
             on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )

@@ -9,10 +9,10 @@ from ragqa.corpus.hub import is_hub_name
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 
 
-def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
+def read(*paths: Path, strict: bool = True) -> tuple[list[Document], CorpusReport]:
     """Read documents; return them and the report, which must count them and all bytes of their files."""
     report = CorpusReport()
-    documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
+    documents = list(read_documents(paths, strict=strict, report=report))
     assert report.documents == len(documents)
     if not any(map(is_hub_name, paths)):  # for a data set of the hub, characters are counted
         assert report.bytes_read == count_input_bytes(paths)

@@ -23,8 +23,10 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from ragqa.corpus.formats import dpr, html, jsonl, markdown, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats import html, markdown, pdf, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
+from ragqa.corpus.formats.text import plain
 from ragqa.corpus.sources import read_documents
 from tests.helpers.documents import make_article, make_tar, to_json_lines
 from tests.helpers.pdf import make_pdf
@@ -102,6 +104,16 @@ def _make_passages() -> bytes:
     return f"id\ttext\ttitle\n{''.join(rows)}".encode()
 
 
+def _make_table() -> bytes:
+    rows = (f'{n};"{text}, ""tall"";\nand old";{1800 + n}\n' for n, text in enumerate(_SENTENCES))
+    return f"Towers;;\nNumber;Text;Built\n{''.join(rows)}".encode()
+
+
+def _make_json() -> bytes:
+    towers = [{"name": f"Tower {n}", "text": text, "rooms": [n, 2]} for n, text in enumerate(_SENTENCES)]
+    return json.dumps({"coast": "North", "towers": towers, "walls": [[{"a": {"b": None}}, True, 1.5e300]]}).encode()
+
+
 def _make_articles() -> bytes:
     return "".join(make_article(str(n), "Tower &amp; sea", text) for n, text in enumerate(_SENTENCES)).encode()
 
@@ -109,18 +121,21 @@ def _make_articles() -> bytes:
 _TEXT = "\n\n".join(["# Towers", *_SENTENCES])
 TARGETS = {
     "pdf": Target(pdf.read, "a.pdf", _make_pdf),
-    "arrow": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
-    "arrow-file": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
-    "arrow-compressed": Target(tables.read_arrow, "a.arrow", _make_compressed_arrow),
-    "parquet": Target(tables.read_parquet, "a.parquet", lambda: _save(write_parquet)),
+    "arrow": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
+    "arrow-file": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
+    "arrow-compressed": Target(arrow.read_arrow, "a.arrow", _make_compressed_arrow),
+    "parquet": Target(arrow.read_parquet, "a.parquet", lambda: _save(write_parquet)),
     "parquet-plain": Target(
-        tables.read_parquet, "a.parquet", lambda: _save(write_parquet, use_dictionary=False, compression="zstd")
+        arrow.read_parquet, "a.parquet", lambda: _save(write_parquet, use_dictionary=False, compression="zstd")
     ),
     "html": Target(html.read, "a.html", _make_html),
     "dpr": Target(dpr.read, "a.tsv", _make_passages),
     "wikiextractor": Target(wikiextractor.read, "wiki_00", _make_articles),
     "dump": Target(dump.read, "a.xml", _make_dump),
     "jsonl": Target(jsonl.read, "a.jsonl", _make_json_lines),
+    "csv": Target(delimited.read, "a.csv", _make_table),
+    "json": Target(json_values.read, "a.json", _make_json),
+    "lines": Target(plain.read_lines, "a.log", lambda: "\n".join(_SENTENCES).encode()),
     "markdown": Target(markdown.read, "a.md", lambda: _MARKDOWN.encode()),
     "plain": Target(plain.read, "a.txt", lambda: _TEXT.encode()),
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
@@ -257,7 +272,7 @@ def main(folder: Path, start: int, first: int, last: int, names: Sequence[str]) 
 def _read(folder: Path, name: str, content: bytes) -> Iterator[str]:
     path = folder / TARGETS[name].name
     path.write_bytes(content)
-    for document in read_documents([path], skip_bad=True):
+    for document in read_documents([path]):
         yield f"{document.id}{document.title}{document.path}{document.text}"
 
 

@@ -53,7 +53,7 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
             path = f"{file.path}/{inside}"
             if member.issparse() or any(name.startswith(_NOT_SPARSE) for name in member.pax_headers):
                 # A few bytes of a sparse file can stand for terabytes of zeros.
-                file.problems.note_not_text(path, "a sparse file: unpack the archive first")
+                file.problems.report.leave_out(path, "sparse file in an archive")
                 continue
             content = cast(BufferedReader, tar.extractfile(member))
             yield replace(file, path=path, name=PurePosixPath(inside).name, stream=content)

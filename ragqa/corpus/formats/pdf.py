@@ -21,8 +21,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     Blank lines separate the pages.
 
     Raises:
-        MissingExtra: pypdf is not installed, and bad input is not skipped.
-        BadInput: the file cannot be read, and bad input is not skipped.
+        MissingExtra: pypdf is not installed, and bad input is not allowed.
+        BadInput: the file cannot be read, and bad input is not allowed.
     """
     data = file.read_bytes()
     try:
