@@ -1,6 +1,7 @@
 """Build an index from documents; a build that was killed continues at the next run.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
+    files.json      files that were read, with size and time       (ragqa.indexing.file_table)
     bm25/           terms                                          (ragqa.retrieval.bm25)
     dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
     manifest.json   written last
@@ -31,6 +32,7 @@ from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
+from ragqa.indexing.file_table import FileScan, write_table
 from ragqa.progress import SILENT, Progress
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
@@ -109,6 +111,11 @@ class IndexConfig:
         """True if the index has vectors."""
         return RetrieverKind(self.retriever).needs_vectors
 
+    def make_absolute(self) -> "IndexConfig":
+        """Return the options with absolute paths."""
+        questions = str(Path(self.questions).absolute()) if self.questions else None
+        return replace(self, questions=questions, encoder=make_encoder_absolute(self.encoder))
+
 
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
@@ -133,10 +140,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # Absolute, since the index is used from other working directories, which must find cited files and the encoder.
-    paths = [hub.make_absolute(path) for path in paths]
-    if config.questions:
-        config = replace(config, questions=str(Path(config.questions).absolute()))
-    config = replace(config, encoder=make_encoder_absolute(config.encoder))
+    paths, config = [hub.make_absolute(path) for path in paths], config.make_absolute()
     artefacts.check_replaceable(out, "index")
     encoder = _load_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
@@ -240,10 +244,16 @@ class _IndexBuild:
         artefacts.write_manifest(index, "index", settings, {"corpus": store.compute_fingerprint(), **parents})
 
     def _write_passages(self, part: Path) -> None:
-        config, report = self.config, CorpusReport()
+        config, report, left_out = self.config, CorpusReport(), set[str]()
         split = open_splitter(config.blocks, config.block_size, config.encoder, has_vectors=self.encoder is not None)
-        documents = read_documents(self.paths, strict=config.strict, report=report)
+        documents = read_documents(
+            self.paths,
+            strict=config.strict,
+            report=report,
+            on_left_out=lambda document: left_out.add(document.path),
+        )
         size = count_input_bytes(self.paths)
+        scan = FileScan(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
             for document in documents:
                 writer.add_document(document, split_document(document, split))
@@ -252,7 +262,8 @@ class _IndexBuild:
         if not writer.rows:
             problems = "; ".join(line.strip() for line in report.describe_problems())
             raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {problems or 'no documents'}")
-        # The report is written before the passages count as finished, so a killed build cannot lose it.
+        # Both are written before the passages count as finished, so a killed build cannot lose them.
+        write_table(self.folder / resume.BUILD_FOLDER, scan.finish(scan.files, left_out))
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
