@@ -75,8 +75,10 @@ def _make_compressed_arrow() -> bytes:
 
 def _make_html() -> bytes:
     rows = "".join(f"<tr><td class='a>b'>{text}</td><td>&eacute;&#233;</td></tr>" for text in _SENTENCES)
-    head = "<!DOCTYPE html><html><head><title>Towers</title><script>if (a < b) x();</script></head>"
-    return f"{head}<body><!-- menu --><nav>Menu</nav><table>{rows}</table><pre> a\n b</pre></body></html>".encode()
+    rows = f"<tr><th>Text<th colspan=2>Sign</tr>{rows}"
+    meta = "<meta name='date' content='2024-05-01'>"
+    head = f"<!DOCTYPE html><html><head>{meta}<title>Towers</title><script>if (a < b) x();</script></head>"
+    return f"{head}<body><!-- menu --><nav>Menu</nav><h1>Coast</h1><table>{rows}</table><pre> a\n b</pre></body></html>".encode()
 
 
 def _make_dump() -> bytes:

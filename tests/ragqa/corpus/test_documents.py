@@ -95,7 +95,7 @@ def test_html_gives_its_visible_text(tmp_path: Path) -> None:
     assert document.text == (
         "The wave\n\nBy Hokusai,\xa0about 1831 & later.\nA print\n\nunclosed\n\na\tb\nc\n\nx = 1\n  y"
     )
-    assert document.list_sections()[0].start == 0
+    assert document.list_sections()[0].headings == ("The wave",)
 
 
 def test_html_without_a_title_is_named_by_its_file(tmp_path: Path) -> None:

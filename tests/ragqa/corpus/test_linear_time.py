@@ -12,7 +12,30 @@ from tests.helpers.documents import write
 HTML = [
     *("<!--", "</", "<?", "<![CDATA[", "<!", "<![", "<!doctype ", "<", ">", "<p ", "</a ", "<a\n", "<x/", "<!-->"),
     *("<a ", "<a b", "<a b=", "<a b='", '<a b="', "<a ='>'", "<a b='>", "<script>", "<script></scrip", "<style>"),
-    *("&", "&#", "&amp", "&#x", "<title>", "<title>a<b>", "<pre>", "<div><div>", "</p>", " ", "\n ", "<td>", "--!>"),
+    *(
+        "&",
+        "&#",
+        "&amp",
+        "&#x",
+        "<title>",
+        "<title>a<b>",
+        "<pre>",
+        "<div><div>",
+        "</p>",
+        " ",
+        "\n ",
+        "<td>",
+        "--!>",
+        "<h1>",
+        "<h2>a",
+        "<table>",
+    ),
+    *(
+        "<table><tr><th>a<th>b<tr><td>",
+        "<tr><td rowspan=9 colspan=9>a",
+        "<meta name=a content=b>",
+        "<tr><th rowspan=99>a",
+    ),
 ]
 WIKITEXT = [
     *("<!--", "{{", "}}", "{{{", "[[", "[[a|", "[[a|[[b|", "[", "[//", "[http://a ", "{|", "|}", "{|\n", "\n|-\n|"),
@@ -31,7 +54,7 @@ JSON = ["[", '{"a":', '[{"a":[', "1,", '{"a":1}', "\n{}", '"', "[1,[2,"]
 ARTICLES = ['<doc id="', '<doc id="1" title="', '<doc id="1" title="a">\n', "</doc>\n", "&lt;", ' title="']
 PAGE = "<mediawiki><page><title>T</title><ns>0</ns><id>1</id><revision><text>"
 CASES = [
-    *(("a.html", "", unit, "") for unit in HTML),
+    *(("a.html", head, unit, "") for unit in HTML for head in ("", "<table><tr><th>a<th>b<tr>")),
     *(("a.xml", PAGE, escape(unit), "</text></revision></page></mediawiki>") for unit in WIKITEXT),
     *(("a.xml", "<mediawiki>", unit, "") for unit in XML),
     *(("a.md", "", unit, "") for unit in MARKDOWN),
