@@ -48,7 +48,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar archives are read like files.
+    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar and zip archives are read like
+    files.
     Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is not
     changed: line ends and control characters stay.
 

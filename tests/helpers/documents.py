@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+import zipfile
 from pathlib import Path
 
 from ragqa.corpus.hub import is_hub_name
@@ -47,4 +48,12 @@ def make_tar(members: dict[str, bytes], mode: str = "w") -> bytes:
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def make_zip(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
     return buffer.getvalue()

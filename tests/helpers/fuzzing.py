@@ -28,7 +28,7 @@ from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import plain
 from ragqa.corpus.sources import read_documents
-from tests.helpers.documents import make_article, make_tar, to_json_lines
+from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
 from tests.helpers.pdf import make_pdf
 from tests.helpers.tables import write_arrow_file, write_arrow_stream, write_parquet
 
@@ -78,7 +78,8 @@ def _make_html() -> bytes:
     rows = f"<tr><th>Text<th colspan=2>Sign</tr>{rows}"
     meta = "<meta name='date' content='2024-05-01'>"
     head = f"<!DOCTYPE html><html><head>{meta}<title>Towers</title><script>if (a < b) x();</script></head>"
-    return f"{head}<body><!-- menu --><nav>Menu</nav><h1>Coast</h1><table>{rows}</table><pre> a\n b</pre></body></html>".encode()
+    body = f"<!-- menu --><nav>Menu</nav><h1>Coast</h1><table>{rows}</table><pre> a\n b</pre>"
+    return f"{head}<body>{body}</body></html>".encode()
 
 
 def _make_dump() -> bytes:
@@ -90,6 +91,10 @@ def _make_dump() -> bytes:
 def _make_archive() -> bytes:
     members = {"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.md.gz": gzip.compress(b"# Title\n\nText.")}
     return make_tar({**members, "x" * 120 + "é.txt": b"A long name."})
+
+
+def _make_zip() -> bytes:
+    return make_zip({"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.zip": make_zip({"e.txt": b"Tower."})})
 
 
 def _make_json_lines() -> bytes:
@@ -142,6 +147,7 @@ TARGETS = {
     "plain": Target(plain.read, "a.txt", lambda: _TEXT.encode()),
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
     "tar": Target(".tar", "a.tar", _make_archive),
+    "zip": Target(".zip", "a.zip", _make_zip),
     "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),
     "bz2": Target(".bz2", "a.xml.bz2", lambda: bz2.compress(_make_dump())),
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),

@@ -7,6 +7,7 @@ record, and ``file.note_undecodable`` for bytes that are not valid text.
 import codecs
 import lzma
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,9 +29,9 @@ UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary does not name, because nobody expects text in them."""
 READABLE = (
     "ragqa reads text of every kind, Markdown, HTML, PDF, CSV, TSV, JSON, Wikipedia, Parquet and Arrow, "
-    "also in tar archives"
+    "also in tar and zip archives"
 )
-READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, MemoryError)
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
 _BYTE_ORDER_MARKS = (

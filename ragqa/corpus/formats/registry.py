@@ -16,11 +16,19 @@ from typing import Any
 
 from ragqa.corpus.formats import html, markdown, pdf, wikiextractor
 from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
-from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
+from ragqa.corpus.formats.base import (
+    READ_ERRORS,
+    Document,
+    InputFile,
+    NumberedDocument,
+    describe_error,
+    detect_encoding,
+)
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import plain
+from ragqa.corpus.formats.zip_archives import iter_zip_members
 
 _HEAD_BYTES = 8192
 _MARKDOWN, _PLAIN, _DELIMITED = (".md", ".markdown"), (".txt",), (".csv", ".tsv", ".tab")
@@ -80,13 +88,14 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
+_ARCHIVES = {".tar": iter_members, ".zip": iter_zip_members}
 _KINDS = {
     f".{suffix}": kind
     for kind, suffixes in (
         ("image", "png jpg jpeg gif webp bmp tif tiff heic avif ico svg psd ai eps raw"),
         ("sound", "mp3 wav flac ogg opus m4a aac wma"),
         ("video", "mp4 mkv mov avi webm wmv mpg mpeg m4v"),
-        ("archive", "zip 7z rar zst lz4 lzma br iso dmg cab deb rpm jar war apk whl"),
+        ("archive", "7z rar zst lz4 lzma br iso dmg cab deb rpm jar war apk whl"),
         ("font", "ttf otf woff woff2 eot"),
         ("program", "exe dll so dylib o a pyc class wasm bin"),
         ("database", "db sqlite sqlite3 mdb accdb"),
@@ -111,17 +120,22 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
         depth: number of archives that contain the file.
 
     Raises:
-        tarfile.TarError: an archive is damaged or cut short.
+        tarfile.TarError, zipfile.BadZipFile: an archive is damaged or cut short.
         LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
-    if suffix == ".tar":
+    if iter_archive := _ARCHIVES.get(suffix):
         if depth == _MAX_DEPTH:
             raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives: unpack it first")
-        for member in iter_members(file):
-            yield from read_input(member, depth + 1)
+        for member in iter_archive(file):
+            try:
+                yield from read_input(member, depth + 1)
+            except READ_ERRORS as error:
+                if suffix == ".tar" or isinstance(error, LimitError):  # nothing more can be read
+                    raise
+                member.reject(f"cannot be read: {describe_error(error)}")
         return
     head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     document_format = _choose_format(suffix, head)
