@@ -50,8 +50,8 @@ def read_documents(
 
     ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar and zip archives are read like
     files.
-    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is not
-    changed: line ends and control characters stay.
+    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. ``ragqa.corpus.formats.encodings`` chooses the encoding of
+    a text. The text is not changed: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).

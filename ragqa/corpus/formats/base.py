@@ -15,6 +15,7 @@ from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import PurePath
 
+from ragqa.corpus.formats.encodings import choose_encoding, decode, detect_encoding
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.terminal import to_one_line
@@ -34,11 +35,6 @@ READABLE = (
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +105,8 @@ class CorpusReport:
     """Number of malformed files among them."""
     bytes_read: int = 0
     """Number of bytes read so far; for data sets of the hub, number of characters."""
+    encodings: dict[str, int] = field(default_factory=dict)
+    """Number of files in another encoding than Unicode, by the encoding that was found."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Number of files left out, by kind, such as ``encrypted PDF``."""
     left_out_paths: dict[str, list[str]] = field(default_factory=dict)
@@ -125,6 +123,9 @@ class CorpusReport:
         lines = [f"left out: {files}"] * bool(files)
         lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files)
         lines += [f"documents and records left out or repaired: {listed}"] * bool(listed)
+        if count := sum(self.encodings.values()):
+            files = "1 file was" if count == 1 else f"{count:,} files were"
+            lines.append(f"{files} not UTF-8: read as {', '.join(sorted(self.encodings))}")
         return lines + [f"  {to_one_line(note)}" for note in self.notes]
 
     def _describe_kind(self, kind: str) -> str:
@@ -204,8 +205,11 @@ class InputFile:
 
     def read_text(self) -> str:
         """Return the decoded content; undecodable bytes are replaced and noted in the report."""
-        encoding = self._skip_byte_order_mark()
-        text, is_replaced = _decode(self.read_bytes(), encoding)
+        encoding, data = self._skip_byte_order_mark(), self.read_bytes()
+        if encoding == "utf-8" and (chosen := choose_encoding(data)) != encoding:
+            encoding = chosen
+            self._count_encoding(encoding)
+        text, is_replaced = decode(data, encoding)
         if is_replaced:
             self.note_undecodable()
         return text
@@ -222,14 +226,23 @@ class InputFile:
             check_size(data.tell(), MAX_TEXT_BYTES, "its text")
         return data.getvalue()
 
-    def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield the number (from 1) and text of each line, and True if bytes were replaced."""
+    def iter_lines(self, *, can_guess: bool = False) -> Iterator[tuple[int, str, bool]]:
+        """Yield the number (from 1) and text of each line, and True if bytes were replaced.
+
+        Args:
+            can_guess: the encoding can be another than UTF-8; the first line that is not valid UTF-8 determines it.
+        """
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(iter(partial(self.stream.readline, MAX_RECORD_BYTES + 1), b""), 1):
                 if len(line) > MAX_RECORD_BYTES:
                     check_size(len(line), MAX_RECORD_BYTES, f"line {number}")
-                yield number, *_decode(line, encoding)
+                text, is_replaced = decode(line, "utf-8")
+                if is_replaced and can_guess:
+                    if encoding == "utf-8" and (encoding := choose_encoding(line + self.stream.peek())) != "utf-8":
+                        self._count_encoding(encoding)
+                    text, is_replaced = decode(line, encoding)
+                yield number, text, is_replaced
         else:
             for number, text in enumerate(_iter_wide_lines(self.stream, encoding), 1):
                 yield number, text, "\ufffd" in text
@@ -254,18 +267,14 @@ class InputFile:
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 
+    def _count_encoding(self, encoding: str) -> None:
+        counts = self.problems.report.encodings
+        counts[encoding] = counts.get(encoding, 0) + 1
+
     def _skip_byte_order_mark(self) -> str:
         encoding, length = detect_encoding(self.stream.peek(4))
         self.stream.read(length)
         return encoding
-
-
-def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text by its first bytes, and the size of its byte order mark."""
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if head.startswith(mark):
-            return encoding, len(mark)
-    return "utf-8", 0
 
 
 def describe_error(error: Exception) -> str:
@@ -295,10 +304,3 @@ def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
             pieces = [rest]
     if rest := "".join(pieces) + decoder.decode(b"", final=True):
         yield rest
-
-
-def _decode(data: bytes, encoding: str) -> tuple[str, bool]:
-    try:
-        return data.decode(encoding), False
-    except UnicodeDecodeError:
-        return data.decode(encoding, errors="replace"), True

@@ -22,8 +22,8 @@ from ragqa.corpus.formats.base import (
     InputFile,
     NumberedDocument,
     describe_error,
-    detect_encoding,
 )
+from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl

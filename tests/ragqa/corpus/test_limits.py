@@ -353,7 +353,7 @@ def test_running_out_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(base, "_decode", fail)
+    monkeypatch.setattr(base, "decode", fail)
     fails = write(tmp_path / "a.txt", "text")
     with pytest.raises(BadInput, match=r"a\.txt: cannot be read: it needs more memory than there is"):
         read(fails)

@@ -38,7 +38,7 @@ def test_counts_are_reported(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("One text about foxes.")
     (tmp_path / "in" / "b.txt").write_text("   \n")
-    (tmp_path / "in" / "c.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "in" / "c.txt").write_bytes("Café größer ".encode() + b"\xff")
     (tmp_path / "in" / "d.bin").write_bytes(b"\x00" * 100)
     report = build_index([tmp_path / "in"], tmp_path / "out", SMALL)
     assert (report.documents, report.empty, report.undecodable, report.left_out) == (2, 1, 1, {"program": 1})

@@ -69,7 +69,7 @@ def _join_parts(records: Iterable[str], first: int) -> Iterator[tuple[int, str]]
 
 
 def _iter_lines(file: InputFile) -> Iterator[str]:
-    for number, line, is_replaced in file.iter_lines():
+    for number, line, is_replaced in file.iter_lines(can_guess=True):
         if is_replaced:
             file.note_undecodable(number)
         yield from _LINE.findall(line) if "\r" in line else [line]
