@@ -62,8 +62,7 @@ def read_documents(
     Raises:
         BadInput: a path does not exist; with ``strict``, a file cannot be read.
         BadLine: with ``strict``, a record is malformed, or an earlier document with another text has its id.
-        MissingExtra: with ``strict``, the extra ``docs`` (for PDF), ``wiki`` (for dumps) or ``torch`` (for the hub) is
-            not installed.
+        MissingExtra: with ``strict``, the extra ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
     problems = ProblemHandler(CorpusReport() if report is None else report, strict)

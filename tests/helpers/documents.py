@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ragqa.corpus.hub import is_hub_name
@@ -51,7 +52,7 @@ def make_tar(members: dict[str, bytes], mode: str = "w") -> bytes:
     return buffer.getvalue()
 
 
-def make_zip(members: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+def make_zip(members: Mapping[str, str | bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in members.items():

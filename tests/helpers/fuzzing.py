@@ -15,23 +15,40 @@ import signal
 import subprocess
 import sys
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from ragqa.corpus.formats import html, markdown, pdf, wikiextractor
+from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import plain
 from ragqa.corpus.sources import read_documents
 from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
+from tests.helpers.office import (
+    make_book,
+    make_open_document,
+    make_open_table,
+    make_paragraph,
+    make_row,
+    make_slides,
+    make_word,
+    make_word_table,
+    make_workbook,
+)
 from tests.helpers.pdf import make_pdf
 from tests.helpers.tables import write_arrow_file, write_arrow_stream, write_parquet
 
+OLD_WORKBOOK = Path(__file__).parents[1] / "data" / "towers.xls"
+"""File of Excel 97 with the sentences; no package that ragqa uses writes such files."""
 CPU_SECONDS = 10.0
 """CPU time after which a mutation counts as one that hangs; a good file takes a few milliseconds."""
 MEMORY_BYTES = 4 << 30
@@ -106,6 +123,47 @@ def _make_pdf() -> bytes:
     return make_pdf([text.encode("ascii", "ignore").decode() for text in _SENTENCES[:5]])
 
 
+def _make_rows() -> list[list[str]]:
+    return [["Tower", "Year"], *([text, str(1800 + number)] for number, text in enumerate(_SENTENCES))]
+
+
+def _make_word() -> bytes:
+    body = make_paragraph("Towers", "T") + "".join(make_paragraph(text) for text in _SENTENCES)
+    return make_word(body + make_paragraph("Table", "H1") + make_word_table(_make_rows()), notes="A note.")
+
+
+def _make_slides() -> bytes:
+    return make_slides([(f"Tower {n}", [text]) for n, text in enumerate(_SENTENCES[:8])], notes="A note.")
+
+
+def _make_workbook() -> bytes:
+    rows = "".join(make_row(n, text, n / 4, date(2024, 3, 1)) for n, text in enumerate(_SENTENCES, 2))
+    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""})
+
+
+def _make_open_text() -> bytes:
+    lines = "".join(f"<text:p>{text}<text:s/></text:p>" for text in _SENTENCES)
+    return make_open_document("text", f"<text:h>Towers</text:h>{lines}{make_open_table(_make_rows())}")
+
+
+def _make_open_slides() -> bytes:
+    frame = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    slides = (f"<draw:page>{frame.format('Tower')}{frame.format(text)}</draw:page>" for text in _SENTENCES)
+    return make_open_document("presentation", "".join(slides))
+
+
+def _make_book() -> bytes:
+    chapters = {f"c{n}": f"<h1>Tower {n}</h1><p>{text}</p>" for n, text in enumerate(_SENTENCES[:8])}
+    return make_book(chapters)
+
+
+def _make_rich_text() -> bytes:
+    lines = (text.encode("ascii", "ignore").decode() for text in _SENTENCES)
+    return "".join(
+        (r"{\rtf1\ansi{\fonttbl{\f0 Times;}}{\b Towers}\par ", *(rf"{line}\par " for line in lines), "}")
+    ).encode()
+
+
 def _make_passages() -> bytes:
     rows = (f'{n}\t"{text}"\tTower\n' for n, text in enumerate(_SENTENCES))
     return f"id\ttext\ttitle\n{''.join(rows)}".encode()
@@ -127,7 +185,18 @@ def _make_articles() -> bytes:
 
 _TEXT = "\n\n".join(["# Towers", *_SENTENCES])
 TARGETS = {
-    "pdf": Target(pdf.read, "a.pdf", _make_pdf),
+    "pdf": Target(office.read, "a.pdf", _make_pdf),
+    "word": Target(office.read, "a.docx", _make_word),
+    "slides": Target(office.read, "a.pptx", _make_slides),
+    "workbook": Target(office.read, "a.xlsx", _make_workbook),
+    "workbook-old": Target(office.read, "a.xls", lambda: OLD_WORKBOOK.read_bytes()),
+    "open-text": Target(office.read, "a.odt", _make_open_text),
+    "open-slides": Target(office.read, "a.odp", _make_open_slides),
+    "open-sheet": Target(
+        office.read, "a.ods", lambda: make_open_document("spreadsheet", make_open_table(_make_rows(), "S"))
+    ),
+    "book": Target(office.read, "a.epub", _make_book),
+    "rich-text": Target(office.read, "a.rtf", _make_rich_text),
     "arrow": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
     "arrow-file": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
     "arrow-compressed": Target(arrow.read_arrow, "a.arrow", _make_compressed_arrow),
@@ -153,6 +222,8 @@ TARGETS = {
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),
 }
 """Targets by name; each format and each container has one or more."""
+_PACKAGES = ("word", "slides", "workbook", "open-text", "open-slides", "open-sheet", "book")
+"""Targets that are ZIP archives; every second mutation is one of a member."""
 _INSIDE: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
     "gz": (_make_json_lines, gzip.compress),
     "bz2": (_make_dump, bz2.compress),
@@ -173,6 +244,11 @@ def mutate(name: str, number: int) -> bytes:
     if name in _INSIDE and number % 2:
         make, compress = _INSIDE[name]
         return compress(_mutate(make(), rng))
+    if name in _PACKAGES and number % 2:
+        with zipfile.ZipFile(BytesIO(make_good(name))) as archive:
+            members = {member: archive.read(member) for member in archive.namelist()}
+        member = rng.choice(sorted(members))
+        return make_zip({**members, member: _mutate(members[member], rng)})
     return _mutate(make_good(name), rng)
 
 

@@ -120,7 +120,7 @@ import logging, warnings
 from ragqa.terminal import escape_messages
 escape_messages()
 warnings.warn("w\\x1b[2J")
-logging.getLogger("pypdf").error("l\\x1b[2J\\u202e")
+logging.getLogger("library").error("l\\x1b[2J\\u202e")
 raise KeyError("\\x9b") from ValueError("t\\x1b[2J")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

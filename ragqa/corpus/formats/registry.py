@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import Any
 
-from ragqa.corpus.formats import html, markdown, pdf, wikiextractor
+from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
 from ragqa.corpus.formats.base import (
     READ_ERRORS,
@@ -26,6 +26,7 @@ from ragqa.corpus.formats.base import (
 from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import plain
 from ragqa.corpus.formats.zip_archives import iter_zip_members
@@ -66,7 +67,7 @@ class Format:
 
 
 FORMATS = (
-    Format(pdf.read, (".pdf",), is_binary=True, signature=re.compile(b"%PDF-")),
+    Format(office.read, office.SUFFIXES, is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")),
     Format(arrow.read_arrow, (".arrow",), is_binary=True),
     Format(arrow.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),

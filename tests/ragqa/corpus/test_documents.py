@@ -1,16 +1,13 @@
 """Reading documents of every format."""
 
-import io
-import sys
 from pathlib import Path
 
 import pytest
 
 from ragqa.corpus.formats.base import Section
 from ragqa.corpus.sources import Document, read_documents
-from ragqa.errors import BadInput, BadLine, MissingExtra
+from ragqa.errors import BadLine
 from tests.helpers.documents import make_article, read, read_one, to_json_lines, write
-from tests.helpers.pdf import make_pdf
 
 
 def test_a_text_file_is_a_document_named_by_its_stem(tmp_path: Path) -> None:
@@ -106,58 +103,6 @@ def test_html_without_a_title_is_named_by_its_file(tmp_path: Path) -> None:
 
 def test_unknown_declarations_of_html_are_skipped(tmp_path: Path) -> None:
     assert read_one(tmp_path / "a.html", "<p>a<![foo[bar]]>b<![CDATA[c>d]]>e<!x>f<?g h>i</ j>k</>l").text == "abefikl"
-
-
-@pytest.fixture
-def pypdf() -> object:
-    return pytest.importorskip("pypdf", reason="needs the extra docs")
-
-
-@pytest.mark.usefixtures("pypdf")
-def test_pdf_gives_the_text_of_its_pages(tmp_path: Path) -> None:
-    document = read_one(tmp_path / "a-b.pdf", make_pdf(["First page.", "Second page."], "On Waves"))
-    assert (document.title, document.text) == ("On Waves", "First page.\n\nSecond page.")
-    assert read_one(tmp_path / "a-b.pdf", make_pdf(["First page."])).title == "a b"
-    assert read_one(tmp_path / "paper", make_pdf(["First page."])).text == "First page."
-
-
-@pytest.mark.usefixtures("pypdf")
-def test_pdf_without_text_is_empty_and_noted(tmp_path: Path) -> None:
-    documents, report = read(write(tmp_path / "scan.pdf", make_pdf([""])))
-    assert (documents, report.empty) == ([], 1)
-    assert report.notes == [f"{tmp_path}/scan.pdf: no text in it (scanned pages?)"]
-
-
-def make_encrypted_pdf(pypdf: object, password: str) -> bytes:
-    writer = pypdf.PdfWriter(io.BytesIO(make_pdf(["Secret."])))
-    writer.encrypt(user_password=password, owner_password="owner", algorithm="RC4-128")
-    buffer = io.BytesIO()
-    writer.write(buffer)
-    return buffer.getvalue()
-
-
-def test_an_unreadable_pdf_is_reported_or_skipped(tmp_path: Path, pypdf: object) -> None:
-    locked = write(tmp_path / "locked.pdf", make_encrypted_pdf(pypdf, "password"))
-    cut = write(tmp_path / "cut.pdf", make_pdf(["First page."])[:300])
-    empty = write(tmp_path / "empty.pdf", b"")
-    good = write(tmp_path / "open.pdf", make_encrypted_pdf(pypdf, ""))
-    for path in (locked, cut, empty):
-        with pytest.raises(BadInput, match=rf"{path.name}: not a PDF that can be read: "):
-            read(path)
-    documents, report = read(locked, cut, empty, good, strict=False)
-    assert [d.text for d in documents] == ["Secret."]
-    assert (report.left_out, len(report.notes)) == ({"unreadable file": 3}, 3)
-
-
-def test_the_error_without_pypdf_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pypdf", None)
-    path = write(tmp_path / "a.pdf", make_pdf(["First page."]))
-    with pytest.raises(MissingExtra, match=r"a\.pdf needs the extra 'docs'"):
-        read(path)
-    text = write(tmp_path / "b.txt", "text")
-    documents, report = read(path, text, strict=False)
-    assert ([d.text for d in documents], sum(report.left_out.values())) == (["text"], 1)
-    assert "needs the extra 'docs'" in report.notes[0]
 
 
 def test_each_json_line_is_a_document(tmp_path: Path) -> None:

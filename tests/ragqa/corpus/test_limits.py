@@ -10,7 +10,6 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ragqa.corpus.formats import base, limits, pdf, wikiextractor
+from ragqa.corpus.formats import base, limits, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.tables import arrow, parquet_pages
-from ragqa.corpus.formats.time_limit import call_with_time_limit
 from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput
 from tests.helpers.documents import make_article, make_tar, read, to_json_lines, write
-from tests.helpers.pdf import make_pdf
 from tests.helpers.tables import write_parquet
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -271,38 +268,6 @@ def test_batches_are_short_if_a_page_is_large(tmp_path: Path, monkeypatch: pytes
         arrow, "_read_batch", lambda batch, *rest: seen.append(batch.num_rows) or original(batch, *rest)
     )
     assert (len(read(path)[0]), max(seen)) == (1, 3)
-
-
-# Time
-
-
-# Python reports and drops an error that is raised in a callback of its garbage collector; the next one gets through.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_pages_of_a_pdf_that_share_their_content_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf, "_FREE_SECONDS", 0.2)
-    monkeypatch.setattr(pdf, "_SECONDS_PER_MEGABYTE", 1.0)
-    path = write(tmp_path / "a.pdf", make_pdf([") Tj (word " * 20_000], copies=300))
-    fails_with(path, "not a PDF that can be read: it takes more than 0 seconds")
-
-
-def test_a_function_that_swallows_errors_ends_in_time() -> None:
-    def run_on() -> None:
-        while True:
-            with suppress(Exception):
-                sum(range(100))
-
-    def swallow_first() -> None:
-        try:
-            run_on()
-        except BaseException:  # as Python does within a callback of its garbage collector
-            run_on()
-
-    for function in (run_on, swallow_first):
-        with pytest.raises(limits.LimitError, match="it takes more than 0 seconds"):
-            call_with_time_limit(function, 0.05)
-    assert [call_with_time_limit(lambda n=n: n, 0.001) for n in range(200)] == list(range(200))
-    with pytest.raises(ZeroDivisionError):
-        call_with_time_limit(lambda: 1 // 0, 1)
 
 
 # Size of what is held in memory
