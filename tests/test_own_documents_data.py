@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.formats.base import detect_encoding
+from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.metrics import normalize_answer
 from ragqa.question_files import read_questions
 

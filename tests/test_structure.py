@@ -59,7 +59,7 @@ BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",)}
 
 TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
-HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "pypdf", "matplotlib", "jinja2")
+HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "kreuzberg", "matplotlib", "jinja2")
 """Loaded neither by ``import ragqa`` nor by ``ragqa --help``."""
 
 

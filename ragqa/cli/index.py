@@ -1,21 +1,25 @@
 """``ragqa index`` and ``ragqa update``."""
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, SkipBadOption
-from ragqa.cli.output import print_result
+from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
+from ragqa.cli.output import print_error, print_result
+from ragqa.errors import BadInput
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
+
+WatchOption = Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change of a file.")]
 
 
 def index(
     paths: Annotated[
         list[Path], typer.Argument(help="Folders or files: text, PDF, tables, a Wikipedia dump …; or hf:NAME.")
     ],
-    out: Annotated[Path, typer.Option(help="Directory of the index; an existing index is replaced.")],
+    out: Annotated[Path, typer.Option(help="Directory of the index; an existing index is brought up to date.")],
     retriever: Annotated[str, typer.Option(help=f"Retriever: {', '.join(RetrieverKind)}.")] = DEFAULT_RETRIEVER,
     kind: Annotated[str, typer.Option(help=f"Kind of vector index: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
     recall: Annotated[
@@ -30,13 +34,16 @@ def index(
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
     ] = None,
-    skip_bad: SkipBadOption = False,
+    watch: WatchOption = False,
+    strict: StrictOption = False,
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Index documents; an interrupted run continues."""
-    from ragqa.indexing.build import IndexConfig, build_index
-    from ragqa.indexing.summary import format_build
+    """Index documents, or bring the index of the same folders up to date; an interrupted run continues."""
+    from ragqa.indexing.build import IndexConfig
+    from ragqa.indexing.summary import format_build, format_update
+    from ragqa.indexing.sync import build_or_sync_index
+    from ragqa.indexing.update import UpdateReport
     from ragqa.progress import Bars
 
     config = IndexConfig(
@@ -48,11 +55,16 @@ def index(
         engine=engine,
         blocks=blocks,
         block_size=block_size,
-        skip_bad=skip_bad,
+        strict=strict,
         device=device,
     )
-    report = build_index(paths, out, config, progress=Bars())
-    print_result(format_build(report, out, as_json=as_json))
+    report = build_or_sync_index(paths, out, config, on_choice=print_error, progress=Bars())
+    if isinstance(report, UpdateReport):
+        print_result(format_update(report, out, as_json=as_json))
+    else:
+        print_result(format_build(report, out, as_json=as_json))
+    if watch:
+        _watch(out, [], strict=strict, device=device, as_json=as_json)
 
 
 def update(
@@ -63,23 +75,47 @@ def update(
     delete: Annotated[
         list[str] | None, typer.Option(help="Documents to delete: ids as cited, or paths of files.")
     ] = None,
+    sync: Annotated[
+        list[str] | None,
+        typer.Option(help="Folders to sync: new, changed and deleted files.  [default: the folders of the index]"),
+    ] = None,
     compact: Annotated[bool, typer.Option("--compact", help="Rewrite the index without deleted documents.")] = False,
-    skip_bad: SkipBadOption = False,
+    watch: WatchOption = False,
+    strict: StrictOption = False,
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Add, delete and replace documents; open pipelines see the change on their next search."""
+    """Add, delete and replace documents, or sync folders; open pipelines see the change on their next search."""
     from ragqa.indexing.summary import format_update
+    from ragqa.indexing.sync import sync_index
     from ragqa.indexing.update import update_index
     from ragqa.progress import Bars
 
-    report = update_index(
-        index,
-        add=add or [],
-        delete=delete or [],
-        compact=compact or None,
-        skip_bad=skip_bad,
-        device=device,
-        progress=Bars(),
-    )
+    folders = [folder for folder in sync or [] if folder]
+    options: dict[str, Any] = {"compact": compact or None, "strict": strict, "device": device, "progress": Bars()}
+    if sync is None and not watch:
+        report = update_index(index, add=add or [], delete=delete or [], **options)
+    elif add or delete:
+        raise BadInput("--sync finds what to add and to delete: leave out --add and --delete")
+    else:
+        report = sync_index(index, folders, **options)
     print_result(format_update(report, index, as_json=as_json))
+    if watch:
+        _watch(index, folders, strict=strict, device=device, as_json=as_json)
+
+
+def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
+    """Sync an index after each change of its folders, and print a line for each, until Ctrl-C."""
+    from ragqa.indexing.summary import format_update
+    from ragqa.indexing.watch import watch_folders
+
+    print_error("watching the folders for changes; Ctrl-C ends")
+    with suppress(KeyboardInterrupt):
+        watch_folders(
+            index,
+            folders,
+            on_report=lambda report: print_result(format_update(report, index, as_json=as_json)),
+            on_error=print_error,
+            strict=strict,
+            device=device,
+        )

@@ -40,10 +40,8 @@ def root(
 
 
 app.command(epilog='Example: ragqa ask "Who built the first reflecting telescope?"')(ask_command.ask)
-app.command(epilog="Example: ragqa index notes/ --out notes.index")(index_commands.index)
-app.command(cls=MultiValueCommand, epilog="Example: ragqa update notes.index --add notes/new.md --delete notes/old.md")(
-    index_commands.update
-)
+app.command(epilog="Example: ragqa index notes/ --out notes.index; again after changes")(index_commands.index)
+app.command(cls=MultiValueCommand, epilog="Example: ragqa update notes.index --sync --watch")(index_commands.update)
 app.add_typer(evaluate_commands.app, name="eval")
 app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")(export_command.export)
 app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -26,8 +27,9 @@ SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 """Settings of every command group."""
+_VALUE_IS_OPTIONAL = "--sync"
 READER_DEFAULT = "  [default: the reader's own]"
-SkipBadOption = Annotated[bool, typer.Option("--skip-bad", help="Skip and count malformed records.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first file or record that cannot be read.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
 CountsAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")]
 FiguresAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
@@ -141,17 +143,19 @@ class QuestionGroup(TyperGroup):
 
 
 class MultiValueCommand(TyperCommand):
-    """A command whose repeatable options also take several values in a row: ``--add a b c``."""
+    """A command whose repeatable options also take several values in a row, or none: ``--add a b c``, ``--sync``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; repeat the option in front of each value."""
+        """Parse the arguments; repeat the option before each value, and give ``--sync`` alone an empty one."""
         repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         spread: list[str] = []
         option, values = "", 0
-        for argument in args:
+        for argument, following in zip_longest(args, args[1:], fillvalue="-"):
             if argument.startswith("-"):
                 option, values = (argument if argument in repeatable else ""), 0
             elif option and (values := values + 1) > 1:
                 spread.append(option)
             spread.append(argument)
+            if argument == _VALUE_IS_OPTIONAL and following.startswith("-"):
+                spread.append("")
         return super().parse_args(ctx, spread)

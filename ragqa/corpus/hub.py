@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ragqa.artefacts import paths
-from ragqa.corpus.formats import tables
 from ragqa.corpus.formats.base import Document, InputFile, ProblemHandler
+from ragqa.corpus.formats.tables import arrow
 from ragqa.errors import BadInput
 
 _PREFIX = "hf:"
@@ -56,10 +56,10 @@ def make_absolute(path: str | Path) -> Path:
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield each row of a data set as a document, with its file and row number.
 
-    ``tables.read_table`` describes the columns and the errors.
+    ``arrow.read_table`` describes the columns and the errors.
 
     Raises:
-        MissingExtra: ``datasets`` is not installed, and bad input is not skipped.
+        MissingExtra: ``datasets`` is not installed, and bad input is not allowed.
     """
     file = InputFile(str(path), path.name, BufferedReader(BytesIO()), problems)
     try:
@@ -67,7 +67,7 @@ def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFi
     except ImportError as error:
         file.reject_without_extra("torch", error)
         return
-    for row, document in tables.read_table(file, lambda: _open_table(parse_name(path))):
+    for row, document in arrow.read_table(file, lambda: _open_table(parse_name(path))):
         problems.report.bytes_read += len(document.text)
         yield file, row, document
 
@@ -81,9 +81,9 @@ def parse_name(path: Path) -> _DatasetName:
     return _DatasetName(**match.groupdict())
 
 
-def _open_table(name: _DatasetName) -> tables.Table:
+def _open_table(name: _DatasetName) -> arrow.Table:
     with _convert_errors():
-        batches = iter(_load_split(name).with_format("arrow").iter(batch_size=tables.BATCH_ROWS))
+        batches = iter(_load_split(name).with_format("arrow").iter(batch_size=arrow.BATCH_ROWS))
         first = next(batches, None)
         if first is None:
             raise OSError("there are no rows in it")

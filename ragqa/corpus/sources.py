@@ -42,29 +42,30 @@ def count_input_bytes(paths: Sequence[Path]) -> int:
 def read_documents(
     paths: Sequence[Path],
     *,
-    skip_bad: bool = False,
+    strict: bool = False,
     report: CorpusReport | None = None,
     on_left_out: Callable[[Document], object] | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar archives are read like files.
-    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. Text is UTF-8, or UTF-16 with a byte order mark, and is not
-    changed: line ends and control characters stay.
+    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar and zip archives are read like
+    files.
+    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. ``ragqa.corpus.formats.encodings`` chooses the encoding of
+    a text. The text is not changed: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
-        skip_bad: leave out, count and note malformed input instead of raising an error.
+        strict: raise an error for malformed input instead of leaving it out, with a count and a note.
         report: report in which files and documents that were read or left out are counted.
         on_left_out: function called with each document that is left out as empty or as a duplicate.
 
     Raises:
-        BadInput: a file cannot be read.
-        BadLine: a record is malformed, or an earlier document with another text has its id.
-        MissingExtra: the extra ``docs`` (for PDF), ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
+        BadInput: a path does not exist; with ``strict``, a file cannot be read.
+        BadLine: with ``strict``, a record is malformed, or an earlier document with another text has its id.
+        MissingExtra: with ``strict``, the extra ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
-    problems = ProblemHandler(CorpusReport() if report is None else report, skip_bad)
+    problems = ProblemHandler(CorpusReport() if report is None else report, strict)
     return _iter_unique(paths, problems, on_left_out or (lambda document: None))
 
 
@@ -126,7 +127,7 @@ def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tup
 
 def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
     if not path.is_file():  # a pipe could block forever, and a link can lead nowhere
-        problems.note_not_text(_as_text(path), "not a file")
+        problems.report.leave_out(_as_text(path), "special file")
         return
     before = problems.report.bytes_read
     check_size_on_disk(path)

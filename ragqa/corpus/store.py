@@ -192,17 +192,29 @@ class PassageStore:
         """Number and first row of the last file; -1 and 0 if there is no file."""
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
-    def find_rows(self, documents: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all live passages of the documents with these ids."""
+    def find_rows(self, values: Iterable[str], column: str = "document") -> npt.NDArray[np.int64]:
+        """Return the sorted rows of all live passages with one of these ids, or other values of a column."""
         import pyarrow.compute as pc  # importing it takes as long as answering a question
 
-        names = pa.array(sorted(documents), pa.string())
-        rows = []
-        for first, file in zip(self._first_rows, self._files, strict=False):
-            columns = (_read_columns(file, file.reader, batch)[0] for batch in range(file.reader.num_record_batches))
-            column = pa.chunked_array(columns, pa.string())
-            rows.append(first + np.flatnonzero(pc.is_in(column, names).to_numpy(zero_copy_only=False)))
+        names = pa.array(sorted(values), pa.string())
+        rows = [
+            first + np.flatnonzero(pc.is_in(chunks, names).to_numpy(zero_copy_only=False))
+            for first, chunks in zip(self._first_rows, self._iter_column(column), strict=False)
+        ]
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
+
+    def list_values(self, column: str) -> set[str]:
+        """Return the different values of a column, also of deleted passages."""
+        return {value for chunks in self._iter_column(column) for value in chunks.unique().to_pylist()}
+
+    def _iter_column(self, name: str) -> Iterator[pa.ChunkedArray]:
+        """Yield a column of strings of each file."""
+        number = _PASSAGE_FIELDS.index(name)
+        for file in self._files:
+            columns = (
+                _read_columns(file, file.reader, batch)[number] for batch in range(file.reader.num_record_batches)
+            )
+            yield pa.chunked_array(columns, pa.string())
 
     def __getitem__(self, row: int) -> Passage:
         """Return the passage at a row from 0 to ``len(self)`` - 1; raise IndexError for other rows."""

@@ -20,9 +20,9 @@ _MAX_STATE_BYTES = 16 << 20
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
     """Yield the files under ``paths`` in order; the files of a folder precede its subfolders.
 
-    Hidden files and folders, and directories that ragqa wrote, are left out, unless ``paths`` names them. Links to
-    folders are not followed. In a data set saved by ``datasets``, only the data files count. Names of the hub are
-    yielded unchanged.
+    Hidden files and folders, backups of editors, and directories that ragqa wrote, are left out, unless ``paths`` names
+    them. Links to folders are not followed. In a data set saved by ``datasets``, only the data files count. Names of
+    the hub are yielded unchanged.
 
     Args:
         paths: files, folders and names of the hub.
@@ -44,12 +44,17 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
             yield from _select_files(folder, files, on_error)
 
 
+def is_ignored(name: str) -> bool:
+    """Return True for the name of a hidden file or folder, or of an editor's backup or temporary file."""
+    return name.startswith(".") or name.endswith(("~", ".swp"))
+
+
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the visible folders except links, and the names of the visible files, both sorted."""
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if is_ignored(entry.name):
                 continue
             try:
                 is_folder = entry.is_dir()

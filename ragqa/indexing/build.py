@@ -1,6 +1,7 @@
 """Build an index from documents; a build that was killed continues at the next run.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
+    files.json      files that were read, with size and time       (ragqa.indexing.file_table)
     bm25/           terms                                          (ragqa.retrieval.bm25)
     dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
     manifest.json   written last
@@ -31,6 +32,7 @@ from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
+from ragqa.indexing.file_table import FileScan, write_table
 from ragqa.progress import SILENT, Progress
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
@@ -82,8 +84,8 @@ class IndexConfig:
     """Unit of the passage size: sentences, words or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""
-    skip_bad: bool = False
-    """Leave out and count malformed input instead of stopping."""
+    strict: bool = False
+    """Stop at the first file or record that cannot be read."""
     device: str = "cpu"
     """Device of torch encoders and FAISS; exports run on the CPU."""
 
@@ -109,6 +111,11 @@ class IndexConfig:
         """True if the index has vectors."""
         return RetrieverKind(self.retriever).needs_vectors
 
+    def make_absolute(self) -> "IndexConfig":
+        """Return the options with absolute paths."""
+        questions = str(Path(self.questions).absolute()) if self.questions else None
+        return replace(self, questions=questions, encoder=make_encoder_absolute(self.encoder))
+
 
 def build_index(
     paths: Sequence[Path], out: Path, config: IndexConfig | None = None, *, progress: Progress = SILENT
@@ -133,10 +140,7 @@ def build_index(
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
     # Absolute, since the index is used from other working directories, which must find cited files and the encoder.
-    paths = [hub.make_absolute(path) for path in paths]
-    if config.questions:
-        config = replace(config, questions=str(Path(config.questions).absolute()))
-    config = replace(config, encoder=make_encoder_absolute(config.encoder))
+    paths, config = [hub.make_absolute(path) for path in paths], config.make_absolute()
     artefacts.check_replaceable(out, "index")
     encoder = _load_parts(config)
     queries = encode_sample_questions(config.questions, encoder) if encoder and config.questions else None
@@ -240,18 +244,26 @@ class _IndexBuild:
         artefacts.write_manifest(index, "index", settings, {"corpus": store.compute_fingerprint(), **parents})
 
     def _write_passages(self, part: Path) -> None:
-        config, report = self.config, CorpusReport()
+        config, report, left_out = self.config, CorpusReport(), set[str]()
         split = open_splitter(config.blocks, config.block_size, config.encoder, has_vectors=self.encoder is not None)
-        documents = read_documents(self.paths, skip_bad=config.skip_bad, report=report)
+        documents = read_documents(
+            self.paths,
+            strict=config.strict,
+            report=report,
+            on_left_out=lambda document: left_out.add(document.path),
+        )
         size = count_input_bytes(self.paths)
+        scan = FileScan(self.paths)
         with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
             for document in documents:
                 writer.add_document(document, split_document(document, split))
                 step.advance_to(report.bytes_read)
             step.advance_to(report.bytes_read)
         if not writer.rows:
-            raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {_format_counts(report)}")
-        # The report is written before the passages count as finished, so a killed build cannot lose it.
+            problems = "; ".join(line.strip() for line in report.describe_problems())
+            raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {problems or 'no documents'}")
+        # Both are written before the passages count as finished, so a killed build cannot lose them.
+        write_table(self.folder / resume.BUILD_FOLDER, scan.finish(scan.files, left_out))
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
@@ -298,9 +310,3 @@ def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
     if not (folder / name).is_dir():
         with artefacts.create_directory(folder / name) as part:
             make(part)
-
-
-def _format_counts(report: CorpusReport) -> str:
-    counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    listed = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
-    return f"{listed} ({report.notes[0]})" if report.notes else listed

@@ -53,7 +53,7 @@ def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -
         return to_json({"index": str(index), **asdict(report)})
     kinds = ("added", "replaced", "unchanged", "deleted")
     counts = [f"{count} {kind}" for kind in kinds if (count := getattr(report, kind))]
-    done = ", ".join([*counts, *["compacted"] * report.compacted])
+    done = ", ".join([*counts, *["compacted"] * report.compacted]) or "nothing changed"
     passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
     line = f"{done}: {passages} in {to_one_line(str(index))} ({report.seconds:.1f} s)"
     return "\n".join([line, *report.corpus.describe_problems()])

@@ -11,13 +11,11 @@ which notices the new manifest (``ragqa.retrieval.live``). When a fifth of the r
 compacts the index.
 """
 
-import errno
-import json
 import os
 import shutil
-import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,7 +26,7 @@ import numpy.typing as npt
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.lock import hold_lock
-from ragqa.artefacts.orphans import DELETED_IDS, UPDATE_FOLDER, check_update_path, get_update_path, own_directory
+from ragqa.artefacts.orphans import check_update_path, get_update_path, own_directory
 from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.passages import make_passages, split_document
@@ -38,6 +36,8 @@ from ragqa.errors import BadInput, Mismatch
 from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
+from ragqa.indexing.file_table import FileScan, read_table, write_table
+from ragqa.indexing.work_folder import link_files, read_deleted, record_deleted
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
@@ -46,6 +46,8 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
+NewDocuments = dict[DocumentKey, list[Passage]]
+"""Passages of documents that are new or changed."""
 
 COMPACT_AT = 0.2
 """Share of deleted or added rows at which an update compacts the index."""
@@ -78,7 +80,7 @@ def update_index(
     *,
     add: Sequence[str | Path] = (),
     delete: Sequence[str] = (),
-    skip_bad: bool = False,
+    strict: bool = False,
     compact: bool | None = None,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -89,7 +91,7 @@ def update_index(
         index: directory of the index, which other processes can search at the same time.
         add: files and folders; their documents replace documents of the same id.
         delete: ids of documents as they are cited, or paths of files; all documents with this id are deleted.
-        skip_bad: skip and count malformed records instead of stopping.
+        strict: stop at the first file or record that cannot be read.
         compact: True to compact the index; by default, an update compacts if a fifth of the rows are deleted or added.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
@@ -103,11 +105,42 @@ def update_index(
         Mismatch: another encoder made the index.
         ArtefactError: the directory is not an index, or is damaged.
     """
-    start = perf_counter()
     if isinstance(add, str | Path) or isinstance(delete, str):
         raise BadInput("add and delete must be lists")
     if not (add or delete or compact):
         raise BadInput("nothing to do: name documents to add or to delete")
+
+    def change(version: "NewVersion", lost_ids: set[str]) -> dict[str, int]:
+        return version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, strict)
+
+    return change_index(index, change, delete=delete, compact=compact, device=device, progress=progress)
+
+
+def change_index(
+    index: str | Path,
+    change: Callable[["NewVersion", set[str]], dict[str, int]],
+    *,
+    delete: Sequence[str] = (),
+    compact: bool | None = None,
+    device: str = "cpu",
+    progress: Progress = SILENT,
+) -> UpdateReport:
+    """Replace an index by a changed version of it; on an error, the index stays as it was.
+
+    Args:
+        index: directory of the index.
+        change: function that changes the new version and returns the numbers of documents by outcome. It gets the ids
+            that an interrupted run of the same update deleted.
+        delete: ids or paths of the documents that ``change`` deletes, for a later run if this one is killed.
+        compact: True to compact the index; None to compact it if a fifth of the rows are deleted or added.
+        device: device of torch encoders and FAISS.
+        progress: receiver of progress reports.
+
+    Raises:
+        BadInput: ``change`` refuses its input, the disk is full, or the index uses Lucene.
+        Mismatch, ArtefactError: as in ``update_index``.
+    """
+    start = perf_counter()
     target = Path(index).resolve()
     if not target.parent.is_dir():
         artefacts.peek_manifest(target)  # raises the error of a missing index
@@ -122,14 +155,14 @@ def update_index(
         check_update_path(work)
         with own_directory(work):
             try:
-                version = _NewVersion(_link_files(target, work), manifest, device, progress)
-                lost_ids = _read_deleted(work, manifest)
-                counts = version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, skip_bad)
+                version = NewVersion(link_files(target, work), manifest, device, progress)
+                lost_ids = read_deleted(work, manifest)
+                counts = change(version, lost_ids)
                 if compact or (compact is None and version.scattered_share >= COMPACT_AT):
                     version.compact()
                 if version.is_changed:
                     changed = version.write_manifest(target)
-                    _record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
+                    record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
                     artefacts.swap_into_place(version.folder, target)
                 artefacts.mark_checked(target)
             except Exception:  # not after an interrupt: the next update reads the work directory
@@ -145,50 +178,17 @@ def update_index(
     )
 
 
-def _read_deleted(work: Path, version: Manifest) -> set[str]:
-    """Return the ids that an update to ``version`` deleted, if it was killed after its swap.
-
-    A killed update prints no report, so its user runs it again. Then these ids are unknown, but not an error.
-    """
-    try:
-        return set(json.loads((work / DELETED_IDS).read_text())[version.fingerprint])
-    except (OSError, ValueError, TypeError, KeyError):
-        return set()
-
-
-def _record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
-    """Write the deleted ids of each version, by fingerprint."""
-    rows = {fingerprint: sorted(ids) for fingerprint, ids in deleted.items()}
-    artefacts.write_text_whole(work / DELETED_IDS, json.dumps(rows))
-
-
 def _list_ids(names: Sequence[str]) -> set[str]:
     """Return the ids of the documents with these names, or in the files at these paths."""
     return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
 
 
-def _link_files(source: Path, work: Path) -> Path:
-    """Copy an index to ``work`` by hard links, without manifest and locks; return the copy."""
-    target = work / UPDATE_FOLDER
-    shutil.rmtree(target, ignore_errors=True)  # a killed update may have left this folder
-    for folder, _, files in os.walk(source):
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-        copy = target / Path(folder).relative_to(source)
-        copy.mkdir()
-        copy.chmod(stat.S_IMODE(os.stat(folder).st_mode))
-        for name in files:
-            if name != artefacts.MANIFEST and not name.endswith(".lock"):
-                artefacts.link_file(Path(folder, name), copy / name)
-    return target
-
-
-class _NewVersion:
+class NewVersion:
     """New version of an index, which begins as hard links to the files of the old version."""
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self.folder, self._old, self._device, self._progress = folder, manifest, device, progress
-        self._config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
+        self.config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
         """Configuration; its ``built`` is the number of rows at the last build or compaction."""
         self.store = PassageStore.open(folder / "passages")
         self.report = CorpusReport()
@@ -197,11 +197,11 @@ class _NewVersion:
     @property
     def scattered_share(self) -> float:
         """Share of the rows that were deleted or added since the last build or compaction."""
-        scattered = len(self.store.deleted) + len(self.store) - self._config["built"]
+        scattered = len(self.store.deleted) + len(self.store) - self.config["built"]
         return scattered / max(1, len(self.store))
 
     def change_documents(
-        self, add: Sequence[Path], delete: Sequence[str], lost_ids: set[str], skip_bad: bool
+        self, add: Sequence[Path], delete: Sequence[str], lost_ids: set[str], strict: bool
     ) -> dict[str, int]:
         """Add, replace and delete documents; return the numbers of documents by outcome.
 
@@ -209,30 +209,34 @@ class _NewVersion:
             add: files and folders to read.
             delete: ids or paths of documents.
             lost_ids: ids that an interrupted run of the same update deleted; they can be missing.
-            skip_bad: skip malformed records.
+            strict: stop at the first file or record that cannot be read.
 
         Raises:
             BadInput: a document is unknown, or both added and deleted, or there is none to add.
         """
         first_added = len(self.store)
         to_delete = self._find_documents(delete, lost_ids)
-        changes = self._write_passages(add, skip_bad) if add else DocumentChanges()
+        scan = FileScan(add)
+        changes = self.write_passages(add, strict) if add else DocumentChanges()
+        states = scan.finish(scan.files, [path for _, path in changes.left_out_keys])
         if both := sorted(_list_ids(delete) & {identifier for identifier, _ in changes.all_keys}):
             raise BadInput(
                 f"{', '.join(both[:3])} would be both added and deleted: leave it out of one of them; "
                 "nothing was changed"
             )
         rows = self.store.find_rows({identifier for identifier, _ in changes.all_keys | to_delete})
-        keys = self._read_keys(rows)
+        keys = self.read_keys(rows)
         removed, counts = changes.find_removed(set(keys), to_delete)
         if add and not (changes.written_keys or changes.unchanged_keys or removed - to_delete):
             problems = "; ".join(line.strip() for line in self.report.describe_problems())
             raise BadInput(f"nothing to add in {', '.join(map(str, add))}: {problems or 'no documents'}")
         if removed or changes.written_keys:
-            self._change_rows(rows[[key in removed for key in keys]], first_added)
+            self.change_rows(rows[[key in removed for key in keys]], first_added)
+            write_table(self.folder, read_table(self.folder) | states)
         return counts
 
-    def _read_keys(self, rows: Rows) -> list[DocumentKey]:
+    def read_keys(self, rows: Rows) -> list[DocumentKey]:
+        """Return the document of each row."""
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
     def _find_documents(self, names: Sequence[str], lost_ids: set[str]) -> set[DocumentKey]:
@@ -242,23 +246,34 @@ class _NewVersion:
             BadInput: a name is unknown, and not in ``lost_ids``.
         """
         ids_of_name = {name: _list_ids([name]) for name in names}
-        documents = set(self._read_keys(self.store.find_rows(_list_ids(names))))
+        documents = set(self.read_keys(self.store.find_rows(_list_ids(names))))
         known = {identifier for identifier, _ in documents} | lost_ids
         if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
             raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
         return documents
 
-    def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
-        """Write the passages of the new and changed documents in ``add``."""
+    def write_passages(
+        self,
+        add: Sequence[Path],
+        strict: bool,
+        find_duplicates: Callable[[NewDocuments], set[DocumentKey]] = lambda documents: set(),
+    ) -> DocumentChanges:
+        """Write the passages of the new and changed documents in ``add``.
+
+        Args:
+            add: files and folders to read.
+            strict: stop at the first malformed file or record.
+            find_duplicates: function that returns which of some new documents are to be left out.
+        """
         changes = DocumentChanges()
-        blocks, size, encoder = (self._config[name] for name in ("blocks", "block_size", "encoder"))
+        blocks, size, encoder = (self.config[name] for name in ("blocks", "block_size", "encoder"))
         has_vectors = (self.folder / VECTORS_FOLDER).is_dir()
         needs_tokenizer = has_vectors or blocks == "wordpieces"
         name = find_local_model(encoder) if needs_tokenizer else encoder
         split = open_splitter(blocks, size, name, has_vectors=has_vectors)
         documents = read_documents(
             add,
-            skip_bad=skip_bad,
+            strict=strict,
             report=self.report,
             on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )
@@ -268,19 +283,23 @@ class _NewVersion:
                 writer.add_passage(passage)
             for batch in iter_document_batches(documents):
                 indexed = self._read_undated({document.id for document in batch})
+                new: NewDocuments = {}
                 for document in batch:
-                    key, passages = (
-                        (document.id, document.path),
-                        list(make_passages(document, split_document(document, split))),
-                    )
+                    key = (document.id, document.path)
+                    passages = list(make_passages(document, split_document(document, split)))
                     if not passages:
                         changes.left_out_keys.add(key)
                     elif indexed.get(key) == [replace(passage, date="") for passage in passages]:
                         changes.unchanged_keys.add(key)
                     else:
-                        changes.written_keys.add(key)
-                        for passage in passages:
-                            writer.add_passage(passage)
+                        new[key] = passages
+                duplicates = find_duplicates(new)
+                self.report.duplicates += len(duplicates)
+                self.report.documents -= len(duplicates)
+                changes.left_out_keys |= duplicates
+                changes.written_keys |= new.keys() - duplicates
+                for passage in chain.from_iterable(new[key] for key in new if key not in duplicates):
+                    writer.add_passage(passage)
         # If a file is named twice, its documents are duplicates of themselves.
         changes.left_out_keys -= changes.written_keys | changes.unchanged_keys
         return changes
@@ -288,7 +307,7 @@ class _NewVersion:
     def _choose_file(self) -> tuple[int, int]:
         """Return the number and the first row of the file to write: a small last file or a new file."""
         number, first_row = self.store.last_file
-        is_small = first_row >= self._config["built"] and len(self.store) - first_row < _SMALL
+        is_small = first_row >= self.config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
@@ -301,16 +320,16 @@ class _NewVersion:
             passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))
         return passages
 
-    def _change_rows(self, deleted: Rows, first_added: int) -> None:
+    def change_rows(self, deleted: Rows, first_added: int) -> None:
         """Delete rows from the terms and vectors, and add the rows from ``first_added`` on."""
         _replace_array(self.folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
         self.store = PassageStore.open(self.folder / "passages")
         if not self.store.live_count:
-            raise BadInput("no passage would be left: delete the index instead")
+            raise BadInput("no passage would be left, so nothing was changed: delete the index instead")
         added = [passage for batch in self.store.iter_batches(first_added) for passage in batch]
         terms = self.folder / TERMS_FOLDER
         if terms.is_dir():
-            BM25.update(terms, engine=self._config["engine"], deleted=deleted, added=added)
+            BM25.update(terms, engine=self.config["engine"], deleted=deleted, added=added)
         if added and (self.folder / VECTORS_FOLDER).is_dir():
             self._add_vectors(added)
         self.is_changed = True
@@ -318,7 +337,7 @@ class _NewVersion:
     def _add_vectors(self, added: list[Passage]) -> None:
         """Embed the added passages and write their vectors, together with a small last file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
-        encoder = load_encoder(find_local_model(self._config["encoder"]), device=self._device)
+        encoder = load_encoder(find_local_model(self.config["encoder"]), device=self._device)
         if encoder.fingerprint != expected_encoder:
             raise Mismatch(
                 f"the index was made with encoder {expected_encoder}, but the encoder is now {encoder.fingerprint}: "
@@ -337,7 +356,7 @@ class _NewVersion:
     def compact(self) -> None:
         """Rewrite passages, terms and vectors without the deleted rows."""
         encoder = self._old.parents.get("encoder")
-        self._config |= compact_index(self.folder, self._config, encoder, device=self._device, progress=self._progress)
+        self.config |= compact_index(self.folder, self.config, encoder, device=self._device, progress=self._progress)
         self.store = PassageStore.open(self.folder / "passages")
         self.is_changed = self.is_compacted = True
 
@@ -346,7 +365,7 @@ class _NewVersion:
 
         Files that are shared with the version in ``old`` keep their checksums.
         """
-        config = {**self._config, "passages": self.store.live_count, "rows": len(self.store)}
+        config = {**self.config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
             name: entry
             for name, entry in self._old.files.items()

@@ -3,16 +3,18 @@
 import io
 import json
 import tarfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ragqa.corpus.hub import is_hub_name
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 
 
-def read(*paths: Path, skip_bad: bool = False) -> tuple[list[Document], CorpusReport]:
+def read(*paths: Path, strict: bool = True) -> tuple[list[Document], CorpusReport]:
     """Read documents; return them and the report, which must count them and all bytes of their files."""
     report = CorpusReport()
-    documents = list(read_documents(paths, skip_bad=skip_bad, report=report))
+    documents = list(read_documents(paths, strict=strict, report=report))
     assert report.documents == len(documents)
     if not any(map(is_hub_name, paths)):  # for a data set of the hub, characters are counted
         assert report.bytes_read == count_input_bytes(paths)
@@ -47,4 +49,12 @@ def make_tar(members: dict[str, bytes], mode: str = "w") -> bytes:
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def make_zip(members: Mapping[str, str | bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
     return buffer.getvalue()

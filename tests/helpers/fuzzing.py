@@ -15,21 +15,40 @@ import signal
 import subprocess
 import sys
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from ragqa.corpus.formats import dpr, html, jsonl, markdown, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.formats.office import reader as office
+from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
+from ragqa.corpus.formats.text import plain
 from ragqa.corpus.sources import read_documents
-from tests.helpers.documents import make_article, make_tar, to_json_lines
+from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
+from tests.helpers.office import (
+    make_book,
+    make_open_document,
+    make_open_table,
+    make_paragraph,
+    make_row,
+    make_slides,
+    make_word,
+    make_word_table,
+    make_workbook,
+)
 from tests.helpers.pdf import make_pdf
 from tests.helpers.tables import write_arrow_file, write_arrow_stream, write_parquet
 
+OLD_WORKBOOK = Path(__file__).parents[1] / "data" / "towers.xls"
+"""File of Excel 97 with the sentences; no package that ragqa uses writes such files."""
 CPU_SECONDS = 10.0
 """CPU time after which a mutation counts as one that hangs; a good file takes a few milliseconds."""
 MEMORY_BYTES = 4 << 30
@@ -73,8 +92,11 @@ def _make_compressed_arrow() -> bytes:
 
 def _make_html() -> bytes:
     rows = "".join(f"<tr><td class='a>b'>{text}</td><td>&eacute;&#233;</td></tr>" for text in _SENTENCES)
-    head = "<!DOCTYPE html><html><head><title>Towers</title><script>if (a < b) x();</script></head>"
-    return f"{head}<body><!-- menu --><nav>Menu</nav><table>{rows}</table><pre> a\n b</pre></body></html>".encode()
+    rows = f"<tr><th>Text<th colspan=2>Sign</tr>{rows}"
+    meta = "<meta name='date' content='2024-05-01'>"
+    head = f"<!DOCTYPE html><html><head>{meta}<title>Towers</title><script>if (a < b) x();</script></head>"
+    body = f"<!-- menu --><nav>Menu</nav><h1>Coast</h1><table>{rows}</table><pre> a\n b</pre>"
+    return f"{head}<body>{body}</body></html>".encode()
 
 
 def _make_dump() -> bytes:
@@ -88,6 +110,10 @@ def _make_archive() -> bytes:
     return make_tar({**members, "x" * 120 + "é.txt": b"A long name."})
 
 
+def _make_zip() -> bytes:
+    return make_zip({"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.zip": make_zip({"e.txt": b"Tower."})})
+
+
 def _make_json_lines() -> bytes:
     records = [{"id": str(n), "title": "Tower", "text": text} for n, text in enumerate(_SENTENCES)]
     return to_json_lines(*records).encode()
@@ -97,9 +123,60 @@ def _make_pdf() -> bytes:
     return make_pdf([text.encode("ascii", "ignore").decode() for text in _SENTENCES[:5]])
 
 
+def _make_rows() -> list[list[str]]:
+    return [["Tower", "Year"], *([text, str(1800 + number)] for number, text in enumerate(_SENTENCES))]
+
+
+def _make_word() -> bytes:
+    body = make_paragraph("Towers", "T") + "".join(make_paragraph(text) for text in _SENTENCES)
+    return make_word(body + make_paragraph("Table", "H1") + make_word_table(_make_rows()), notes="A note.")
+
+
+def _make_slides() -> bytes:
+    return make_slides([(f"Tower {n}", [text]) for n, text in enumerate(_SENTENCES[:8])], notes="A note.")
+
+
+def _make_workbook() -> bytes:
+    rows = "".join(make_row(n, text, n / 4, date(2024, 3, 1)) for n, text in enumerate(_SENTENCES, 2))
+    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""})
+
+
+def _make_open_text() -> bytes:
+    lines = "".join(f"<text:p>{text}<text:s/></text:p>" for text in _SENTENCES)
+    return make_open_document("text", f"<text:h>Towers</text:h>{lines}{make_open_table(_make_rows())}")
+
+
+def _make_open_slides() -> bytes:
+    frame = "<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    slides = (f"<draw:page>{frame.format('Tower')}{frame.format(text)}</draw:page>" for text in _SENTENCES)
+    return make_open_document("presentation", "".join(slides))
+
+
+def _make_book() -> bytes:
+    chapters = {f"c{n}": f"<h1>Tower {n}</h1><p>{text}</p>" for n, text in enumerate(_SENTENCES[:8])}
+    return make_book(chapters)
+
+
+def _make_rich_text() -> bytes:
+    lines = (text.encode("ascii", "ignore").decode() for text in _SENTENCES)
+    return "".join(
+        (r"{\rtf1\ansi{\fonttbl{\f0 Times;}}{\b Towers}\par ", *(rf"{line}\par " for line in lines), "}")
+    ).encode()
+
+
 def _make_passages() -> bytes:
     rows = (f'{n}\t"{text}"\tTower\n' for n, text in enumerate(_SENTENCES))
     return f"id\ttext\ttitle\n{''.join(rows)}".encode()
+
+
+def _make_table() -> bytes:
+    rows = (f'{n};"{text}, ""tall"";\nand old";{1800 + n}\n' for n, text in enumerate(_SENTENCES))
+    return f"Towers;;\nNumber;Text;Built\n{''.join(rows)}".encode()
+
+
+def _make_json() -> bytes:
+    towers = [{"name": f"Tower {n}", "text": text, "rooms": [n, 2]} for n, text in enumerate(_SENTENCES)]
+    return json.dumps({"coast": "North", "towers": towers, "walls": [[{"a": {"b": None}}, True, 1.5e300]]}).encode()
 
 
 def _make_articles() -> bytes:
@@ -108,28 +185,45 @@ def _make_articles() -> bytes:
 
 _TEXT = "\n\n".join(["# Towers", *_SENTENCES])
 TARGETS = {
-    "pdf": Target(pdf.read, "a.pdf", _make_pdf),
-    "arrow": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
-    "arrow-file": Target(tables.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
-    "arrow-compressed": Target(tables.read_arrow, "a.arrow", _make_compressed_arrow),
-    "parquet": Target(tables.read_parquet, "a.parquet", lambda: _save(write_parquet)),
+    "pdf": Target(office.read, "a.pdf", _make_pdf),
+    "word": Target(office.read, "a.docx", _make_word),
+    "slides": Target(office.read, "a.pptx", _make_slides),
+    "workbook": Target(office.read, "a.xlsx", _make_workbook),
+    "workbook-old": Target(office.read, "a.xls", lambda: OLD_WORKBOOK.read_bytes()),
+    "open-text": Target(office.read, "a.odt", _make_open_text),
+    "open-slides": Target(office.read, "a.odp", _make_open_slides),
+    "open-sheet": Target(
+        office.read, "a.ods", lambda: make_open_document("spreadsheet", make_open_table(_make_rows(), "S"))
+    ),
+    "book": Target(office.read, "a.epub", _make_book),
+    "rich-text": Target(office.read, "a.rtf", _make_rich_text),
+    "arrow": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
+    "arrow-file": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
+    "arrow-compressed": Target(arrow.read_arrow, "a.arrow", _make_compressed_arrow),
+    "parquet": Target(arrow.read_parquet, "a.parquet", lambda: _save(write_parquet)),
     "parquet-plain": Target(
-        tables.read_parquet, "a.parquet", lambda: _save(write_parquet, use_dictionary=False, compression="zstd")
+        arrow.read_parquet, "a.parquet", lambda: _save(write_parquet, use_dictionary=False, compression="zstd")
     ),
     "html": Target(html.read, "a.html", _make_html),
     "dpr": Target(dpr.read, "a.tsv", _make_passages),
     "wikiextractor": Target(wikiextractor.read, "wiki_00", _make_articles),
     "dump": Target(dump.read, "a.xml", _make_dump),
     "jsonl": Target(jsonl.read, "a.jsonl", _make_json_lines),
+    "csv": Target(delimited.read, "a.csv", _make_table),
+    "json": Target(json_values.read, "a.json", _make_json),
+    "lines": Target(plain.read_lines, "a.log", lambda: "\n".join(_SENTENCES).encode()),
     "markdown": Target(markdown.read, "a.md", lambda: _MARKDOWN.encode()),
     "plain": Target(plain.read, "a.txt", lambda: _TEXT.encode()),
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
     "tar": Target(".tar", "a.tar", _make_archive),
+    "zip": Target(".zip", "a.zip", _make_zip),
     "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),
     "bz2": Target(".bz2", "a.xml.bz2", lambda: bz2.compress(_make_dump())),
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),
 }
 """Targets by name; each format and each container has one or more."""
+_PACKAGES = ("word", "slides", "workbook", "open-text", "open-slides", "open-sheet", "book")
+"""Targets that are ZIP archives; every second mutation is one of a member."""
 _INSIDE: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
     "gz": (_make_json_lines, gzip.compress),
     "bz2": (_make_dump, bz2.compress),
@@ -150,6 +244,11 @@ def mutate(name: str, number: int) -> bytes:
     if name in _INSIDE and number % 2:
         make, compress = _INSIDE[name]
         return compress(_mutate(make(), rng))
+    if name in _PACKAGES and number % 2:
+        with zipfile.ZipFile(BytesIO(make_good(name))) as archive:
+            members = {member: archive.read(member) for member in archive.namelist()}
+        member = rng.choice(sorted(members))
+        return make_zip({**members, member: _mutate(members[member], rng)})
     return _mutate(make_good(name), rng)
 
 
@@ -257,7 +356,7 @@ def main(folder: Path, start: int, first: int, last: int, names: Sequence[str]) 
 def _read(folder: Path, name: str, content: bytes) -> Iterator[str]:
     path = folder / TARGETS[name].name
     path.write_bytes(content)
-    for document in read_documents([path], skip_bad=True):
+    for document in read_documents([path]):
         yield f"{document.id}{document.title}{document.path}{document.text}"
 
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+Text = tuple[float, float, float, str]
+"""Text of a page: its left and lower edge and the size of its font in points, and the text."""
 
-def make_pdf(pages: Sequence[str], title: str = "", *, copies: int = 1) -> bytes:
-    """Return a minimal PDF with a line on each page; ``copies`` of a page share its content."""
+
+def make_pdf(pages: Sequence[str | Sequence[Text]], title: str = "", *, copies: int = 1) -> bytes:
+    """Return a minimal PDF with a line or several texts on each page; ``copies`` of a page share its content."""
     count = len(pages) * copies
     objects = ["<< /Type /Catalog /Pages 2 0 R >>"]
     objects.append(f"<< /Type /Pages /Kids [{' '.join(f'{4 + n} 0 R' for n in range(count))}] /Count {count} >>")
@@ -15,7 +18,8 @@ def make_pdf(pages: Sequence[str], title: str = "", *, copies: int = 1) -> bytes
             " /Resources << /Font << /F1 3 0 R >> >> >>"
         )
     for page in pages:
-        content = f"BT /F1 12 Tf 72 700 Td ({page}) Tj ET"
+        texts = [(72, 700, 12, page)] if isinstance(page, str) else page
+        content = "\n".join(f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET" for x, y, size, text in texts)
         objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
     objects.append(f"<< /Title ({title}) >>")
     out, places = "%PDF-1.4\n", []

@@ -45,15 +45,15 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
             if member is None:
                 break
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
-            # A name need not be UTF-8, and a path that users see must not lead out of the archive.
+            # A name need not be UTF-8.
             inside = member.name.encode("utf-8", "surrogateescape").decode(errors="replace")
-            inside = posixpath.normpath(f"/{inside}").lstrip("/")
-            if not member.isreg() or _is_hidden(inside):
+            inside = make_member_path(inside)
+            if not member.isreg() or is_hidden(inside):
                 continue
             path = f"{file.path}/{inside}"
             if member.issparse() or any(name.startswith(_NOT_SPARSE) for name in member.pax_headers):
                 # A few bytes of a sparse file can stand for terabytes of zeros.
-                file.problems.note_not_text(path, "a sparse file: unpack the archive first")
+                file.problems.report.leave_out(path, "sparse file in an archive")
                 continue
             content = cast(BufferedReader, tar.extractfile(member))
             yield replace(file, path=path, name=PurePosixPath(inside).name, stream=content)
@@ -147,5 +147,11 @@ def _check_end(archive: BinaryIO) -> None:
         raise tarfile.ReadError("cut short")
 
 
-def _is_hidden(path: str) -> bool:
+def make_member_path(name: str) -> str:
+    """Return the path of a member, without parts that lead out of the archive."""
+    return posixpath.normpath(f"/{name}").lstrip("/")
+
+
+def is_hidden(path: str) -> bool:
+    """Return True if a file, or a folder above it, is hidden."""
     return any(part.startswith(".") for part in path.split("/"))

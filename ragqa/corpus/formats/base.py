@@ -7,6 +7,7 @@ record, and ``file.note_undecodable`` for bytes that are not valid text.
 import codecs
 import lzma
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,20 +15,26 @@ from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import PurePath
 
+from ragqa.corpus.formats.encodings import choose_encoding, decode, detect_encoding
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.terminal import to_one_line
 
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
-READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, MemoryError)
+MAX_PATHS = 100
+"""Maximum number of paths that a report keeps of the files of a kind."""
+_MAX_NAMED = 5
+"""Maximum number of files of a kind that the summary names."""
+UNNAMED_KINDS = ("image", "sound", "video")
+"""Kinds whose files the summary does not name, because nobody expects text in them."""
+READABLE = (
+    "ragqa reads text of every kind, Markdown, HTML, PDF, Office and OpenDocument files, e-books, CSV, TSV, JSON, "
+    "Wikipedia, Parquet and Arrow, also in tar and zip archives"
+)
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,6 @@ class CorpusReport:
     """Number of documents left out because their body has only white space."""
     undecodable: int = 0
     """Number of files or records in which undecodable bytes were replaced by U+FFFD."""
-    binary: int = 0
-    """Number of files left out because they are binary, of an unknown type, or not regular files."""
     redirects: int = 0
     """Number of wiki pages left out because they only redirect to another page."""
     disambiguations: int = 0
@@ -95,17 +100,50 @@ class CorpusReport:
     other_pages: int = 0
     """Number of wiki pages left out because they are not articles: talk pages, templates and others."""
     bad: int = 0
-    """Number of malformed files and records left out because of ``skip_bad``."""
+    """Number of malformed files and records left out or repaired."""
+    bad_files: int = 0
+    """Number of malformed files among them."""
     bytes_read: int = 0
     """Number of bytes read so far; for data sets of the hub, number of characters."""
+    encodings: dict[str, int] = field(default_factory=dict)
+    """Number of files in another encoding than Unicode, by the encoding that was found."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Number of files left out, by kind, such as ``encrypted PDF``."""
+    left_out_paths: dict[str, list[str]] = field(default_factory=dict)
+    """Paths of the first of these files, by kind."""
     notes: list[str] = field(default_factory=list)
     """The first problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
+        counts["bad"] -= counts.pop("bad_files")  # they are named by their kind
         listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-        return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {to_one_line(note)}" for note in self.notes]
+        files = ", ".join(map(self._describe_kind, self.left_out))
+        lines = [f"left out: {files}"] * bool(files)
+        lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files)
+        lines += [f"documents and records left out or repaired: {listed}"] * bool(listed)
+        if count := sum(self.encodings.values()):
+            files = "1 file was" if count == 1 else f"{count:,} files were"
+            lines.append(f"{files} not UTF-8: read as {', '.join(sorted(self.encodings))}")
+        return lines + [f"  {to_one_line(note)}" for note in self.notes]
+
+    def _describe_kind(self, kind: str) -> str:
+        count, paths = self.left_out[kind], self.left_out_paths[kind][:_MAX_NAMED]
+        named = f" ({', '.join(map(to_one_line, paths))}{', …' * (count > len(paths))})" * (kind not in UNNAMED_KINDS)
+        return f"{count:,} {kind}{'s' * (count != 1)}{named}"
+
+    def leave_out(self, path: str, kind: str) -> None:
+        """Count a file that is left out.
+
+        Args:
+            path: path of the file.
+            kind: kind of file, a noun in the singular.
+        """
+        self.left_out[kind] = self.left_out.get(kind, 0) + 1
+        paths = self.left_out_paths.setdefault(kind, [])
+        if len(paths) < MAX_PATHS:
+            paths.append(path)
 
     def note(self, where: str, problem: str) -> None:
         """Add a problem to ``notes``, unless ``notes`` is full.
@@ -123,30 +161,29 @@ class ProblemHandler:
     """Policy for bad input: raise an error, or count the problem in the report and go on."""
 
     report: CorpusReport
-    skip_bad: bool
+    is_strict: bool
 
-    def reject(self, path: str, problem: str, line: int = 0) -> None:
-        """Raise an error for a malformed file or record, or count it if bad input is skipped.
+    def reject(self, path: str, problem: str, line: int = 0, kind: str = "unreadable file") -> None:
+        """Note a malformed file or record, or raise an error if the input must be free of them.
 
         Args:
             path: path of the file.
             problem: reason why the input is malformed.
             line: number of the record's first line; 0 for the whole file.
+            kind: kind of a whole file for the counts, such as ``encrypted PDF``.
 
         Raises:
-            BadLine: a record is malformed, and bad input is not skipped.
-            BadInput: a whole file is malformed, and bad input is not skipped.
+            BadLine: a record is malformed, and bad input is not allowed.
+            BadInput: a whole file is malformed, and bad input is not allowed.
         """
         where = _format_place(path, line)
-        if not self.skip_bad:
-            raise (BadLine if line else BadInput)(f"{where}: {problem} (fix it, or skip such input with --skip-bad)")
-        self.report.bad += 1
+        if self.is_strict:
+            raise (BadLine if line else BadInput)(f"{where}: {problem} (fix it, or leave out --strict)")
         self.report.note(where, problem)
-
-    def note_not_text(self, path: str, problem: str) -> None:
-        """Count and note a file that is left out because it holds no text."""
-        self.report.binary += 1
-        self.report.note(path, problem)
+        self.report.bad += 1
+        if not line:
+            self.report.bad_files += 1
+            self.report.leave_out(path, kind)
 
 
 @dataclass(frozen=True)
@@ -168,8 +205,11 @@ class InputFile:
 
     def read_text(self) -> str:
         """Return the decoded content; undecodable bytes are replaced and noted in the report."""
-        encoding = self._skip_byte_order_mark()
-        text, is_replaced = _decode(self.read_bytes(), encoding)
+        encoding, data = self._skip_byte_order_mark(), self.read_bytes()
+        if encoding == "utf-8" and (chosen := choose_encoding(data)) != encoding:
+            encoding = chosen
+            self._count_encoding(encoding)
+        text, is_replaced = decode(data, encoding)
         if is_replaced:
             self.note_undecodable()
         return text
@@ -186,30 +226,39 @@ class InputFile:
             check_size(data.tell(), MAX_TEXT_BYTES, "its text")
         return data.getvalue()
 
-    def iter_lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Yield the number (from 1) and text of each line, and True if bytes were replaced."""
+    def iter_lines(self, *, can_guess: bool = False) -> Iterator[tuple[int, str, bool]]:
+        """Yield the number (from 1) and text of each line, and True if bytes were replaced.
+
+        Args:
+            can_guess: the encoding can be another than UTF-8; the first line that is not valid UTF-8 determines it.
+        """
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
             for number, line in enumerate(iter(partial(self.stream.readline, MAX_RECORD_BYTES + 1), b""), 1):
                 if len(line) > MAX_RECORD_BYTES:
                     check_size(len(line), MAX_RECORD_BYTES, f"line {number}")
-                yield number, *_decode(line, encoding)
+                text, is_replaced = decode(line, "utf-8")
+                if is_replaced and can_guess:
+                    if encoding == "utf-8" and (encoding := choose_encoding(line + self.stream.peek())) != "utf-8":
+                        self._count_encoding(encoding)
+                    text, is_replaced = decode(line, encoding)
+                yield number, text, is_replaced
         else:
             for number, text in enumerate(_iter_wide_lines(self.stream, encoding), 1):
                 yield number, text, "\ufffd" in text
 
-    def reject(self, problem: str, line: int = 0) -> None:
+    def reject(self, problem: str, line: int = 0, **options: str) -> None:
         """Reject the file, or its record at ``line``; see ``ProblemHandler.reject``."""
-        self.problems.reject(self.path, problem, line)
+        self.problems.reject(self.path, problem, line, **options)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
         """Reject the file because the extra of ragqa that its format needs is not installed.
 
         Raises:
-            MissingExtra: bad input is not skipped.
+            MissingExtra: bad input is not allowed.
         """
         missing = MissingExtra(f"reading {self.path}", extra)
-        if not self.problems.skip_bad:
+        if self.problems.is_strict:
             raise missing from error
         self.reject(str(missing))
 
@@ -218,18 +267,14 @@ class InputFile:
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 
+    def _count_encoding(self, encoding: str) -> None:
+        counts = self.problems.report.encodings
+        counts[encoding] = counts.get(encoding, 0) + 1
+
     def _skip_byte_order_mark(self) -> str:
         encoding, length = detect_encoding(self.stream.peek(4))
         self.stream.read(length)
         return encoding
-
-
-def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text by its first bytes, and the size of its byte order mark."""
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if head.startswith(mark):
-            return encoding, len(mark)
-    return "utf-8", 0
 
 
 def describe_error(error: Exception) -> str:
@@ -259,10 +304,3 @@ def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
             pieces = [rest]
     if rest := "".join(pieces) + decoder.decode(b"", final=True):
         yield rest
-
-
-def _decode(data: bytes, encoding: str) -> tuple[str, bool]:
-    try:
-        return data.decode(encoding), False
-    except UnicodeDecodeError:
-        return data.decode(encoding, errors="replace"), True

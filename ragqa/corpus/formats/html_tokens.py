@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from html import unescape
 from typing import Literal
 
-Token = tuple[Literal["start", "end", "text"], str]
-"""Kind of a token, and the tag's name in lower case, or the text."""
+Token = tuple[Literal["start", "end", "text", "attributes"], str]
+"""Kind of a token, and the tag's name in lower case, the text, or the attributes as they are written."""
 
 _TAG_NAME = re.compile(r"[a-zA-Z][^\s/>]*+")
 _BEFORE_VALUE_OR_END = re.compile(r">|=\s*+[\"']")
 _COMMENT_END = re.compile(r"--!?\s*+>")
+_WITH_ATTRIBUTES = frozenset(("meta", "td", "th"))
 _RAW = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
 """Patterns of the end tags of elements whose content is not HTML."""
 # Python refuses to read numbers of thousands of digits; the largest character has seven.
@@ -23,7 +24,10 @@ _LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
 
 
 def iter_tokens(page: str) -> Iterator[Token]:
-    """Yield the tags of a page, and its texts with decoded references; skip comments."""
+    """Yield the tags of a page, and its texts with decoded references; skip comments.
+
+    The attributes follow the start of ``meta``, ``td`` and ``th``, if there are any.
+    """
     scanner = _Scanner(page)
     text_start = position = 0
     while (position := page.find("<", position)) >= 0:
@@ -81,10 +85,13 @@ class _Scanner:
 
     def _scan_start_tag(self, name: str, position: int) -> tuple[list[Token], int]:
         end = self._find_tag_end(position)
+        tokens: list[Token] = [("start", name)]
+        if name in _WITH_ATTRIBUTES and end - position > 1:
+            tokens.append(("attributes", self._page[position : end - 1]))
         if self._page[end - 2] == "/":
-            return [("start", name), ("end", name)], end
+            return [*tokens, ("end", name)], end
         if name not in _RAW:
-            return [("start", name)], end
+            return tokens, end
         closing = _RAW[name].search(self._page, end)
         return [("start", name)], closing.start() if closing else len(self._page)
 

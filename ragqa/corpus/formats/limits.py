@@ -6,7 +6,8 @@ There are three limits:
   members of archives, batches of Arrow and Parquet, and the text of a PDF. The total size has no limit, since a dump of
   Wikipedia is streamed. Decompression takes time in proportion to its output, so the ratio also limits the time.
 - The size of what a reader holds in memory at once: a text (``MAX_TEXT_BYTES``) or a record (``MAX_RECORD_BYTES``).
-- The time, for PDF only: pages can share their content, so a small PDF can take very long.
+- The time and the memory, for the files that ``ragqa.corpus.formats.office`` reads: pages of a PDF can share their
+  content, so a small one can take very long.
 """
 
 from collections.abc import Callable

@@ -14,14 +14,25 @@ from io import BufferedReader
 from pathlib import PurePath
 from typing import Any
 
-from ragqa.corpus.formats import dpr, html, jsonl, markdown, pdf, plain, tables, wikiextractor
+from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
-from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, detect_encoding
+from ragqa.corpus.formats.base import (
+    READ_ERRORS,
+    Document,
+    InputFile,
+    NumberedDocument,
+    describe_error,
+)
+from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
+from ragqa.corpus.formats.office import reader as office
+from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
+from ragqa.corpus.formats.text import plain
+from ragqa.corpus.formats.zip_archives import iter_zip_members
 
 _HEAD_BYTES = 8192
-_MARKDOWN, _PLAIN = (".md", ".markdown"), (".txt",)
+_MARKDOWN, _PLAIN, _DELIMITED = (".md", ".markdown"), (".txt",), (".csv", ".tsv", ".tab")
 _PLAIN_TEXT = (*_PLAIN, *_MARKDOWN)
 _OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
@@ -56,17 +67,20 @@ class Format:
 
 
 FORMATS = (
-    Format(pdf.read, (".pdf",), is_binary=True, signature=re.compile(b"%PDF-")),
-    Format(tables.read_arrow, (".arrow",), is_binary=True),
-    Format(tables.read_parquet, (".parquet",), is_binary=True),
+    Format(office.read, office.SUFFIXES, is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")),
+    Format(arrow.read_arrow, (".arrow",), is_binary=True),
+    Format(arrow.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),
-    Format(dpr.read, (".tsv",)),
+    Format(dpr.read, signature=re.compile(_OPTIONAL_MARK + rb"id\ttext\ttitle\r?\n"), overrides=(*_DELIMITED, *_PLAIN)),
+    Format(delimited.read, _DELIMITED),
+    Format(json_values.read, (".json",)),
     Format(wikiextractor.read, signature=re.compile(_OPTIONAL_MARK + b'<doc id="'), overrides=_PLAIN_TEXT),
     # No suffix: the parts of a dump have names that end in .xml-p1p41242 and the like.
     Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
-    Format(jsonl.read, (".jsonl",), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
+    Format(jsonl.read, (".jsonl", ".ndjson"), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
     Format(markdown.read, _MARKDOWN),
     Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
+    Format(plain.read_lines, signature=re.compile(b"")),
 )
 """All formats; if several signatures match, the first decides."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
@@ -75,6 +89,24 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
+_ARCHIVES = {".tar": iter_members, ".zip": iter_zip_members}
+_KINDS = {
+    f".{suffix}": kind
+    for kind, suffixes in (
+        ("image", "png jpg jpeg gif webp bmp tif tiff heic avif ico svg psd ai eps raw"),
+        ("sound", "mp3 wav flac ogg opus m4a aac wma"),
+        ("video", "mp4 mkv mov avi webm wmv mpg mpeg m4v"),
+        ("archive", "7z rar zst lz4 lzma br iso dmg cab deb rpm jar war apk whl"),
+        ("font", "ttf otf woff woff2 eot"),
+        ("program", "exe dll so dylib o a pyc class wasm bin"),
+        ("database", "db sqlite sqlite3 mdb accdb"),
+    )
+    for suffix in suffixes.split()
+}
+"""Kinds of files without text that can be read, by suffix."""
+_CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\r\f\x1b"})
+_MAX_CONTROLS = 0.02
+"""Share of control characters in a text; compressed data have a tenth."""
 _MAX_DEPTH = 4
 """Maximum number of archives within each other, because an archive can contain itself."""
 
@@ -89,22 +121,27 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
         depth: number of archives that contain the file.
 
     Raises:
-        tarfile.TarError: an archive is damaged or cut short.
+        tarfile.TarError, zipfile.BadZipFile: an archive is damaged or cut short.
         LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
-    if suffix == ".tar":
+    if iter_archive := _ARCHIVES.get(suffix):
         if depth == _MAX_DEPTH:
             raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives: unpack it first")
-        for member in iter_members(file):
-            yield from read_input(member, depth + 1)
+        for member in iter_archive(file):
+            try:
+                yield from read_input(member, depth + 1)
+            except READ_ERRORS as error:
+                if suffix == ".tar" or isinstance(error, LimitError):  # nothing more can be read
+                    raise
+                member.reject(f"cannot be read: {describe_error(error)}")
         return
     head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     document_format = _choose_format(suffix, head)
     if document_format is None:
-        file.problems.note_not_text(file.path, _describe_unknown(suffix, head))
+        file.problems.report.leave_out(file.path, _KINDS.get(suffix, "binary file"))
         return
     for line, document in document_format.read(file):
         yield file, line, document
@@ -112,23 +149,26 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
 
 def _choose_format(suffix: str, head: bytes) -> Format | None:
     by_suffix = _BY_SUFFIX.get(suffix)
+    if suffix in _KINDS:
+        return None
     if by_suffix and by_suffix.is_binary:
         return by_suffix
-    candidates = [entry for entry in FORMATS if entry.is_binary or not _is_binary(head)]
+    is_text = not (_is_binary(head) if by_suffix else _is_unprintable(head))
+    candidates = [entry for entry in FORMATS if entry.is_binary or is_text]
     for entry in candidates:
         if entry.matches(suffix, by_suffix is not None, head):
             return entry
     return by_suffix if by_suffix in candidates else None
 
 
-def _describe_unknown(suffix: str, head: bytes) -> str:
-    if _is_binary(head):
-        return "binary"
-    return "XML, but not a dump of a wiki (no <mediawiki>)" if suffix == ".xml" else "of no known type"
-
-
 def _is_binary(head: bytes) -> bool:
     return b"\0" in head and detect_encoding(head)[0] == "utf-8"
+
+
+def _is_unprintable(head: bytes) -> bool:
+    """Return True if the beginning of a file is no text: it has zeros, or many control characters."""
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    return _is_binary(head) or (controls > _MAX_CONTROLS * len(head) and detect_encoding(head)[0] == "utf-8")
 
 
 def _decompress(file: InputFile) -> InputFile:

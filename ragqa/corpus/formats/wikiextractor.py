@@ -17,7 +17,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the file; the body starts after the line that repeats the title.
 
     Raises:
-        BadLine: text is outside of an article, or an article has no end, and bad input is not skipped.
+        BadLine: text is outside of an article, or an article has no end, and bad input is not allowed.
     """
     for first, lines, is_replaced in _iter_articles(file):
         head = _parse_head(lines[0])

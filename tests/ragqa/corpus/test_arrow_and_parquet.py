@@ -88,7 +88,7 @@ def test_a_table_without_the_columns_is_a_one_line_error(
         read(path)
     assert str(error.value).startswith(f"{path}: {what}")
     assert len(str(error.value)) < len(str(path)) + 300
-    assert read(path, skip_bad=True)[1].bad == 1
+    assert read(path, strict=False)[1].bad == 1
 
 
 @each_format
@@ -97,7 +97,7 @@ def test_rows_without_text_or_id_are_bad_records(tmp_path: Path, name: str, writ
     path = write(tmp_path / name, columns)
     with pytest.raises(BadLine, match=rf"{name}:2: a row without an id"):
         read(path)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert ([d.id for d in documents], report.bad) == (["1"], 3)
     assert report.notes[1] == f"{path}:3: a row without a text"
 
@@ -124,7 +124,7 @@ def test_only_the_data_files_of_a_saved_data_set_are_read(tmp_path: Path) -> Non
     save_dataset(tmp_path / "splits" / "train", {"text": ["train"]})
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     documents, report = read(tmp_path / "splits")
-    assert ([d.text for d in documents], report.binary) == (["test", "train"], 0)
+    assert ([d.text for d in documents], report.left_out) == (["test", "train"], {})
 
 
 def test_a_missing_file_of_a_saved_data_set_is_reported(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_missing_file_of_a_saved_data_set_is_reported(tmp_path: Path) -> None:
     gone.unlink()
     with pytest.raises(BadInput, match=rf"{gone}: cannot be read: No such file"):
         read(folder)
-    documents, report = read(folder, skip_bad=True)
+    documents, report = read(folder, strict=False)
     assert ([d.text for d in documents], report.bad) == (["one"], 1)
 
 
@@ -143,7 +143,7 @@ def test_a_missing_file_of_a_saved_data_set_is_reported(tmp_path: Path) -> None:
 def test_a_state_file_of_something_else_is_ignored(tmp_path: Path, state: str) -> None:
     (tmp_path / "state.json").write_text(state)
     (tmp_path / "a.txt").write_text("Text.")
-    assert [d.text for d in read(tmp_path)[0]] == ["Text."]
+    assert read(tmp_path)[0][0].text == "Text."
 
 
 def test_a_saved_data_set_cannot_name_files_outside_its_folder(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_truncated_table_is_reported(tmp_path: Path, name: str, write: Any) ->
     path.write_bytes(path.read_bytes()[:-30_000])
     with pytest.raises(BadInput, match=rf"{name}(:\d+)?: cannot be read( further)?: \w+"):
         read(path)
-    assert read(path, skip_bad=True)[1].bad == 1
+    assert read(path, strict=False)[1].bad == 1
 
 
 def test_the_row_where_a_stream_breaks_is_reported(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_row_where_a_stream_breaks_is_reported(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3000])
     with pytest.raises(BadLine, match=r"a\.arrow:2000: cannot be read further: Expected to be able to read \d+ bytes"):
         read(path)
-    assert len(read(path, skip_bad=True)[0]) == 2000
+    assert len(read(path, strict=False)[0]) == 2000
 
 
 @pytest.mark.parametrize("name", ["a.arrow", "a.parquet"])
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_table_is_reported(tmp_path: Path, name: str, content:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadInput, match=rf"{name}: (cannot be read: \w+|no column 'text', only no columns)"):
         read(tmp_path)
-    documents, report = read(tmp_path, skip_bad=True)
+    documents, report = read(tmp_path, strict=False)
     assert (documents, report.bad) == ([], 1)
 
 
@@ -204,7 +204,7 @@ def test_arrow_but_not_parquet_is_read_from_archives(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "all.tar", "w") as archive:
         for name in ("a.arrow", "b.parquet"):
             archive.add(tmp_path / name, name)
-    documents, report = read(tmp_path / "all.tar", skip_bad=True)
+    documents, report = read(tmp_path / "all.tar", strict=False)
     assert [d.id for d in documents] == ["12", "39"]
     assert report.notes == [
         f"{tmp_path}/all.tar/b.parquet: cannot be read: it is compressed or in an archive: unpack it first"
@@ -224,7 +224,7 @@ def test_an_offset_outside_the_data_is_reported_and_not_followed(tmp_path: Path,
     with pytest.raises(BadInput, match=r"a\.arrow: cannot be read: Offset invariant failure"):
         read(path)
     write_arrow_stream(tmp_path / "b.arrow", {"text": ["the next"]})
-    documents, report = read(tmp_path, skip_bad=True)
+    documents, report = read(tmp_path, strict=False)
     assert ([d.text for d in documents], report.bad) == (["the next"], 1)
 
 

@@ -59,8 +59,7 @@ def test_members_of_archives_are_read(tmp_path: Path, suffix: str) -> None:
         ("4", f"{path}/b.jsonl.xz"),
         (f"{path}/c.txt", f"{path}/c.txt"),
     ]
-    assert report.binary == 1
-    assert report.notes == [f"{path}/picture.png: binary"]
+    assert report.left_out_paths == {"image": [f"{path}/picture.png"]}
     assert sorted(os.listdir(tmp_path)) == [path.name]
 
 
@@ -94,7 +93,7 @@ def test_a_truncated_archive_is_reported(tmp_path: Path, suffix: str, share: flo
     path = write(tmp_path / f"a.tar{suffix}", content[: int(share * len(content)) // 512 * 512 + 300])
     with pytest.raises(BadInput, match=rf"{path}: cannot be read: "):
         read(path)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert report.bad == 1
     # bzip2 gives nothing of a block of 900 kB that is not whole
     assert 0 < len(documents) < 40 or suffix == ".bz2"
@@ -125,7 +124,7 @@ def test_a_file_that_does_not_fit_its_suffix_is_reported(tmp_path: Path, name: s
     path = write(tmp_path / name, "no such thing " * 100)
     with pytest.raises(BadInput, match=rf"{path}: cannot be read: "):
         read(path)
-    assert read(path, skip_bad=True)[1].bad == 1
+    assert read(path, strict=False)[1].bad == 1
 
 
 def test_a_folder_is_walked_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,27 +152,28 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     write(tmp_path / "c", b"text" * 1000 + b"\0")
     write(tmp_path / "d.jsonl", b'{"id": "1", "text": "\0"}')
     write(tmp_path / "e", "plain text")
+    write(tmp_path / "i.xyz", random.Random(0).randbytes(3_000).replace(b"\0", b"x"))
     write(tmp_path / "f", to_json_lines({"id": "1", "text": "a record"}))
     (tmp_path / "g.txt").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "h.txt")
     documents, report = read(tmp_path)
     assert [d.text for d in documents] == ["plain text", "a record"]
-    assert report.binary == 6
-    assert report.notes == [
-        f"{tmp_path}/a.png: of no known type",
-        f"{tmp_path}/b.txt: binary",
-        f"{tmp_path}/c: binary",
-        f"{tmp_path}/d.jsonl: binary",
-        f"{tmp_path}/g.txt: not a file",
-        f"{tmp_path}/h.txt: not a file",
-    ]
+    assert report.notes == []
+    assert report.left_out_paths == {
+        "image": [f"{tmp_path}/a.png"],
+        "binary file": [f"{tmp_path}/{name}" for name in ("b.txt", "c", "d.jsonl", "i.xyz")],
+        "special file": [f"{tmp_path}/g.txt", f"{tmp_path}/h.txt"],
+    }
+    names = ", ".join(report.left_out_paths["binary file"])
+    assert report.describe_problems()[0].startswith(f"left out: 1 image, 4 binary files ({names}), 2 special files")
+    assert "CSV" in report.describe_problems()[1]
 
 
 def test_a_folder_without_texts_has_no_documents(tmp_path: Path) -> None:
     assert read(tmp_path) == ([], CorpusReport())
     write(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0")
     documents, report = read(tmp_path)
-    assert (documents, report.binary, report.bytes_read) == ([], 1, 9)
+    assert (documents, report.left_out, report.bytes_read) == ([], {"image": 1}, 9)
 
 
 def test_empty_and_repeated_documents_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_file_without_permission_is_reported_or_skipped(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "open", guarded)
     with pytest.raises(BadInput, match=r"a\.txt: cannot be read: Permission denied"):
         read(tmp_path)
-    documents, report = read(tmp_path, skip_bad=True)
+    documents, report = read(tmp_path, strict=False)
     assert [d.path for d in documents] == [str(other)]
     assert report.bad == 1
 
@@ -244,8 +244,8 @@ def test_a_folder_without_permission_is_reported_or_skipped(tmp_path: Path, monk
     monkeypatch.setattr(os, "scandir", guarded)
     with pytest.raises(BadInput, match="locked: cannot be read: Permission denied"):
         read(tmp_path)
-    documents, report = read(tmp_path, skip_bad=True)
-    assert ([d.text for d in documents], report.bad) == (["other"], 1)
+    documents, report = read(tmp_path, strict=False)
+    assert ([d.text for d in documents], sum(report.left_out.values())) == (["other"], 1)
 
 
 def test_file_names_that_are_not_utf_8_become_valid_text(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_file_names_that_are_not_utf_8_become_valid_text(tmp_path: Path) -> None
 
 def test_only_the_first_problems_are_described(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", "{\n" * 50)
-    _, report = read(path, skip_bad=True)
+    _, report = read(path, strict=False)
     assert (report.bad, len(report.notes)) == (50, 20)
     assert report.notes[19].startswith(f"{path}:20: ")
 

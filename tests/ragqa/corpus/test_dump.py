@@ -16,10 +16,9 @@ import pytest
 from conftest import run
 
 from ragqa.corpus.sources import CorpusReport, Document
-from ragqa.errors import BadInput, BadLine, MissingExtra
-from ragqa.indexing.build import IndexConfig, build_index
+from ragqa.errors import BadLine, MissingExtra
 from ragqa.pipeline import Pipeline
-from tests.helpers.documents import read, write
+from tests.helpers.documents import read, read_one, write
 
 pytest.importorskip("mwparserfromhell", reason="needs the extra wiki")
 
@@ -170,7 +169,7 @@ def test_the_same_page_twice_is_a_duplicate_and_another_text_a_bad_record(tmp_pa
     path = write(tmp_path / "a.xml", make_dump(twice))
     with pytest.raises(BadLine, match=r"a\.xml:\d+: the id '5' belongs to another text already"):
         read(path)
-    report = read(path, skip_bad=True)[1]
+    report = read(path, strict=False)[1]
     assert (report.documents, report.duplicates, report.bad) == (1, 1, 1)
 
 
@@ -195,7 +194,7 @@ def test_broken_xml_is_reported_with_its_line(tmp_path: Path, broken: str, what:
         read(path)
     assert str(error.value).startswith(f"{path}:{find_line(path, broken)}: {what}")
     assert "\n" not in str(error.value)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert ([d.id for d in documents], report.bad) == (["12"], 1)
 
 
@@ -207,7 +206,7 @@ def test_the_place_where_a_dump_ends_too_early_is_reported(tmp_path: Path) -> No
     path = write(tmp_path / "a.xml", content.removesuffix("</mediawiki>\n"))
     with pytest.raises(BadLine, match=r"the XML ends too early, after the page 'Leer' \(id 19\): no element found"):
         read(path)
-    assert [d.id for d in read(path, skip_bad=True)[0]] == ["12", "18"]
+    assert [d.id for d in read(path, strict=False)[0]] == ["12", "18"]
     path = write(tmp_path / "a.xml", content[: content.index("<namespaces>")])
     with pytest.raises(BadLine, match=r"the XML ends too early, before the first page: "):
         read(path)
@@ -224,7 +223,7 @@ def test_the_place_where_a_compressed_dump_ends_is_reported(tmp_path: Path, suff
         BadLine, match=rf"a\.xml\.{suffix}:\d+: cannot be read further, \w+ the page '[AB]' \(id [12]\): "
     ):
         read(path)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert ([d.id for d in documents], report.bad) == (["1"], 1)
 
 
@@ -233,10 +232,9 @@ def test_exploding_entities_are_rejected(tmp_path: Path) -> None:
     content = make_dump(make_page(1, "A", "TEXT")).replace("TEXT", "&e11;")
     start = f'<!DOCTYPE mediawiki [<!ENTITY e0 "{"x" * 100}">{bomb}]>'
     path = write(tmp_path / "a.xml", '<?xml version="1.0"?>' + content.replace("<mediawiki", "<mediawiki", 1))
-    assert "undefined entity" in read(path, skip_bad=True)[1].notes[0]
-    path = write(tmp_path / "b.xml", start + content)
-    documents, report = read(path, skip_bad=True)
-    assert documents == [] and report.documents == 0
+    assert "undefined entity" in read(path, strict=False)[1].notes[0]
+    path = tmp_path / "b.xml"
+    assert read_one(path, start + content).text == start + content  # as text, which is not parsed
 
 
 def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +256,7 @@ def test_a_page_that_cannot_be_parsed_is_one_bad_record(tmp_path: Path, monkeypa
     with pytest.raises(BadLine) as error:
         read(path)
     assert str(error.value).startswith(what)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert ([d.id for d in documents], report.bad) == (["1", "3"], 1)
     assert report.notes[0].startswith(what)
 
@@ -270,20 +268,14 @@ def test_a_page_without_an_id_is_a_bad_record(tmp_path: Path) -> None:
     )
     with pytest.raises(BadLine, match=r"a page without an id"):
         read(path)
-    assert [d.id for d in read(path, skip_bad=True)[0]] == ["2"]
+    assert [d.id for d in read(path, strict=False)[0]] == ["2"]
 
 
 @pytest.mark.parametrize(
     "content", ['<?xml version="1.0"?>\n<rss><item/></rss>', "<mediawikis/>", "text", "<!-- <mediawiki> -->"]
 )
-def test_other_xml_is_left_out_with_a_note(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path / "feed.xml", content)
-    write(tmp_path / "a.txt", "Text.")
-    documents, report = read(tmp_path)
-    assert ([d.text for d in documents], report.binary) == (["Text."], 1)
-    assert report.notes == [f"{path}: XML, but not a dump of a wiki (no <mediawiki>)"]
-    with pytest.raises(BadInput, match=r"nothing to index in .*feed\.xml: 1 binary \(.*feed\.xml: XML, but not a dump"):
-        build_index([path], tmp_path / "out", IndexConfig(retriever="bm25"))
+def test_other_xml_is_text(tmp_path: Path, content: str) -> None:
+    assert read_one(tmp_path / "feed.xml", content).text == content
 
 
 def test_the_error_without_mwparserfromhell_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +283,7 @@ def test_the_error_without_mwparserfromhell_names_the_extra(tmp_path: Path, monk
     path = write(tmp_path / "a.xml", make_dump(*ARTICLES))
     with pytest.raises(MissingExtra, match=r"a\.xml needs the extra 'wiki'"):
         read(path)
-    documents, report = read(path, skip_bad=True)
+    documents, report = read(path, strict=False)
     assert (documents, report.bad) == ([], 1)
     assert "needs the extra 'wiki'" in report.notes[0]
 
@@ -371,7 +363,7 @@ def test_an_index_of_a_dump_answers_questions(tmp_path: Path, capsys: pytest.Cap
     path = write(tmp_path / "xx.xml.bz2", bz2.compress(make_dump(*articles).encode()))
     index = tmp_path / "wiki.index"
     status, out, err = run("index", str(path), "--out", str(index), "--retriever", "bm25", capsys=capsys)
-    assert (status, out.splitlines()[1]) == (0, "left out or repaired: 1 redirects"), err
+    assert (status, out.splitlines()[1]) == (0, "documents and records left out or repaired: 1 redirects"), err
     answer = Pipeline.load(index).ask("Who built Skarvik Lighthouse?")
     assert answer.text is not None and "Ada Holm" in answer.text
     hit = answer.sources[0].hit.passage

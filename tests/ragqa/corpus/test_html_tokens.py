@@ -69,7 +69,7 @@ def test_well_formed_pages_are_read_as_python_reads_them(pieces: list[str]) -> N
     parser = Reference()
     parser.feed(page)
     parser.close()
-    assert join_texts(iter_tokens(page)) == join_texts(parser.tokens)
+    assert join_texts(token for token in iter_tokens(page) if token[0] != "attributes") == join_texts(parser.tokens)
 
 
 def join_texts(tokens: object) -> list[Token]:

@@ -12,7 +12,30 @@ from tests.helpers.documents import write
 HTML = [
     *("<!--", "</", "<?", "<![CDATA[", "<!", "<![", "<!doctype ", "<", ">", "<p ", "</a ", "<a\n", "<x/", "<!-->"),
     *("<a ", "<a b", "<a b=", "<a b='", '<a b="', "<a ='>'", "<a b='>", "<script>", "<script></scrip", "<style>"),
-    *("&", "&#", "&amp", "&#x", "<title>", "<title>a<b>", "<pre>", "<div><div>", "</p>", " ", "\n ", "<td>", "--!>"),
+    *(
+        "&",
+        "&#",
+        "&amp",
+        "&#x",
+        "<title>",
+        "<title>a<b>",
+        "<pre>",
+        "<div><div>",
+        "</p>",
+        " ",
+        "\n ",
+        "<td>",
+        "--!>",
+        "<h1>",
+        "<h2>a",
+        "<table>",
+    ),
+    *(
+        "<table><tr><th>a<th>b<tr><td>",
+        "<tr><td rowspan=9 colspan=9>a",
+        "<meta name=a content=b>",
+        "<tr><th rowspan=99>a",
+    ),
 ]
 WIKITEXT = [
     *("<!--", "{{", "}}", "{{{", "[[", "[[a|", "[[a|[[b|", "[", "[//", "[http://a ", "{|", "|}", "{|\n", "\n|-\n|"),
@@ -27,15 +50,18 @@ XML = [
 MARKDOWN = ["#", "# ", "\n#", " ", "\n", "# #", "#\t", "\r"]
 JSON_LINES = ["[", '{"a":', '"', "{}", "\\", "\n", "-", "1e", '{"id": "1", "text": "', "\\u", "0"]
 TABS = ["\t", '"', '""', '"\n', '"a"b\t', "\r"]
+JSON = ["[", '{"a":', '[{"a":[', "1,", '{"a":1}', "\n{}", '"', "[1,[2,"]
 ARTICLES = ['<doc id="', '<doc id="1" title="', '<doc id="1" title="a">\n', "</doc>\n", "&lt;", ' title="']
 PAGE = "<mediawiki><page><title>T</title><ns>0</ns><id>1</id><revision><text>"
 CASES = [
-    *(("a.html", "", unit, "") for unit in HTML),
+    *(("a.html", head, unit, "") for unit in HTML for head in ("", "<table><tr><th>a<th>b<tr>")),
     *(("a.xml", PAGE, escape(unit), "</text></revision></page></mediawiki>") for unit in WIKITEXT),
     *(("a.xml", "<mediawiki>", unit, "") for unit in XML),
     *(("a.md", "", unit, "") for unit in MARKDOWN),
     *(("a.jsonl", "", unit, "") for unit in JSON_LINES),
     *(("a.tsv", head, unit, "") for unit in TABS for head in ("", "id\ttext\ttitle\n")),
+    *(("a.csv", head, unit, "") for unit in [*TABS, "\n", ",", '"x\n', '"a""\n', "1;"] for head in ("", 'a,b\n"')),
+    *(("a.json", head, unit, "") for unit in JSON for head in ("", "[")),
     *(("wiki_00", head, unit, "") for unit in ARTICLES for head in ('<doc id="1" title="', "")),
 ]
 """Name of a file, and what comes before, again and again, and after."""
@@ -46,7 +72,7 @@ def measure_time(path: Path, head: str, unit: str, tail: str, size: int) -> floa
     """Return the seconds of CPU time that a file of ``size`` bytes takes, at least those that noise can take."""
     write(path, head + unit * (size // len(unit)) + tail)
     start = time.thread_time()
-    for _ in read_documents([path], skip_bad=True):
+    for _ in read_documents([path]):
         pass
     return max(time.thread_time() - start, 0.05)
 

@@ -38,13 +38,13 @@ def test_counts_are_reported(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("One text about foxes.")
     (tmp_path / "in" / "b.txt").write_text("   \n")
-    (tmp_path / "in" / "c.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "in" / "c.txt").write_bytes("Café größer ".encode() + b"\xff")
     (tmp_path / "in" / "d.bin").write_bytes(b"\x00" * 100)
     report = build_index([tmp_path / "in"], tmp_path / "out", SMALL)
-    assert (report.documents, report.empty, report.undecodable, report.binary) == (2, 1, 1, 1)
+    assert (report.documents, report.empty, report.undecodable, report.left_out) == (2, 1, 1, {"program": 1})
     row = json.loads(format_build(report, tmp_path / "out", as_json=True))
     assert row["passages"] == 2
-    assert "1 empty, 1 undecodable, 1 binary" in format_build(report, tmp_path / "out")
+    assert "1 empty, 1 undecodable" in format_build(report, tmp_path / "out")
 
 
 def test_an_empty_input_leaves_no_index(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_a_malformed_line_is_reported_or_skipped(tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     file.write_text('{"id": "1", "text": "good"}\n{"id": "2", "text"\n{"id": "3", "text": "better"}\n')
     with pytest.raises(BadLine, match=r"c\.jsonl:2"):
-        build_index([file], tmp_path / "out", SMALL)
-    report = build_index([file], tmp_path / "out", IndexConfig(retriever="bm25", skip_bad=True))
+        build_index([file], tmp_path / "out", IndexConfig(retriever="bm25", strict=True))
+    report = build_index([file], tmp_path / "out", SMALL)
     assert (report.documents, report.bad) == (2, 1)
 
 
@@ -79,7 +79,7 @@ def test_a_failed_build_leaves_the_old_index(tmp_path: Path) -> None:
     build_index([write_corpus(tmp_path / "c.jsonl", 5)], out, SMALL)
     before = artefacts.read_manifest(out, "index").fingerprint
     (tmp_path / "bad.jsonl").write_text("{")
-    with pytest.raises(BadLine):
+    with pytest.raises(BadInput, match=r"nothing to index in .*bad\.jsonl: .*bad\.jsonl:1: not JSON"):
         build_index([tmp_path / "bad.jsonl"], out, SMALL)
     assert artefacts.read_manifest(out, "index").fingerprint == before
 
@@ -285,7 +285,7 @@ def test_an_index_within_its_input_folder_is_not_indexed(tmp_path: Path, monkeyp
     (tmp_path / "a.txt").write_text("A text about foxes.")
     for _ in range(2):
         report = build_index([tmp_path], tmp_path / "docs.index")
-        assert (report.documents, report.binary) == (1, 0)
+        assert (report.documents, report.left_out) == (1, {})
     monkeypatch.setattr("ragqa.artefacts.write_manifest", lambda *_: 1 / 0)
     marks = []
     for _ in range(2):

@@ -153,7 +153,7 @@ def test_an_empty_addition_is_rejected(tmp_path: Path, encoder: WordEncoder) -> 
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.txt").write_text(" ")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
-    for path, why in (("empty", "no documents"), ("empty.txt", "1 empty"), ("picture.png", "1 binary")):
+    for path, why in (("empty", "no documents"), ("empty.txt", "1 empty"), ("picture.png", "1 image")):
         with pytest.raises(BadInput, match=f"^nothing to add in .*{path}: .*{why}"):
             update_index(index, add=[tmp_path / path])
         with pytest.raises(BadInput, match="nothing to add in"):
@@ -200,13 +200,13 @@ def test_a_repeated_id_is_reported_and_changes_nothing(tmp_path: Path, encoder: 
     file = tmp_path / "twice.jsonl"
     file.write_text('{"id": "x", "text": "one"}\n{"id": "x", "text": "two"}\n')
     with pytest.raises(BadLine, match=r"twice\.jsonl:2: the id 'x' belongs to another text already"):
-        update_index(index, add=[file])
+        update_index(index, add=[file], strict=True)
     assert read_files(index) == before
-    report = update_index(index, add=[file], skip_bad=True)
+    report = update_index(index, add=[file])
     assert get_counts(report) == (1, 0, 0, 0) and report.corpus.bad == 1
     shown = format_update(report, index)
     assert shown.startswith("1 added") and "left out or repaired: 1 bad" in shown and "twice.jsonl:2" in shown
-    assert get_counts(update_index(index, add=[file, file], skip_bad=True)) == (0, 0, 1, 0)
+    assert get_counts(update_index(index, add=[file, file])) == (0, 0, 1, 0)
 
 
 def test_unknown_ids_change_nothing(tmp_path: Path, encoder: WordEncoder) -> None:

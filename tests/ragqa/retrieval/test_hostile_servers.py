@@ -163,7 +163,11 @@ SERVERS: dict[str, tuple[Behaviour, str, type[RagqaError]]] = {
     "list": (reply_json([1, 2]), FOREIGN, RemoteError),
     "null": (reply_json(None), FOREIGN, RemoteError),
     "newer version": (reply_json({"ragqa": 10**30}), "update ragqa", Mismatch),
-    "error of many lines": (reply_json({"ragqa": PROTOCOL, "error": "a\nb\r\nc"}, status="500 X"), ": a b c$", RemoteError),
+    "error of many lines": (
+        reply_json({"ragqa": PROTOCOL, "error": "a\nb\r\nc"}, status="500 X"),
+        ": a b c$",
+        RemoteError,
+    ),
     "long error": (reply_json({"ragqa": PROTOCOL, "error": "a" * 10**6}, status="400 X"), "aaa…$", BadInput),
     "error as object": (reply_json({"ragqa": PROTOCOL, "error": {"a": [1]}}, status="400 X"), "{'a'", BadInput),
     "nothing found": (reply_json({"ragqa": 1}), INVALID, RemoteError),

@@ -39,8 +39,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the dump; count redirects, disambiguations and other pages.
 
     Raises:
-        MissingExtra: mwparserfromhell is not installed, and bad input is not skipped.
-        BadLine: a page cannot be parsed or the XML is broken, and bad input is not skipped.
+        MissingExtra: mwparserfromhell is not installed, and bad input is not allowed.
+        BadLine: a page cannot be parsed or the XML is broken, and bad input is not allowed.
     """
     try:
         import mwparserfromhell  # noqa: F401

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ragqa.corpus.formats.arrow_messages import MessageStream
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, describe_error
-from ragqa.corpus.formats.parquet_pages import find_largest_page
+from ragqa.corpus.formats.tables.arrow_messages import MessageStream
+from ragqa.corpus.formats.tables.parquet_pages import find_largest_page
 
 Table = tuple[pa.Schema, Iterable[Any]]
 """Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
@@ -57,8 +57,8 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
         open_table: function that opens the table.
 
     Raises:
-        BadInput: the table has no texts or cannot be read, and bad input is not skipped.
-        BadLine: a row has no text or no id, or cannot be read, and bad input is not skipped.
+        BadInput: the table has no texts or cannot be read, and bad input is not allowed.
+        BadLine: a row has no text or no id, or cannot be read, and bad input is not allowed.
     """
     row = 0
     try:

@@ -7,16 +7,18 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the documents of the file; the title can be missing, and other fields are ignored.
+    """Yield the documents of the file; other fields are ignored.
+
+    The title can be missing, and so can the id, which is then ``path:line``.
 
     Raises:
-        BadLine: a line is not a document, and bad input is not skipped.
+        BadLine: a line is not a document, and bad input is not allowed.
     """
     for number, line, is_replaced in file.iter_lines():
         if line.isspace():
             continue
         try:
-            document = _parse_line(line, file.path)
+            document = _parse_line(line, file.path, number)
         except ValueError as error:
             file.reject(str(error), number)
             continue
@@ -25,7 +27,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         yield number, document
 
 
-def _parse_line(line: str, path: str) -> Document:
+def _parse_line(line: str, path: str, number: int) -> Document:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -35,17 +37,15 @@ def _parse_line(line: str, path: str) -> Document:
     if not isinstance(record, dict):
         raise ValueError("not a JSON object with the fields id, title and text")
     title = "" if record.get("title") is None else _get_string(record, "title")
-    return Document(_get_id(record), title, _get_string(record, "text"), path)
+    return Document(_get_id(record) or f"{path}:{number}", title, _get_string(record, "text"), path)
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id`` as text; many exports have whole numbers as ids."""
+    """Return the field ``id`` as text, empty if there is none; many exports have whole numbers as ids."""
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if not _get_string(record, "id"):
-        raise ValueError("the field 'id' is empty")
-    return str(value)
+    return "" if value is None else _get_string(record, "id")
 
 
 def _get_string(record: dict[str, object], field: str) -> str:

@@ -1,4 +1,4 @@
-"""Plain text, source code, logs and configuration: each file is one document, found by its lines."""
+"""Plain text, source code, logs and configuration: each file is one document, which is cited by lines."""
 
 import re
 from collections.abc import Iterator
@@ -18,3 +18,13 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         outline.add_heading(1, _CLOSING_HASHES.sub("", heading[1]), 0, heading.end())
     sections = outline.finish(text)
     yield 0, Document(file.path, outline.title or file.make_title(), text, file.path, sections, "line")
+
+
+def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield a file of source code, settings or an unknown type, in which ``#`` begins a comment."""
+    yield 0, make_document(file.read_text(), file)
+
+
+def make_document(text: str, file: InputFile) -> Document:
+    """Return the document of a text without headings."""
+    return Document(file.path, file.make_title(), text, file.path, unit="line")

@@ -1,0 +1,82 @@
+"""Encodings of texts: byte order marks, declarations, UTF-8, and guesses for older encodings."""
+
+import codecs
+import re
+
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is its beginning
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_DECLARATION = re.compile(
+    rb"<\?xml[^>]*encoding=[\"']([\w.:-]+)|<meta[^>]+charset=[\"']?([\w.:-]+)|coding[:=]\s*([\w.-]+)"
+)
+_DECLARATION_BYTES = 2048
+_SAMPLE_BYTES = 16_384
+_GUESSES = ["cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"]
+"""Encodings of other scripts. The encodings of Latin script differ too little to be told apart in a short text."""
+_FALLBACK = "cp1252"
+_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
+_SHORT_RUN = 2
+"""Number of letters with diacritics that follow each other in Latin script; words of other scripts have more."""
+
+
+def detect_encoding(head: bytes) -> tuple[str, int]:
+    """Return the encoding of a text by its first bytes, and the size of its byte order mark."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            return encoding, len(mark)
+    return "utf-8", 0
+
+
+def decode(data: bytes, encoding: str) -> tuple[str, bool]:
+    """Return the text of bytes in an encoding, and True if undecodable bytes were replaced by U+FFFD."""
+    try:
+        return data.decode(encoding), False
+    except UnicodeDecodeError:
+        return data.decode(encoding, errors="replace"), True
+
+
+def choose_encoding(data: bytes) -> str:
+    """Return the encoding of a text without a byte order mark.
+
+    This is UTF-8 if the bytes are valid, else the encoding that the text declares, else a guess. A text with a few
+    invalid bytes among other characters of UTF-8 is UTF-8, too.
+    """
+    if data.isascii():
+        return _find_declared(data, seven_bits=True) or "utf-8"
+    text, is_replaced = decode(data, "utf-8")
+    if not is_replaced or 2 * text.count("\ufffd") <= len(text) - len(text.encode("ascii", "ignore")):
+        return "utf-8"
+    return _find_declared(data, seven_bits=False) or _guess_encoding(data)
+
+
+def _find_declared(data: bytes, *, seven_bits: bool) -> str:
+    """Return the encoding that a text declares, if it can be decoded by it; else an empty string."""
+    match = _DECLARATION.search(data[:_DECLARATION_BYTES])
+    if not match:
+        return ""
+    try:
+        codec = codecs.lookup((match[1] or match[2] or match[3]).decode("ascii"))
+        name = _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name  # as browsers do
+        if name.startswith(("utf", "idna", "punycode")) or seven_bits != name.startswith(("iso2022", "hz")):
+            return ""
+        data.decode(name)
+    except (LookupError, ValueError):  # no such encoding, one of bytes, or not the encoding of the text
+        return ""
+    return name
+
+
+def _guess_encoding(data: bytes) -> str:
+    from charset_normalizer import from_bytes
+
+    first = _NOT_ASCII.search(data)
+    start = max(0, first.start() - 100) if first else 0
+    sample = data[start : start + _SAMPLE_BYTES]
+    runs = [len(run) for run in _NOT_ASCII.findall(sample)]
+    if 2 * sum(run for run in runs if run > _SHORT_RUN) < sum(runs):
+        return _FALLBACK
+    best = from_bytes(sample, cp_isolation=[*_GUESSES, _FALLBACK]).best()
+    return best.encoding if best else _FALLBACK

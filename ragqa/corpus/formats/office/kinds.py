@@ -1,0 +1,71 @@
+"""Kind of an office file, PDF or e-book, which its content tells: suffixes are often wrong."""
+
+import re
+
+from ragqa.corpus.formats.office import opendocument, other, pages, sheets, slides, word
+from ragqa.corpus.formats.office.content import ENCRYPTED, Content, UnreadableFile
+from ragqa.corpus.formats.office.package import Package, read_field
+
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_PDF_HEAD_BYTES = 1024
+"""Number of bytes in which ``%PDF-`` must begin; some programs write a header before it."""
+_STREAMS = {"WordDocument": "doc", "PowerPoint Document": "ppt", "__properties_version1.0": "msg"}
+"""Streams of compound files, by which a kind is known."""
+_SHEETS = {"xl/workbook.xml", "xl/workbook.bin"}
+_BOOK_TEXT = re.compile(rb"URI=[\"'][^\"']*\.x?html?[\"']", re.IGNORECASE)
+
+
+def extract_content(data: bytes) -> Content:
+    """Return the content of a file.
+
+    Raises:
+        UnreadableFile: the file is damaged, encrypted or of another kind.
+    """
+    if b"%PDF-" in data[:_PDF_HEAD_BYTES]:
+        return pages.read_pages(data)
+    if data.startswith(b"PK"):
+        return _read_package(data)
+    if data.startswith(_COMPOUND):
+        return _read_compound(data)
+    if data.lstrip()[:5] == rb"{\rtf":
+        return other.read_other("rtf", data)
+    raise UnreadableFile("not what the end of its name says")
+
+
+def _read_package(data: bytes) -> Content:
+    package = Package(data)
+    kind = package.read("mimetype").decode("ascii", "replace").strip()
+    if "word/document.xml" in package.names:
+        return word.read_word(package)
+    if "ppt/presentation.xml" in package.names:
+        return slides.read_slides(package)
+    if package.names & _SHEETS:
+        core = package.parse("docProps/core.xml")
+        return sheets.read_sheets(data, read_field(core, "title"), read_field(core, "modified"))
+    if kind == other.TYPES["epub"]:
+        if _BOOK_TEXT.search(package.read("META-INF/encryption.xml")):
+            raise UnreadableFile(ENCRYPTED)
+        return other.read_other("epub", data)
+    if kind.startswith("application/vnd.oasis.opendocument."):
+        opendocument.check_encryption(package)
+        if "spreadsheet" in kind:
+            meta = package.parse("meta.xml")
+            return sheets.read_sheets(data, read_field(meta, "title"), read_field(meta, "date"))
+        return opendocument.read_open_document(package)
+    raise UnreadableFile("an archive of an unknown kind: unpack it first")
+
+
+def _read_compound(data: bytes) -> Content:
+    """Return the content of a compound file, the form of Office files before 2007 and of encrypted ones."""
+
+    def has_stream(name: str) -> bool:
+        return name.encode("utf-16-le") in data
+
+    if has_stream("EncryptedPackage"):
+        raise UnreadableFile(ENCRYPTED)
+    if has_stream("Workbook") or has_stream("Book\0"):
+        return sheets.read_sheets(data)
+    for name, kind in _STREAMS.items():
+        if has_stream(name):
+            return other.read_other(kind, data)
+    raise UnreadableFile("an Office file of an unknown kind")

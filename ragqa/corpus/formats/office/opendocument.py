@@ -1,0 +1,135 @@
+"""OpenDocument texts and presentations (.odt, .odp)."""
+
+import re
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
+from ragqa.corpus.formats.office.content import (
+    ENCRYPTED,
+    Content,
+    TextBuilder,
+    UnreadableFile,
+    choose_title,
+    is_bold_heading,
+)
+from ragqa.corpus.formats.office.package import (
+    Package,
+    find_child,
+    get_children,
+    get_name,
+    get_value,
+    iter_named,
+    read_field,
+)
+
+_MAX_DEPTH = 50
+_MAX_REPEATS = 100
+"""Number of times that a cell of a table is repeated; repeated empty cells fill a row to its end."""
+_LEFT_OUT = ("tracked-changes", "annotation", "table-of-content", "note-citation", "forms", "sequence-decls")
+_SPACES = {"tab": "\t", "line-break": "\n"}
+
+
+def check_encryption(package: Package) -> None:
+    """Raise UnreadableFile if a package is encrypted."""
+    if next(iter_named(package.parse("META-INF/manifest.xml"), "encryption-data"), None) is not None:
+        raise UnreadableFile(ENCRYPTED)
+
+
+def read_open_document(package: Package) -> Content:
+    """Return the content of an OpenDocument text or presentation."""
+    root = package.parse("content.xml")
+    body = find_child(root, "body")
+    is_presentation = find_child(body, "presentation") is not None
+    reader = _OpenDocumentReader(TextBuilder("slide" if is_presentation else ""), root)
+    for part in get_children(body):
+        reader.read_blocks(part, 0)
+    meta = package.parse("meta.xml")
+    title = choose_title(read_field(meta, "title")) or (reader.builder.first_heading if is_presentation else "")
+    return reader.builder.finish(title, read_field(meta, "date") or read_field(meta, "creation-date"))
+
+
+class _OpenDocumentReader:
+    """Reader of the blocks of a document."""
+
+    def __init__(self, builder: TextBuilder, root: Element) -> None:
+        self.builder = builder
+        styles = iter_named(root, "style")
+        self._parents = {get_value(style, "name"): get_value(style, "parent-style-name") for style in styles}
+
+    def read_blocks(self, parent: Iterable[Element], depth: int) -> None:
+        """Add the headings, paragraphs, lists, tables and slides of a part."""
+        for block in parent if depth < _MAX_DEPTH else []:
+            name = get_name(block)
+            if name == "h":
+                level = get_value(block, "outline-level")
+                self.builder.add_heading(min(int(level) if level.isdecimal() else 1, 6) + 1, _read_text(block))
+            elif name == "p":
+                self._read_paragraph(block, depth)
+            elif name == "table":
+                self.builder.add_table(_read_rows(block))
+            elif name == "page":
+                self._read_slide(block, depth)
+            elif name not in _LEFT_OUT:
+                self.read_blocks(block, depth + 1)
+
+    def _read_paragraph(self, paragraph: Element, depth: int) -> None:
+        style = get_value(paragraph, "style-name")
+        if self._parents.get(style, style) == "Title":
+            self.builder.add_heading(1, _read_text(paragraph))
+        else:
+            self.builder.add_paragraph(_read_text(paragraph))
+        for part in paragraph.iter():
+            if get_name(part) in ("note-body", "text-box"):
+                self.read_blocks(part, depth + 1)
+
+    def _read_slide(self, slide: Element, depth: int) -> None:
+        titles = [part for part in slide if get_value(part, "class") == "title"] or _guess_title(slide)
+        for part in titles:
+            self.builder.add_heading(2, " ".join(_read_text(line) for line in iter_named(part, "p")))
+        for part in slide:
+            if part not in titles:
+                self.read_blocks([part], depth + 1)
+        self.builder.leave_headings()
+        self.builder.end_page()
+
+
+def _guess_title(slide: Element) -> list[Element]:
+    """Return the first frame of a slide without a title, if it has one short line and others follow."""
+    frames = [part for part in slide if get_name(part) in ("frame", "custom-shape")]
+    lines = [_read_text(line) for line in iter_named(frames[0], "p")] if len(frames) > 1 else []
+    return frames[:1] if len(lines) == 1 and is_bold_heading(lines[0]) else []
+
+
+def _read_text(element: Element) -> str:
+    """Return the text of a paragraph without its notes, comments and text boxes."""
+    parts = list[str]()
+
+    def collect(element: Element, depth: int) -> None:
+        parts.append(element.text or "")
+        for child in element:
+            name = get_name(child)
+            if name == "s":
+                count = get_value(child, "c")
+                parts.append(" " * min(int(count) if count.isdecimal() else 1, _MAX_REPEATS))
+            elif name in _SPACES:
+                parts.append(_SPACES[name])
+            elif name not in (*_LEFT_OUT, "note", "frame") and depth < _MAX_DEPTH:
+                collect(child, depth + 1)
+            parts.append(child.tail or "")
+
+    collect(element, 0)
+    # White space between elements is layout of the XML.
+    return re.sub(r"[ \r\n]*\n[ \r\n]*", "\n", "".join(parts)).strip()
+
+
+def _read_rows(table: Element) -> list[list[str]]:
+    rows = list[list[str]]()
+    for row in iter_named(table, "table-row"):
+        values = list[str]()
+        for cell in row:
+            if get_name(cell) in ("table-cell", "covered-table-cell"):
+                repeats = get_value(cell, "number-columns-repeated")
+                text = "\n".join(filter(None, (_read_text(part) for part in cell.iter() if get_name(part) in "ph")))
+                values += [text] * max(1, min(int(repeats) if repeats.isdecimal() else 1, _MAX_REPEATS))
+        rows.append(values)
+    return rows

@@ -1,0 +1,115 @@
+"""Starting and asking the process that extracts the content of files.
+
+A request is a line of JSON with the size of a file and a time limit, and then the bytes of the file. An answer is a
+line with a size, and then that many bytes of JSON: the content, or a problem. Nothing is pickled.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import ragqa
+from ragqa.corpus.formats.limits import LimitError
+from ragqa.corpus.formats.office.content import Content, UnreadableFile
+
+FREE_SECONDS = 30.0
+"""CPU time that every file may take; a normal file takes a tenth of a second."""
+SECONDS_PER_MEGABYTE = 10.0
+"""Further CPU time for each megabyte of a file; a spreadsheet takes 0.3 s."""
+_WAIT_FACTOR = 10
+"""Time that the process may take, as a multiple of the CPU time; it can wait for a busy machine."""
+
+
+class Extractor:
+    """Process that extracts the content of files, started with the first file and after each crash."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
+
+    def extract(self, data: bytes) -> Content:
+        """Return the content of a file.
+
+        Raises:
+            UnreadableFile: the file is damaged, encrypted or of another kind, or the process crashed.
+            LimitError: the file takes too much time.
+        """
+        seconds = FREE_SECONDS + SECONDS_PER_MEGABYTE * len(data) / 1e6
+        with self._lock:
+            process = self._start()
+            timer = threading.Timer(_WAIT_FACTOR * seconds, process.kill)
+            timer.start()
+            try:
+                answer = _ask(process, data, seconds)
+            except BaseException:  # its next answer would be that to this file
+                process.kill()
+                self._end()
+                raise
+            finally:
+                timer.cancel()
+            if answer is None:
+                code = self._end()
+                if -code in (signal.SIGPROF, signal.SIGKILL):
+                    raise LimitError(f"it takes more than {seconds:.0f} seconds")
+                raise UnreadableFile(f"its reader crashed ({signal.Signals(-code).name if code < 0 else code})")
+        if "problem" in answer:
+            raise UnreadableFile(answer["problem"])
+        return Content.from_dict(answer["content"])
+
+    def close(self) -> None:
+        """End the process; the next file starts another one."""
+        with self._lock:
+            if self._owner == os.getpid():
+                self._end()
+
+    def _end(self) -> int:
+        """Wait until the process ends, which it does without input, and return its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        with suppress(BrokenPipeError), process:  # closes the pipes and waits
+            pass
+        return process.returncode
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Return the process, started anew if it does not run or belongs to a process that was forked."""
+        if self._process and self._owner == os.getpid() and self._process.poll() is not None:
+            self._end()
+        if self._process is None or self._owner != os.getpid():
+            # -P: the working directory is no place of modules, since it can hold files of others.
+            paths = [str(Path(ragqa.__file__).parents[1]), *filter(os.path.isabs, sys.path)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "ragqa.corpus.formats.office.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+            self._owner = os.getpid()
+        return self._process
+
+
+def _ask(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> dict[str, Any] | None:
+    """Return the answer of the process; None if it ended."""
+    assert process.stdin and process.stdout
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps({"size": len(data), "seconds": seconds}).encode() + b"\n" + data)
+        process.stdin.flush()
+    size = process.stdout.readline()
+    answer = process.stdout.read(int(size)) if size.endswith(b"\n") else b""
+    if not size or len(answer) < int(size):
+        return None
+    return cast(dict[str, Any], json.loads(answer.decode(errors="surrogatepass")))
+
+
+EXTRACTOR = Extractor()
+"""Extractor of this process."""
+atexit.register(EXTRACTOR.close)

@@ -1,0 +1,46 @@
+"""Reader of office files, e-books and PDF."""
+
+from collections.abc import Iterator
+
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.office.content import ENCRYPTED, UnreadableFile
+from ragqa.corpus.formats.office.process import EXTRACTOR
+
+SUFFIXES = (
+    *(".docx", ".docm", ".dotx", ".doc", ".odt", ".rtf"),
+    *(".pptx", ".pptm", ".ppsx", ".ppt", ".odp"),
+    *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+    *(".epub", ".msg", ".pdf"),
+)
+"""Suffixes of file names; the content decides which format a file has."""
+
+
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the file as one document; passage offsets are positions in its extracted text.
+
+    Raises:
+        BadInput: the file cannot be read, and bad input is not allowed.
+        LimitError: the file takes too much time.
+    """
+    try:
+        content = EXTRACTOR.extract(file.read_bytes())
+    except UnreadableFile as error:
+        name = "PDF" if file.name.lower().endswith(".pdf") else "Office file"
+        kind = f"encrypted {name}" if str(error) == ENCRYPTED else "unreadable file"
+        file.reject(f"cannot be read: {error}", kind=kind)
+        return
+    file.budget.spend(len(content.text))
+    if not content.text.strip():
+        file.problems.report.note(file.path, "no text in it (scanned pages?)")
+    yield (
+        0,
+        Document(
+            file.path,
+            content.title or file.make_title(),
+            content.text,
+            file.path,
+            content.sections,
+            content.unit,
+            date=content.date,
+        ),
+    )

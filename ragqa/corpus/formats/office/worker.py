@@ -1,0 +1,60 @@
+"""Process that extracts the content of files; ``process.py`` starts it and describes the messages."""
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any, BinaryIO
+
+MEMORY_BYTES = 4 << 30
+"""Address space of the process: a spreadsheet of a million rows needs a quarter of it."""
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries can print
+    for limit, size in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
+        _, most = resource.getrlimit(limit)
+        size = size if most == resource.RLIM_INFINITY else min(size, most)
+        resource.setrlimit(limit, (size, most))
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        data = _read_exactly(sys.stdin.buffer, request["size"])
+        # The CPU time does not depend on other work of the machine. The signal ends the process.
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        answer = json.dumps(_extract(data), ensure_ascii=False).encode(errors="surrogatepass")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answers.write(b"%d\n" % len(answer))
+        answers.write(answer)
+        answers.flush()
+
+
+def _extract(data: bytes) -> dict[str, Any]:
+    from ragqa.corpus.formats.office.content import UnreadableFile
+    from ragqa.corpus.formats.office.kinds import extract_content
+
+    try:
+        return {"content": extract_content(data).to_dict()}
+    except UnreadableFile as error:
+        return {"problem": str(error)}
+    except MemoryError:
+        return {"problem": f"it needs more than {MEMORY_BYTES >> 30} GiB of memory"}
+    except (Exception, RecursionError) as error:  # on broken files libraries raise all kinds of errors
+        return {"problem": f"damaged ({type(error).__name__})"}
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # an assertion of Rust that failed
+            return {"problem": "damaged"}
+        raise
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        sys.exit()
+    return data
+
+
+if __name__ == "__main__":
+    main()

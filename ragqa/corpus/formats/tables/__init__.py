@@ -1,0 +1,1 @@
+"""Readers of tables and of files with one record per line or object."""

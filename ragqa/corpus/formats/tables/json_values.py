@@ -1,0 +1,145 @@
+"""JSON: each object becomes a record, under the names of the fields in which it stands.
+
+``{"boats": [{"name": "Tern", "built": 1936}]}`` has the record ``name: Tern; built: 1936`` under the heading boats.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
+from ragqa.corpus.formats.outline import Outline
+from ragqa.corpus.formats.records import format_record
+from ragqa.corpus.formats.text import plain
+
+_MAX_CHARACTERS = 32_000_000
+"""Length above which a file is text; the values of JSON need ten times its space."""
+_MAX_LEVELS = 50
+"""Depth up to which values become records; deeper values are left as JSON."""
+_NAMES = ("name", "title", "label", "id")
+"""Fields that name an object which is not one record."""
+_MAX_INLINE = 200
+"""Length of a list of texts that is one value of a record; each item of a longer list is a record."""
+
+
+def read(file: InputFile) -> Iterator[NumberedDocument]:
+    """Yield the file as one document of records; a file that is not JSON as text.
+
+    The number of a record is its place in its list, from 1.
+    """
+    text = file.read_text()
+    try:
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError("too long")
+        value = _parse(text)
+    except (ValueError, RecursionError):
+        yield 0, plain.make_document(text, file)
+        return
+    records = _Records()
+    records.add(value, 2)
+    text = "".join(records.lines)
+    yield 0, Document(file.path, file.make_title(), text, file.path, records.outline.finish(text), "row")
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):
+            raise
+        return [json.loads(line, strict=False) for line in text.split("\n") if line.strip()]  # a value per line
+
+
+class _Records:
+    """Lines of the records of a value, and their outline."""
+
+    def __init__(self) -> None:
+        self.lines, self.outline = list[str](), Outline()
+        self._position = 0
+
+    def add(self, value: Any, level: int, number: int = 1) -> None:
+        """Add the records of a value.
+
+        Args:
+            value: value to add.
+            level: number of fields and items above it, from 2: a heading of level 1 could become the title.
+            number: place in its list, from 1.
+        """
+        if level > _MAX_LEVELS:
+            self._add_records([json.dumps(value, ensure_ascii=False)], number)
+        elif isinstance(value, dict):
+            flat = {name: text for name, item in value.items() if (text := _format_value(item)) is not None}
+            self._add_records([_format_fields(flat)], number)
+            for name, item in value.items():
+                if name not in flat:
+                    self._add_below(name, item, level)
+        elif isinstance(value, list):
+            self._add_list(value, level)
+        else:
+            self._add_records([" ".join((_format_value(value) or "").split())], number)
+
+    def _add_list(self, items: list[Any], level: int) -> None:
+        """Add the items of a list: each flat item is one record, and another item gets a heading."""
+        records, first = list[str](), 1
+        for number, item in enumerate(items, 1):
+            flat = _flatten(item)
+            if flat is not None:
+                records.append(flat)
+                continue
+            self._add_records(records, first)
+            records, first = [], number + 1
+            self._add_below(_find_name(item) or str(number), item, level, number)
+        self._add_records(records, first)
+
+    def _add_below(self, heading: str, value: Any, level: int, number: int = 1) -> None:
+        self.outline.add_heading(level, heading, self._position, self._position)
+        self.add(value, level + 1, number)
+        self.outline.add_heading(level, "", self._position, self._position)  # what follows is not below it
+
+    def _add_records(self, records: list[str], number: int) -> None:
+        if not any(records):
+            return
+        start = self._position
+        for record in records:
+            self.lines.append(f"{record}\n")
+            self._position += len(record) + 1
+        self.outline.add_records(start, self._position, number=number)
+
+
+def _format_value(value: Any) -> str | None:
+    """Return a scalar, or a short list of scalars, as text; None for other values."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        if any(isinstance(item, list | dict) for item in value):
+            return None
+        text = ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+        has_texts = any(isinstance(item, str) for item in value)
+        return None if has_texts and len(text) > _MAX_INLINE else text
+    return None if isinstance(value, dict) else "" if value is None else json.dumps(value)
+
+
+def _format_fields(fields: dict[str, str]) -> str:
+    return format_record([*fields], [*fields.values()])
+
+
+def _flatten(item: Any) -> str | None:
+    """Return an item of a list as one record, or None if it has lists or objects of its own."""
+    if not isinstance(item, dict):
+        text = _format_value(item)
+        return None if text is None else " ".join(text.split())
+    fields: dict[str, str] = {}
+    for name, value in item.items():
+        inner = {f"{name} {key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+        for key, part in inner.items():
+            text = _format_value(part)
+            if text is None:
+                return None
+            fields[key] = text
+    return _format_fields(fields)
+
+
+def _find_name(item: Any) -> str:
+    """Return the name of an object, or an empty string."""
+    fields = item if isinstance(item, dict) else {}
+    return next((str(fields[key]) for key in _NAMES if isinstance(fields.get(key), str | int)), "")

@@ -1,0 +1,66 @@
+"""Read the members of zip archives without unpacking the archives to the disk."""
+
+import os
+import struct
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BufferedReader, BytesIO, FileIO
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from ragqa.corpus.formats.archives import BUFFER_BYTES, is_hidden, make_member_path
+from ragqa.corpus.formats.base import InputFile
+from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitedStream, LimitError, check_size
+
+_MAX_DIRECTORY_BYTES = 16 << 20
+"""Largest list of members, of about 150,000; each takes a kilobyte of memory."""
+_SIZE_OF_DIRECTORY = 5
+"""Field of the end record that ``zipfile`` reads."""
+_MALFORMED = (ValueError, OverflowError, RuntimeError, NotImplementedError, struct.error)
+"""Errors that ``zipfile`` raises on malformed archives and unknown compressions besides its own."""
+
+
+def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
+    """Yield the visible files of a zip archive; the caller reads each before the next.
+
+    Encrypted members are left out. The path of a member is ``ARCHIVE/PATH``, as in tar archives.
+
+    Raises:
+        zipfile.BadZipFile: the archive is damaged.
+        LimitError: the archive has too many members, or is too large for the archive that contains it.
+    """
+    with _open(file) as archive:
+        for info in archive.infolist():
+            inside = make_member_path(info.filename)
+            if info.is_dir() or is_hidden(inside) or inside.startswith("__MACOSX/"):
+                continue
+            path = f"{file.path}/{inside}"
+            if info.flag_bits & 1:
+                file.problems.report.leave_out(path, "encrypted file in an archive")
+                continue
+            try:
+                content: Any = LimitedStream(archive.open(info), file.budget)  # type: ignore[arg-type]
+            except (*_MALFORMED, zipfile.BadZipFile) as error:
+                file.problems.reject(path, f"cannot be read: {error}")
+                continue
+            yield replace(
+                file, path=path, name=PurePosixPath(inside).name, stream=BufferedReader(content, BUFFER_BYTES)
+            )
+
+
+def _open(file: InputFile) -> zipfile.ZipFile:
+    if isinstance(file.stream.raw, FileIO):
+        stream: BinaryIO = file.stream
+        file.budget.count_whole(os.fstat(file.stream.fileno()).st_size)
+    else:  # within another archive, whose members cannot be read from their end
+        data = file.stream.read(MAX_RECORD_BYTES + 1)
+        check_size(len(data), MAX_RECORD_BYTES, "an archive in an archive")
+        stream = BytesIO(data)
+    try:
+        end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]  # ZipFile would read a list of any size
+        if end and end[_SIZE_OF_DIRECTORY] > _MAX_DIRECTORY_BYTES:
+            raise LimitError("it has too many members: unpack it first")
+        return zipfile.ZipFile(stream)
+    except _MALFORMED as error:
+        raise zipfile.BadZipFile(f"damaged: {error}") from error

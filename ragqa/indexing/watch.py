@@ -1,0 +1,93 @@
+"""Keep an index in step with folders while their files change."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from ragqa import artefacts
+from ragqa.corpus import hub
+from ragqa.corpus.walk import is_ignored
+from ragqa.errors import RagqaError
+from ragqa.indexing.sync import sync_index
+from ragqa.indexing.update import UpdateReport
+
+_CHECK_MS = 1000
+"""Milliseconds without a change after which the folders themselves are checked: they can be deleted and made again."""
+
+
+def watch_folders(
+    index: str | Path,
+    folders: Sequence[str | Path] = (),
+    *,
+    on_report: Callable[[UpdateReport], object],
+    on_error: Callable[[str], object],
+    stop: Event | None = None,
+    **options: Any,
+) -> None:
+    """Sync an index at once and after every change of its folders, until ``stop`` is set.
+
+    An error does not end the watch: the sync is tried again every second.
+
+    Args:
+        index: directory of the index.
+        folders: folders to watch; by default those of which the index was made.
+        on_report: function called with the report of each sync that changed the index.
+        on_error: function called with the message of an error, once as long as the error stays the same.
+        stop: event that ends the watch.
+        options: further arguments of ``sync_index``.
+
+    Raises:
+        ArtefactError: there is no index.
+    """
+    index = Path(index).absolute()
+    sources = artefacts.peek_manifest(index).config["sources"]
+    roots = [hub.make_absolute(path) for path in folders or sources if not hub.is_hub_name(path)]
+    stop, problem = stop or Event(), ""
+    while not stop.is_set():
+        needs_sync, watched = True, _identify(roots)
+        for has_changed in _iter_changes(roots, stop):
+            if has_changed or needs_sync:
+                try:
+                    report = sync_index(index, roots, **options)
+                    needs_sync, problem = False, ""
+                    if report.added or report.replaced or report.deleted:
+                        on_report(report)
+                except (RagqaError, OSError) as error:
+                    needs_sync = True
+                    if str(error) != problem:
+                        problem = str(error)
+                        on_error(problem)
+            if _identify(roots) != watched:
+                break
+
+
+def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
+    """Yield True after changes of files, and False when the watch begins and after each second without a change."""
+    from watchfiles import watch
+
+    existing = [root for root in roots if root.exists()]
+    if not existing:
+        yield False
+        stop.wait(_CHECK_MS / 1000)
+        return
+
+    def is_relevant(change: object, path: str) -> bool:
+        nearest = max((root for root in existing if Path(path).is_relative_to(root)), key=lambda root: len(str(root)))
+        return not any(map(is_ignored, Path(path).relative_to(nearest).parts))
+
+    changes = watch(*existing, watch_filter=is_relevant, stop_event=stop, rust_timeout=_CHECK_MS, yield_on_timeout=True)
+    yield from map(bool, changes)
+
+
+def _identify(roots: Sequence[Path]) -> list[tuple[int, int] | None]:
+    """Return values that change if a folder is deleted, or deleted and made again."""
+    return [(stat.st_dev, stat.st_ino) if (stat := _stat(root)) else None for root in roots]
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
