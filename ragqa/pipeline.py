@@ -13,7 +13,7 @@ from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
-from ragqa.retrieval.base import Retriever, get_missing_shards
+from ragqa.retrieval.base import Retriever, SpellingCorrector, get_missing_shards
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Alternative, Answer, Hit, Source
@@ -171,9 +171,9 @@ class Pipeline:
             yield self.ask(question, k=k, min_confidence=min_confidence)
             return
         threshold = self._choose_threshold(min_confidence)
-        questions, hits = self._retrieve([question], k)
-        for piece in self.reader.stream(questions[0], hits[0]):
-            yield piece if isinstance(piece, str) else _finish_answer(question, piece, hits[0], threshold)
+        asked, hits = self._retrieve([question], k)
+        for piece in self.reader.stream(asked[0], hits[0]):
+            yield piece if isinstance(piece, str) else _finish_answer(question, asked[0], piece, hits[0], threshold)
 
     @overload
     def ask(self, questions: str, *, k: int | None = None, min_confidence: float | None = None) -> Answer: ...
@@ -201,12 +201,21 @@ class Pipeline:
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence)[0]
         threshold = self._choose_threshold(min_confidence)
-        cleaned, hits = self._retrieve(questions, k)
-        answers = self.reader.read(cleaned, hits) if cleaned else []
-        return [
-            _finish_answer(question, answer, question_hits, threshold)
-            for question, answer, question_hits in zip(questions, answers, hits, strict=True)
-        ]
+        asked, hits = self._retrieve(questions, k)
+        answers = self.reader.read(asked, hits) if asked else []
+        rows = zip(questions, asked, answers, hits, strict=True)
+        return [_finish_answer(*row, threshold) for row in rows]
+
+    def prepare_question(self, question: str) -> str:
+        """Return the question as it is searched and read: cleaned, and without misspelt words.
+
+        Raises:
+            BadInput: the question is empty, or is not text.
+        """
+        cleaned = clean_question(question)
+        if self.reader.is_closed_book or not isinstance(self.retriever, SpellingCorrector):
+            return cleaned
+        return self.retriever.correct_spelling(cleaned)
 
     def _choose_threshold(self, min_confidence: float | None) -> float:
         threshold = self.reader.threshold if min_confidence is None else min_confidence
@@ -215,24 +224,25 @@ class Pipeline:
         return threshold
 
     def _retrieve(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
-        """Return the cleaned questions and their hits; a closed-book reader gets no hits."""
+        """Return the questions as they are asked, and their hits; a closed-book reader gets no hits."""
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
             raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
-        cleaned = [clean_question(question) for question in questions]
-        if not cleaned or self.reader.is_closed_book:
-            return cleaned, [[] for _ in cleaned]
-        return cleaned, self.retriever.search(cleaned, depth)
+        asked = [self.prepare_question(question) for question in questions]
+        if not asked or self.reader.is_closed_book:
+            return asked, [[] for _ in asked]
+        return asked, self.retriever.search(asked, depth)
 
 
-def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
+def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
     """Decline an answer below the threshold, and add the question and the missing shards."""
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
         guesses = (Alternative(answer.text, answer.confidence, answer.sources), *answer.alternatives)
         answer = replace(answer, text=None, sources=nearest, alternatives=guesses, supported=None, reason=reason)
-    return replace(answer, question=question, missing=get_missing_shards(hits))
+    is_changed = asked != clean_question(question)
+    return replace(answer, question=question, asked=asked if is_changed else None, missing=get_missing_shards(hits))
 
 
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:

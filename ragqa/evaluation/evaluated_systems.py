@@ -86,7 +86,7 @@ class EvaluatedPipeline(System):
         Raises:
             RemoteError: a shard of a served index did not answer.
         """
-        texts, share = [clean_question(question.text) for question in questions], 1 / len(questions)
+        texts, share = [self._pipeline.prepare_question(question.text) for question in questions], 1 / len(questions)
         start = perf_counter()
         hits = self._search(texts, self._k if self._read else self._depth)
         retrieved = perf_counter()

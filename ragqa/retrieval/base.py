@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,14 @@ class Retriever(Protocol):
 
     def search(self, questions: list[str], k: int) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing."""
+
+
+@runtime_checkable
+class SpellingCorrector(Protocol):
+    """Interface of retrievers that can correct misspelt words."""
+
+    def correct_spelling(self, question: str) -> str:
+        """Return the question with its misspelt words replaced."""
 
 
 @dataclass(frozen=True)

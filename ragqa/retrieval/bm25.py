@@ -94,6 +94,21 @@ class BM25:
         rankings: list[Ranking] = self._engine.rank(texts, k) if texts else []
         return rankings
 
+    def has_term(self, word: str) -> bool:
+        """Return True if a passage contains the term of a word, or if the engine cannot tell."""
+        return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
+
+    def rank_similar(self, word: str, question: str, k: int) -> Ranking:
+        """Return at most ``k`` rows with a term that is similar to a word, those that fit the question first.
+
+        Args:
+            word: word that may be misspelt; one or two letters of its stem can differ.
+            question: question that contains the word.
+            k: maximum number of rows.
+        """
+        ranking: Ranking = self._engine.rank_similar(word, question, k)
+        return ranking
+
 
 def open_ranker(index: IndexVersion) -> BM25:
     """Open the BM25 ranker over the terms of an index."""

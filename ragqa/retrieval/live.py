@@ -11,6 +11,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval.base import Encoders, IndexVersion, PassageRetriever, Ranker
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.retrieval.spelling import TermIndex, correct_spelling
 from ragqa.types import Hit
 
 SWAP_SECONDS = 1.0
@@ -55,6 +56,12 @@ class LiveRetriever:
             ArtefactError, Mismatch: the newest version cannot be searched with the settings of the first version.
         """
         return self.current().search(questions, k)
+
+    def correct_spelling(self, question: str) -> str:
+        """Return the question with its misspelt words replaced; unchanged if the index has no terms."""
+        current = self.current()
+        terms = getattr(current.ranker, "bm25", current.ranker)  # of a hybrid ranker
+        return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
         """Return a retriever over the newest version only; raises the same errors as ``search``."""
