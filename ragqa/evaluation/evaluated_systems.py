@@ -103,7 +103,7 @@ class EvaluatedPipeline(System):
         ]
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
-        hits_per_text = self._pipeline.retriever.search(texts, k)
+        hits_per_text = self._pipeline.find_passages(texts, k)
         _check_complete({shard: None for hits in hits_per_text for shard in get_missing_shards(hits)})
         return hits_per_text
 

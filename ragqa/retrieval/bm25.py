@@ -5,6 +5,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
+
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scoring, check_k
@@ -80,8 +82,8 @@ class BM25:
         """
         _load_engine(engine).update(folder, deleted, added)
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         A question without terms gets no rows.
 
@@ -91,6 +93,8 @@ class BM25:
         check_k(k)
         # Neither engine accepts a lone surrogate, which a badly encoded command line can contain.
         texts = [question.encode("utf-8", "replace").decode() for question in questions]
+        if rows is not None:
+            return [self._rank_within(text, k, rows) for text in texts]
         rankings: list[Ranking] = self._engine.rank(texts, k) if texts else []
         return rankings
 
@@ -108,6 +112,17 @@ class BM25:
         """
         ranking: Ranking = self._engine.rank_similar(word, question, k)
         return ranking
+
+    def _rank_within(self, text: str, k: int, rows: Rows) -> Ranking:
+        """Return at most ``k`` of ``rows``: rank more and more rows until enough of them are among the best."""
+        # Tantivy cannot search within a set of rows, because the field of the rows is not indexed.
+        limit = 4 * k
+        while True:
+            ranking: Ranking = self._engine.rank([text], limit)[0]
+            is_allowed = np.isin(ranking.rows, rows)
+            if np.count_nonzero(is_allowed) >= k or len(ranking) < limit:
+                return Ranking(ranking.rows[is_allowed][:k], ranking.scores[is_allowed][:k])
+            limit *= 4
 
 
 def open_ranker(index: IndexVersion) -> BM25:
