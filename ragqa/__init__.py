@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, RagqaError, RemoteError
     from ragqa.pipeline import Pipeline
+    from ragqa.retrieval.filters import PassageFilter
     from ragqa.types import Answer, Passage, Source
 
 __version__ = "0.1.0"
@@ -17,13 +18,20 @@ __all__ = [
     "Mismatch",
     "MissingExtra",
     "Passage",
+    "PassageFilter",
     "Pipeline",
     "RagqaError",
     "RemoteError",
     "Source",
     "__version__",
 ]
-_MODULES = {"Pipeline": "pipeline", "Answer": "types", "Passage": "types", "Source": "types"}
+_MODULES = {
+    "Pipeline": "pipeline",
+    "Answer": "types",
+    "Passage": "types",
+    "Source": "types",
+    "PassageFilter": "retrieval.filters",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,8 @@ from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
-from ragqa.retrieval.base import Retriever, get_missing_shards
+from ragqa.retrieval.base import NoHits, Retriever, SpellingCorrector, get_missing_shards
+from ragqa.retrieval.filters import PassageFilter
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Alternative, Answer, Hit, Source
@@ -55,6 +56,8 @@ class Pipeline:
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
         """Warning for the user if the reader was trained with another retriever; None if not."""
+        self.filter: PassageFilter | None = None
+        """Documents to search if a question comes without a filter; None for all."""
         self._settings: PipelineSettings | None = None
         self._loaded_parts: tuple[object, ...] = ()
         self._index: OpenedIndex | None = None
@@ -152,6 +155,8 @@ class Pipeline:
         A retriever that ``load`` did not open has no fingerprint; the name of its class stands for it.
         """
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
+        if self.filter:
+            parts["filter"] = asdict(self.filter)
         if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
         if not self.is_loaded:
@@ -160,7 +165,12 @@ class Pipeline:
         return {**parts, **self._index.description}
 
     def stream(
-        self, question: str, *, k: int | None = None, min_confidence: float | None = None
+        self,
+        question: str,
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer while the reader generates it, then the answer.
 
@@ -168,21 +178,38 @@ class Pipeline:
         declined after its pieces were yielded.
         """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
-            yield self.ask(question, k=k, min_confidence=min_confidence)
+            yield self.ask(question, k=k, min_confidence=min_confidence, filter=filter)
             return
         threshold = self._choose_threshold(min_confidence)
-        questions, hits = self._retrieve([question], k)
-        for piece in self.reader.stream(questions[0], hits[0]):
-            yield piece if isinstance(piece, str) else _finish_answer(question, piece, hits[0], threshold)
+        asked, hits = self._retrieve([question], k, filter)
+        for piece in self.reader.stream(asked[0], hits[0]):
+            yield piece if isinstance(piece, str) else _finish_answer(question, asked[0], piece, hits[0], threshold)
 
     @overload
-    def ask(self, questions: str, *, k: int | None = None, min_confidence: float | None = None) -> Answer: ...
+    def ask(
+        self,
+        questions: str,
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
+    ) -> Answer: ...
     @overload
     def ask(
-        self, questions: list[str], *, k: int | None = None, min_confidence: float | None = None
+        self,
+        questions: list[str],
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
     ) -> list[Answer]: ...
     def ask(
-        self, questions: str | list[str], *, k: int | None = None, min_confidence: float | None = None
+        self,
+        questions: str | list[str],
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
     ) -> Answer | list[Answer]:
         """Answer a question, or a list of questions in order.
 
@@ -191,6 +218,7 @@ class Pipeline:
             k: number of passages to read for each question; by default the pipeline's ``k``.
             min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, and its
                 sources are the nearest passages. By default the reader's calibrated threshold; 0 declines nothing.
+            filter: documents to search; by default those of the pipeline's ``filter``.
 
         Returns:
             One answer for one question, or a list of answers.
@@ -199,14 +227,23 @@ class Pipeline:
             BadInput: a question is empty or not text, ``k`` is less than 1, or ``min_confidence`` is not in [0, 1].
         """
         if not isinstance(questions, list | tuple):
-            return self.ask([questions], k=k, min_confidence=min_confidence)[0]
+            return self.ask([questions], k=k, min_confidence=min_confidence, filter=filter)[0]
         threshold = self._choose_threshold(min_confidence)
-        cleaned, hits = self._retrieve(questions, k)
-        answers = self.reader.read(cleaned, hits) if cleaned else []
-        return [
-            _finish_answer(question, answer, question_hits, threshold)
-            for question, answer, question_hits in zip(questions, answers, hits, strict=True)
-        ]
+        asked, hits = self._retrieve(questions, k, filter)
+        answers = self.reader.read(asked, hits) if asked else []
+        rows = zip(questions, asked, answers, hits, strict=True)
+        return [_finish_answer(*row, threshold) for row in rows]
+
+    def prepare_question(self, question: str) -> str:
+        """Return the question as it is searched and read: cleaned, and without misspelt words.
+
+        Raises:
+            BadInput: the question is empty, or is not text.
+        """
+        cleaned = clean_question(question)
+        if self.reader.is_closed_book or not isinstance(self.retriever, SpellingCorrector):
+            return cleaned
+        return self.retriever.correct_spelling(cleaned)
 
     def _choose_threshold(self, min_confidence: float | None) -> float:
         threshold = self.reader.threshold if min_confidence is None else min_confidence
@@ -214,25 +251,36 @@ class Pipeline:
             raise BadInput(f"min_confidence = {threshold}: it must be between 0 and 1")
         return threshold
 
-    def _retrieve(self, questions: list[str], k: int | None) -> tuple[list[str], list[list[Hit]]]:
-        """Return the cleaned questions and their hits; a closed-book reader gets no hits."""
+    def find_passages(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
+        """Return at most ``k`` hits for each question, of the documents that the filter allows."""
+        wanted = filter or self.filter
+        # Retrievers of other programs need not know about filters.
+        return self.retriever.search(questions, k, wanted) if wanted else self.retriever.search(questions, k)
+
+    def _retrieve(
+        self, questions: list[str], k: int | None, filter: PassageFilter | None
+    ) -> tuple[list[str], list[list[Hit]]]:
+        """Return the questions as they are asked, and their hits; a closed-book reader gets no hits."""
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
             raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
-        cleaned = [clean_question(question) for question in questions]
-        if not cleaned or self.reader.is_closed_book:
-            return cleaned, [[] for _ in cleaned]
-        return cleaned, self.retriever.search(cleaned, depth)
+        asked = [self.prepare_question(question) for question in questions]
+        if not asked or self.reader.is_closed_book:
+            return asked, [[] for _ in asked]
+        return asked, self.find_passages(asked, depth, filter)
 
 
-def _finish_answer(question: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
+def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
     """Decline an answer below the threshold, and add the question and the missing shards."""
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
         guesses = (Alternative(answer.text, answer.confidence, answer.sources), *answer.alternatives)
         answer = replace(answer, text=None, sources=nearest, alternatives=guesses, supported=None, reason=reason)
-    return replace(answer, question=question, missing=get_missing_shards(hits))
+    if isinstance(hits, NoHits):
+        answer = replace(answer, reason=hits.reason)
+    is_changed = asked != clean_question(question)
+    return replace(answer, question=question, asked=asked if is_changed else None, missing=get_missing_shards(hits))
 
 
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:

@@ -9,13 +9,14 @@ from typing import Any, Literal
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _FUNCTION_WORDS = (
-    "a about after all also am an and any are as at be been before but by can could did do does each for from had has "
-    "have he her hers him his how i if in into is it its me my no nor not of on or other our over she should so some "
-    "than that the their theirs them then there these they this those to under up us was we were what when where "
-    "which while who whom whose why will with would you your"
+    "a about after all also am an and any are as at be been before but by called can could did do does each first "
+    "for from had has have he her hers him his how i if in into is it its kind last made make many me more most "
+    "much my name named no nor not of on only or other our over she should so some than that the their theirs "
+    "them then there these they this those to under up us used was we were what when where which while who whom "
+    "whose why will with would you your"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say nothing about the subject of a question."""
+"""English words that say little about the subject of a question."""
 _SEPARATOR = "\x1f"
 """Separator of joined tokens: a control character, which no token contains."""
 

@@ -174,6 +174,8 @@ class Answer:
     """True if a passage that the reader read contains the answer; None without an answer."""
     reason: str | None = None
     """Short reason why the question is declined or the answer is unsupported."""
+    asked: str | None = None
+    """Question as it was searched and read, if that is another one: without misspelt words, or made to stand alone."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
 
@@ -190,6 +192,7 @@ class Answer:
             "supported": self.supported,
             "reason": self.reason,
             "note": self.note,
+            "asked": self.asked,
             "sources": [source.to_dict() for source in self.sources],
             "alternatives": [
                 {"answer": other.text, "confidence": round(other.confidence, 4)} for other in self.alternatives

@@ -27,7 +27,7 @@ from eval.systems.runner import DEPTH, Arm, Stage, TableRunner, format_table, no
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
-from ragqa.retrieval.base import Ranking, Scoring
+from ragqa.retrieval.base import Ranking, Rows, Scoring
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.terminal import print_text
 
@@ -242,13 +242,15 @@ class RandomRanker:
 
     scoring = Scoring("random")
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return ``k`` random rows for each question."""
-        return [self._draw(question, k) for question in questions]
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return ``k`` random rows for each question, all or of ``rows``."""
+        if rows is None:
+            rows = self._passages.get_live_rows(np.arange(self._passages.live_count))
+        return [self._draw(question, k, rows) for question in questions]
 
-    def _draw(self, question: str, k: int) -> Ranking:
-        rng, count = np.random.default_rng([self._seed, crc32(question.encode())]), self._passages.live_count
-        rows = self._passages.get_live_rows(rng.choice(count, min(k, count), replace=False))
+    def _draw(self, question: str, k: int, all_rows: Rows) -> Ranking:
+        rng = np.random.default_rng([self._seed, crc32(question.encode())])
+        rows = all_rows[rng.choice(len(all_rows), min(k, len(all_rows)), replace=False)]
         return Ranking(rows, -np.arange(len(rows), dtype=np.float32))
 
 

@@ -146,7 +146,8 @@ def _open_predictions(
     """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
-    if names := [name.replace("_", "-") for name, value in vars(pipeline_options).items() if value is not None]:
+    given = [name for name, value in vars(pipeline_options).items() if value is not None]
+    if names := [name.strip("_").replace("_", "-") for name in given]:
         options = ", ".join(f"--{name}" if len(name) > 1 else f"-{name}" for name in names)
         raise BadInput(f"{options} cannot change the predictions in {file}: leave out {options}")
     return Predictions(file, depth=settings.depth, read=settings.read, is_complete=is_complete)

@@ -39,7 +39,9 @@ def root(
     """Answer questions from your own documents, with sources."""
 
 
-app.command(epilog='Example: ragqa ask "Who built the first reflecting telescope?"')(ask_command.ask)
+app.command(epilog='Example: ragqa ask "When does the lease end?" --index notes.index --in "home/*.pdf"')(
+    ask_command.ask
+)
 app.command(epilog="Example: ragqa index notes/ --out notes.index; again after changes")(index_commands.index)
 app.command(cls=MultiValueCommand, epilog="Example: ragqa update notes.index --sync --watch")(index_commands.update)
 app.add_typer(evaluate_commands.app, name="eval")

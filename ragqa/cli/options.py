@@ -73,6 +73,16 @@ class PipelineOptions:
     encoder: Annotated[
         str | None, typer.Option(help="Another form of the index's encoder: export or torch weights.")
     ] = None
+    in_: Annotated[
+        list[str] | None,
+        typer.Option("--in", metavar="PATTERN", help="Search only these files or folders, as in --in 'work/*.pdf'."),
+    ] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Search only documents that have this tag; repeat for all.")] = (
+        None
+    )
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Search only documents since a date, 2024-01-31, or 7d ago.")
+    ] = None
     device: Annotated[
         str | None, typer.Option(help="Device of index search and torch models: cpu or cuda.  [default: cpu]")
     ] = None
@@ -96,6 +106,10 @@ class PipelineOptions:
         pipeline = Pipeline.load(path, decoding=decoding, device=self.device or "cpu", **same)
         if pipeline.note:
             print_error(pipeline.note)
+        if self.in_ or self.tag or self.since:
+            from ragqa.retrieval.filters import PassageFilter
+
+            pipeline.filter = PassageFilter(tuple(self.in_ or ()), tuple(self.tag or ()), self.since or "")
         return pipeline
 
 

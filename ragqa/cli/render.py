@@ -44,7 +44,7 @@ def _format_line(answer: Answer) -> str:
 
 def _render_body(answer: Answer) -> str:
     """Return what follows the first line: best guess or runners-up, sources and remarks."""
-    lines: list[str] = []
+    lines = ["", f"Asked as: {to_one_line(answer.asked)}"] if answer.asked else []
     likely = [other for other in answer.alternatives if other.confidence >= 0.005]
     if answer.text is None:
         if likely:

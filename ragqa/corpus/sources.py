@@ -11,7 +11,7 @@ from pathlib import Path
 from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
-from ragqa.corpus.formats.archives import BUFFER_BYTES
+from ragqa.corpus.formats.archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
 from ragqa.corpus.formats.limits import ExpansionBudget, check_size_on_disk
 from ragqa.corpus.formats.registry import read_input
@@ -74,6 +74,8 @@ def _iter_unique(
 ) -> Iterator[Document]:
     report, known = problems.report, DigestSet()
     for file, line, document in _read_paths(paths, problems):
+        if file.date and not document.date:
+            document = replace(document, date=file.date)
         if len(document.id) > MAX_ID_CHARACTERS:
             file.reject(f"an id of more than {MAX_ID_CHARACTERS:,} characters", line)
             continue
@@ -133,7 +135,8 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
     check_size_on_disk(path)
     with resolve_input_file(path).open("rb", buffering=0) as raw:
         budget = ExpansionBudget(raw.tell)
-        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget)
+        date = format_date(os.fstat(raw.fileno()).st_mtime)
+        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget, date)
         for document in read_input(file):
             problems.report.bytes_read = before + raw.tell()
             yield document

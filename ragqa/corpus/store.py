@@ -203,6 +203,22 @@ class PassageStore:
         ]
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
+    def find_matching_rows(self, tests: Mapping[str, Callable[[str], bool]]) -> npt.NDArray[np.int64]:
+        """Return the sorted rows of all live passages whose columns pass all tests.
+
+        Args:
+            tests: function for each column, which gets a value; it is called once for each different value of a file.
+        """
+        rows = [np.empty(0, np.int64)]
+        for first, file, *columns in zip(self._first_rows, self._files, *map(self._iter_column, tests), strict=False):
+            passes = np.ones(file.rows, bool)
+            for test, column in zip(tests.values(), columns, strict=True):
+                encoded = column.combine_chunks().dictionary_encode()
+                is_wanted = np.array([test(value) for value in encoded.dictionary.to_pylist()], bool)
+                passes &= is_wanted[encoded.indices.to_numpy()]
+            rows.append(first + np.flatnonzero(passes))
+        return np.setdiff1d(np.concatenate(rows), self.deleted)
+
     def list_values(self, column: str) -> set[str]:
         """Return the different values of a column, also of deleted passages."""
         return {value for chunks in self._iter_column(column) for value in chunks.unique().to_pylist()}

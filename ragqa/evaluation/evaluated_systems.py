@@ -86,7 +86,7 @@ class EvaluatedPipeline(System):
         Raises:
             RemoteError: a shard of a served index did not answer.
         """
-        texts, share = [clean_question(question.text) for question in questions], 1 / len(questions)
+        texts, share = [self._pipeline.prepare_question(question.text) for question in questions], 1 / len(questions)
         start = perf_counter()
         hits = self._search(texts, self._k if self._read else self._depth)
         retrieved = perf_counter()
@@ -103,7 +103,7 @@ class EvaluatedPipeline(System):
         ]
 
     def _search(self, texts: list[str], k: int) -> list[list[Hit]]:
-        hits_per_text = self._pipeline.retriever.search(texts, k)
+        hits_per_text = self._pipeline.find_passages(texts, k)
         _check_complete({shard: None for hits in hits_per_text for shard in get_missing_shards(hits)})
         return hits_per_text
 

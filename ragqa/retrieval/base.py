@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,15 @@ from ragqa.errors import BadInput
 from ragqa.types import Hit
 
 if TYPE_CHECKING:
+    from ragqa.retrieval.filters import PassageFilter
     from ragqa.runtime.encoder import TextEncoder
 
 Encoders: TypeAlias = "dict[str, TextEncoder]"
 """Loaded encoders by name; all versions of an index share them, since loading takes long."""
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
+_CACHED_FILTERS = 16
+"""Number of filters whose rows are kept, for the next questions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,15 +58,26 @@ class Ranker(Protocol):
     def scoring(self) -> Scoring:
         """Origin of the scores."""
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first."""
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows."""
 
 
 class Retriever(Protocol):
     """Interface of retrievers, which find passages for questions."""
 
-    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing."""
+    def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
+        """Return at most ``k`` hits for each question, of the documents that ``filter`` allows.
+
+        The hits are ``PartialHits`` if a shard is missing, and ``NoHits`` if the filter allows no document.
+        """
+
+
+@runtime_checkable
+class SpellingCorrector(Protocol):
+    """Interface of retrievers that can correct misspelt words."""
+
+    def correct_spelling(self, question: str) -> str:
+        """Return the question with its misspelt words replaced."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,14 @@ class PartialHits(list[Hit]):
         """Names of the shards that did not answer."""
 
 
+class NoHits(list[Hit]):
+    """Empty list of hits, because a filter allows no document."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
 def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
     """Return the names of the shards that did not contribute to ``hits``."""
     return hits.missing if isinstance(hits, PartialHits) else ()
@@ -111,18 +134,33 @@ def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
 class PassageRetriever:
     """Retriever that returns the passages of the rows that a ranker finds."""
 
-    def __init__(self, ranker: Ranker, passages: PassageStore) -> None:
-        self.ranker, self.passages = ranker, passages
+    def __init__(self, ranker: Ranker, passages: PassageStore, folders: Iterable[str] = ()) -> None:
+        """Combine a ranker and the passages that it ranks.
 
-    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first.
+        Args:
+            ranker: scores the rows of the passages.
+            passages: passages of an index.
+            folders: folders and files of which the index was made, from which filters match paths.
+        """
+        self.ranker, self.passages, self._folders = ranker, passages, tuple(folders)
+        self._find_rows = lru_cache(_CACHED_FILTERS)(lambda wanted: wanted.find_rows(passages, self._folders))
+
+    def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
+        """Return at most ``k`` hits for each question, best first, of the documents that ``filter`` allows.
 
         Raises:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
         # Engines reserve memory for k results, so k is at most the number of passages.
-        rankings = self.ranker.rank(questions, min(k, max(1, len(self.passages))))
+        k = min(k, max(1, len(self.passages)))
+        if filter:
+            rows = self._find_rows(filter)
+            if not len(rows):
+                return [NoHits(filter.explain_empty(self.passages, self._folders)) for _ in questions]
+            rankings = self.ranker.rank(questions, k, rows)
+        else:
+            rankings = self.ranker.rank(questions, k)
         results = [(self.passages.get(ranking.rows.tolist()), ranking.scores.tolist()) for ranking in rankings]
         return [[Hit(*pair) for pair in zip(*lists, strict=True)] for lists in results]
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
+
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scoring, check_k
@@ -80,8 +82,8 @@ class BM25:
         """
         _load_engine(engine).update(folder, deleted, added)
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         A question without terms gets no rows.
 
@@ -91,8 +93,36 @@ class BM25:
         check_k(k)
         # Neither engine accepts a lone surrogate, which a badly encoded command line can contain.
         texts = [question.encode("utf-8", "replace").decode() for question in questions]
+        if rows is not None:
+            return [self._rank_within(text, k, rows) for text in texts]
         rankings: list[Ranking] = self._engine.rank(texts, k) if texts else []
         return rankings
+
+    def has_term(self, word: str) -> bool:
+        """Return True if a passage contains the term of a word, or if the engine cannot tell."""
+        return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
+
+    def rank_similar(self, word: str, question: str, k: int) -> Ranking:
+        """Return at most ``k`` rows with a term that is similar to a word, those that fit the question first.
+
+        Args:
+            word: word that may be misspelt; one or two letters of its stem can differ.
+            question: question that contains the word.
+            k: maximum number of rows.
+        """
+        ranking: Ranking = self._engine.rank_similar(word, question, k)
+        return ranking
+
+    def _rank_within(self, text: str, k: int, rows: Rows) -> Ranking:
+        """Return at most ``k`` of ``rows``: rank more and more rows until enough of them are among the best."""
+        # Tantivy cannot search within a set of rows, because the field of the rows is not indexed.
+        limit = 4 * k
+        while True:
+            ranking: Ranking = self._engine.rank([text], limit)[0]
+            is_allowed = np.isin(ranking.rows, rows)
+            if np.count_nonzero(is_allowed) >= k or len(ranking) < limit:
+                return Ranking(ranking.rows[is_allowed][:k], ranking.scores[is_allowed][:k])
+            limit *= 4
 
 
 def open_ranker(index: IndexVersion) -> BM25:

@@ -1,10 +1,13 @@
 """Dense retrieval: passages with the largest inner product of question and passage vectors."""
 
+import numpy as np
+
 from ragqa.artefacts.paths import find_local_model
 from ragqa.errors import DamagedArtefact, Mismatch
-from ragqa.retrieval.base import IndexVersion, Ranking, Scoring, check_k
+from ragqa.retrieval.base import IndexVersion, Ranking, Rows, Scoring, check_k
 from ragqa.retrieval.registry import VECTORS_FOLDER, RetrieverKind
 from ragqa.retrieval.vectors import mips
+from ragqa.retrieval.vectors.exact import search_rows
 from ragqa.retrieval.vectors.index_kinds import Effort, IndexKind
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.encoder import TextEncoder, load_encoder
@@ -28,14 +31,18 @@ class DenseRanker:
         """Origin of the scores: inner products of this encoder's vectors."""
         return Scoring(RetrieverKind.DENSE, self.encoder.fingerprint)
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         Raises:
             BadInput: ``k`` is less than 1.
         """
         check_k(k)
-        return self.mips.search(self.encoder.encode_questions(questions), k) if questions else []
+        return self.search(self.encoder.encode_questions(questions), k, rows) if questions else []
+
+    def search(self, queries_BD: np.ndarray, k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return the best ``k`` rows for each query, all or of ``rows``; a search of ``rows`` is always exact."""
+        return self.mips.search(queries_BD, k) if rows is None else search_rows(self.mips.vectors, rows, queries_BD, k)
 
 
 def open_ranker(index: IndexVersion) -> DenseRanker:

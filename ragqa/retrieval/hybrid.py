@@ -4,7 +4,7 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.retrieval import bm25, dense
-from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Scoring, check_k, select_best
+from ragqa.retrieval.base import IndexVersion, Ranker, Ranking, Rows, Scoring, check_k, select_best
 from ragqa.retrieval.dense import DenseRanker
 from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
 from ragqa.retrieval.vectors.scores import exact_scores
@@ -47,8 +47,8 @@ class Hybrid:
         """Origin of the scores: this encoder and this engine of BM25."""
         return Scoring(RetrieverKind.HYBRID, self.dense.scoring.encoder, self.bm25.scoring.engine)
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
+    def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -58,7 +58,7 @@ class Hybrid:
             return []
         depth = max(k, self.depth)
         queries_BD = self.dense.encoder.encode_questions(questions)
-        lists = self.dense.mips.search(queries_BD, depth), self.bm25.rank(questions, depth)
+        lists = self.dense.search(queries_BD, depth, rows), self.bm25.rank(questions, depth, rows)
         if self.fusion is Fusion.RECIPROCAL_RANK:
             return [fuse_ranks(dense, sparse, k) for dense, sparse in zip(*lists, strict=True)]
         return [self._fuse_scores(*item, k) for item in zip(queries_BD, *lists, strict=True)]

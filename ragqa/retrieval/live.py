@@ -10,7 +10,9 @@ from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch
 from ragqa.retrieval.base import Encoders, IndexVersion, PassageRetriever, Ranker
+from ragqa.retrieval.filters import PassageFilter
 from ragqa.retrieval.registry import RetrieverKind
+from ragqa.retrieval.spelling import TermIndex, correct_spelling
 from ragqa.types import Hit
 
 SWAP_SECONDS = 1.0
@@ -47,14 +49,20 @@ class LiveRetriever:
         """Passages of the version that is open."""
         return self._retriever.passages
 
-    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+    def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first, from the newest version.
 
         Raises:
             BadInput: ``k`` is less than 1.
             ArtefactError, Mismatch: the newest version cannot be searched with the settings of the first version.
         """
-        return self.current().search(questions, k)
+        return self.current().search(questions, k, filter)
+
+    def correct_spelling(self, question: str) -> str:
+        """Return the question with its misspelt words replaced; unchanged if the index has no terms."""
+        current = self.current()
+        terms = getattr(current.ranker, "bm25", current.ranker)  # of a hybrid ranker
+        return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
         """Return a retriever over the newest version only; raises the same errors as ``search``."""
@@ -134,7 +142,7 @@ def _open_index(
     index = IndexVersion(path, manifest, passages, encoder, device, fusion, encoders)
     if len(passages) != index.rows:
         raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
-    return PassageRetriever(chosen.open_ranker(index), passages)
+    return PassageRetriever(chosen.open_ranker(index), passages, manifest.config["sources"])
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:

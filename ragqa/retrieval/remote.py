@@ -23,6 +23,7 @@ from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.retrieval.base import PartialHits, check_k
 from ragqa.retrieval.bounded_http import BoundedConnection, TooLarge
+from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Hit, Passage
 
 PROTOCOL = 2
@@ -129,15 +130,17 @@ class RemoteRetriever:
         """Open connections that no request is using."""
         finalize(self, _close_all, self._idle)
 
-    def search(self, questions: list[str], k: int) -> list[list[Hit]]:
+    def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing.
 
         Raises:
-            BadInput: ``k`` is less than 1 or more than the server allows, or a question is empty.
+            BadInput: ``k`` is less than 1 or more than the server allows, a question is empty, or a filter is given.
             RemoteError: the server cannot be reached, does not answer in time, or all its shards are missing.
             Mismatch: the server uses a newer version of the protocol.
         """
         check_k(k)
+        if filter:
+            raise BadInput(f"{self.url} cannot be filtered by path, tag or date: search a directory of the index")
         size = max(1, min(BATCH, BATCH_PASSAGES // k))
         batches = (questions[start : start + size] for start in range(0, len(questions), size))
         return [hits for batch in batches for hits in self._search_batch(batch, k)]

@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from io import BufferedReader, BytesIO
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -56,8 +57,17 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
                 file.problems.report.leave_out(path, "sparse file in an archive")
                 continue
             content = cast(BufferedReader, tar.extractfile(member))
-            yield replace(file, path=path, name=PurePosixPath(inside).name, stream=content)
+            name, changed = PurePosixPath(inside).name, format_date(member.mtime) or file.date
+            yield replace(file, path=path, name=name, stream=content, date=changed)
         _check_end(cast(BinaryIO, tar.fileobj))
+
+
+def format_date(seconds: float) -> str:
+    """Return the local date of a time in seconds since 1970, YYYY-MM-DD; empty if it is not a time."""
+    try:
+        return date.fromtimestamp(seconds).isoformat() if seconds > 0 else ""
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 class _CheckedMember(tarfile.TarInfo):

@@ -70,7 +70,7 @@ class Document:
     """Unit of places in the file, a key of ``ragqa.types.SEPARATORS``; empty if there is none."""
     tags: tuple[str, ...] = ()
     date: str = ""
-    """Date in the document itself, YYYY-MM-DD; empty if it has none."""
+    """Date in the document itself, YYYY-MM-DD, or else of the last change of its file; empty if unknown."""
 
     def list_sections(self) -> tuple[Section, ...]:
         """Return the parts of the text that are indexed."""
@@ -198,6 +198,8 @@ class InputFile:
     problems: ProblemHandler
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
     """Budget of bytes to which the file can still expand; all members of an archive share it."""
+    date: str = ""
+    """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""

@@ -5,6 +5,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from io import BufferedReader, BytesIO, FileIO
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -44,9 +45,17 @@ def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
             except (*_MALFORMED, zipfile.BadZipFile) as error:
                 file.problems.reject(path, f"cannot be read: {error}")
                 continue
-            yield replace(
-                file, path=path, name=PurePosixPath(inside).name, stream=BufferedReader(content, BUFFER_BYTES)
-            )
+            name, stream = PurePosixPath(inside).name, BufferedReader(content, BUFFER_BYTES)
+            yield replace(file, path=path, name=name, stream=stream, date=_format_date(info) or file.date)
+
+
+def _format_date(info: zipfile.ZipInfo) -> str:
+    """Return the date of a member, YYYY-MM-DD; empty if it has none, which zip stores as 1980."""
+    year, month, day = info.date_time[:3]
+    try:
+        return date(year, month, day).isoformat() if year > 1980 else ""
+    except ValueError:
+        return ""
 
 
 def _open(file: InputFile) -> zipfile.ZipFile:

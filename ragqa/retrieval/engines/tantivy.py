@@ -105,8 +105,35 @@ class Tantivy:
         with ThreadPoolExecutor() as pool:  # Tantivy releases the interpreter's lock during a search
             return list(pool.map(lambda question: self._rank_one(question, k), questions))
 
+    def has_term(self, word: str) -> bool:
+        """Return True if a passage contains the term of a word, or if the word is a stop word."""
+        return all(self._searcher.doc_freq("text", term) for term in self._analyzer.analyze(word))
+
+    def rank_similar(self, word: str, question: str, k: int) -> Ranking:
+        """Return rows with a term similar to ``word``; the arguments are those of ``BM25.rank_similar``."""
+        tantivy = _import_tantivy()
+        # Stems are indexed, and the ending that a stem loses may be misspelt: "discoverd" is far from "discov".
+        stems = {term for cut in range(4) for term in self._analyzer.analyze(word[: len(word) - cut])}
+        similar = [
+            (
+                tantivy.Occur.Should,
+                tantivy.Query.fuzzy_term_query(self._schema, "text", stem, 2 if len(stem) > 6 else 1),
+            )
+            for stem in stems
+            if len(stem) >= 3
+        ]
+        query = tantivy.Query.boolean_query(
+            [
+                (tantivy.Occur.Must, tantivy.Query.const_score_query(tantivy.Query.boolean_query(similar), 1.0)),
+                (tantivy.Occur.Should, self._make_query(question)),
+            ]
+        )
+        return self._search(query, k)
+
     def _rank_one(self, question: str, k: int) -> Ranking:
-        query = self._make_query(question)
+        return self._search(self._make_query(question), k)
+
+    def _search(self, query: "Query", k: int) -> Ranking:
         cut = min(k, self._searcher.num_docs)
         limit = cut + 1
         while True:

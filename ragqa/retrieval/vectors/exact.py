@@ -15,6 +15,7 @@ from ragqa.retrieval.vectors.arrays import (
     NO_ROWS,
     DeletedRows,
     Queries,
+    SelectedVectors,
     Vectors,
     check_finite,
     release_pages,
@@ -92,6 +93,12 @@ class ExactIndex:
             select_best(ranking.rows, exact_scores(self.vectors, ranking.rows, query), k)
             for ranking, query in zip(rankings, queries, strict=True)
         ]
+
+
+def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int) -> list[Ranking]:
+    """Return the ``k`` of some sorted rows with the largest inner products for each query, best first."""
+    rankings = ExactIndex(SelectedVectors(vectors_ND, rows), cache=False).search(queries_BD, k)
+    return [Ranking(rows[ranking.rows], ranking.scores) for ranking in rankings]
 
 
 class _NumpyScan:

@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import Any, BinaryIO
 
-MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 2 << 30
 """Address space of the process: a spreadsheet of a million rows needs a quarter of it."""
 
 

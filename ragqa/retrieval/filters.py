@@ -1,0 +1,128 @@
+"""Filters of passages by the path, tags and date of their documents."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from difflib import get_close_matches
+from functools import cache
+
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.retrieval.base import Rows
+
+_DAYS = re.compile(r"(\d{1,5})d")
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_WILDCARD = re.compile(r"(\*\*/|\*\*|\*|\?)")
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_MAX_TAGS = 5
+"""Maximum number of tags that a message names."""
+
+Tests = Mapping[str, Callable[[str], bool]]
+"""Function for each column that tests its value."""
+
+
+@dataclass(frozen=True)
+class PassageFilter:
+    """Documents to search; an empty filter allows all.
+
+    Raises:
+        BadInput: ``paths`` or ``tags`` is a string instead of a list, or ``since`` is not a date.
+    """
+
+    paths: tuple[str, ...] = ()
+    """Patterns of files and folders, one of which must match: ``work/*.pdf``, ``**/2024``, ``report.md``.
+
+    A pattern that does not begin with ``/``, ``./``, ``../`` or ``~`` matches the end of a path, from the indexed
+    folder on.
+    """
+    tags: tuple[str, ...] = ()
+    """Tags that the document must all have; upper and lower case are equal."""
+    since: str = ""
+    """First date: YYYY, YYYY-MM or YYYY-MM-DD; ``7d`` becomes the date seven days ago."""
+
+    def __post_init__(self) -> None:
+        for name in ("paths", "tags"):
+            values = getattr(self, name)
+            if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+                raise BadInput(f"{name} = {values!r:.80}: a list of texts is needed")
+            object.__setattr__(self, name, tuple(values))
+        object.__setattr__(self, "paths", tuple(map(_make_absolute, self.paths)))
+        object.__setattr__(self, "since", _parse_since(self.since))
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.tags or self.since)
+
+    def find_rows(self, passages: PassageStore, folders: Iterable[str]) -> Rows:
+        """Return the sorted rows of the live passages that the filter allows.
+
+        Args:
+            passages: passages of an index.
+            folders: folders and files of which the index was made; paths are matched from them on.
+        """
+        return passages.find_matching_rows(self._make_tests(tuple(folders)))
+
+    def explain_empty(self, passages: PassageStore, folders: Iterable[str]) -> str:
+        """Return the reason why the filter allows no passage, and the nearest tags for an unknown tag."""
+        known = {tag.casefold(): tag for tags in passages.list_values("tags") for tag in tags.split("\n") if tag}
+        for tag in self.tags:
+            if tag.casefold() not in known:
+                near = get_close_matches(tag.casefold(), known, _MAX_TAGS) or sorted(known)[:_MAX_TAGS]
+                listed = f" (there are: {', '.join(known[name] for name in near)})" if near else " (none has tags)"
+                return f"no document matches the filter: none has the tag '{tag}'{listed}"
+        parts = {
+            f"none is in {' or '.join(self.paths)}": replace(self, tags=(), since=""),
+            f"none has all the tags {', '.join(self.tags)}": replace(self, paths=(), since=""),
+            f"none is of {self.since} or later": replace(self, paths=(), tags=()),
+        }
+        folders = tuple(folders)
+        reasons = [reason for reason, part in parts.items() if part and not len(part.find_rows(passages, folders))]
+        return f"no document matches the filter: {'; '.join(reasons) or 'none fulfils all its conditions'}"
+
+    def _make_tests(self, folders: tuple[str, ...]) -> Tests:
+        tests: dict[str, Callable[[str], bool]] = {}
+        if self.paths:
+            patterns = [_compile(path) for path in self.paths]
+            parents = [f"{os.path.dirname(folder).rstrip('/')}/" for folder in folders]
+
+            def is_in_paths(path: str) -> bool:
+                parent = max((each for each in parents if path.startswith(each)), key=len, default="")
+                return any(pattern.fullmatch(path, 0 if is_whole else len(parent)) for pattern, is_whole in patterns)
+
+            tests["path"] = is_in_paths
+        if self.tags:
+            wanted = {tag.casefold() for tag in self.tags}
+            tests["tags"] = lambda tags: wanted <= set(tags.casefold().split("\n"))
+        if self.since:
+            tests["date"] = lambda day: day >= self.since
+        return {name: cache(test) for name, test in tests.items()}
+
+
+def _compile(pattern: str) -> tuple[re.Pattern[str], bool]:
+    """Return the expression of a pattern, and True if it matches whole paths instead of their ends."""
+    parts = _WILDCARD.split(pattern.rstrip("/"))
+    expression = "".join(_WILDCARDS.get(part, re.escape(part)) for part in parts)
+    is_whole = pattern.startswith("/")
+    # A folder, or an archive, stands for all that it contains.
+    return re.compile(f"{'' if is_whole else '(?:.*/)?'}{expression}(?:/.*)?", re.DOTALL), is_whole
+
+
+def _make_absolute(pattern: str) -> str:
+    if pattern in (".", "..", "~") or pattern.startswith(("./", "../", "~/")):
+        return os.path.abspath(os.path.expanduser(pattern))
+    return pattern
+
+
+def _parse_since(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        if days := _DAYS.fullmatch(text):
+            return (date.today() - timedelta(int(days[1]))).isoformat()
+        if _DATE.fullmatch(text):
+            date.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)
+            return text
+    except (ValueError, OverflowError):
+        pass
+    raise BadInput(f"since {text!r:.80}: a date such as 2024-01-31, or a number of days such as 7d, is needed")
