@@ -24,9 +24,9 @@ Condition = Callable[[Sequence[Question]], list[list[Hit]]]
 Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from answers and gold answers to the probability that each answer is right."""
 
-ANSWERABLE, MISSED, UNANSWERABLE = "answerable", "missed", "vain"
+ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS = "answerable", "missed", "vain", "near miss"
 """Kinds of questions in reports. ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not
-read can have an answer. UNANSWERABLE: all documents with an answer were removed."""
+read can have an answer. UNANSWERABLE: all documents with an answer were removed. NEAR_MISS: the file of the question has no answer to it."""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
 SEARCH_FACTOR = 10
@@ -100,6 +100,8 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
     """
     if is_unanswerable:
         return UNANSWERABLE
+    if not question.answers:
+        return NEAR_MISS
     return ANSWERABLE if any(has_answer(hit.passage.text, question.answers) for hit in hits) else MISSED
 
 

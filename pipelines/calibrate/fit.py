@@ -11,6 +11,7 @@ import numpy as np
 
 from pipelines.calibrate.conditions import (
     ANSWERABLE,
+    NEAR_MISS,
     OWN_PARAGRAPH,
     UNANSWERABLE,
     CalibrationSet,
@@ -32,7 +33,7 @@ from ragqa import artefacts
 from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Bars, Progress
-from ragqa.question_files import read_squad
+from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
@@ -70,6 +71,10 @@ class CalibrateConfig:
     """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
     """Index directory for ``questions``."""
+    own_questions: Path | None = None
+    """File of questions over own documents, some of which may have no answer; all of them are used."""
+    own_index: Path | None = None
+    """Index directory for ``own_questions``."""
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     count: int = 1200
@@ -93,6 +98,8 @@ class CalibrateConfig:
         require_positive(self, "count", "k")
         require_share_below_1(self, "held_out")
         require_non_negative(self, "selection_sample")
+        if bool(self.own_questions) != bool(self.own_index):
+            raise BadInput("--own-questions FILE and --own-index DIR go together")
         if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
             raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
         if self.plot:
@@ -180,6 +187,10 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
     if config.questions and config.index:
         questions = select_questions(read_answerable(config.questions), config, config.questions)
         sets += search_index(config, config.index, config.questions, config.questions.stem, questions, judge_exactly)
+    if config.own_questions and config.own_index:
+        questions = list(read_questions(config.own_questions))
+        condition = search_passages(open_retriever(config.own_index), config.k)
+        sets.append(CalibrationSet(config.own_questions, "own documents", questions, condition, judge_exactly))
     return sets
 
 
@@ -363,7 +374,7 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
         right answers are less confident, and more of them are declined.
     """
     name = np.array([row.name for row in rows])
-    ordinary = [row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind != UNANSWERABLE for row in rows]
+    ordinary = [row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind not in (UNANSWERABLE, NEAR_MISS) for row in rows]
     mask = np.array(ordinary)
     threshold = choose_threshold(result.confidence[mask], result.right[mask])
     declined = {}

@@ -16,8 +16,10 @@ import numpy as np
 
 from ragqa.errors import BadInput
 from ragqa.reading import registry
+from ragqa.reading.answer_kinds import make_kind_check
 from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
+from ragqa.reading.coverage import make_coverage
 from ragqa.reading.prior import make_prior, standardize_scores
 from ragqa.reading.windows import Window, count_question_room, make_windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
@@ -30,6 +32,8 @@ MAX_WINDOWS = 100
 """Maximum number of windows of a question, shared evenly by its passages: the work for one of 10,000 words."""
 MIN_PASSAGE_WINDOWS = 4
 """Number of windows that each passage may have, however many passages are read: 512 wordpieces need two or three."""
+_PENALTY = 4.0
+"""Amount by which an answer of another kind than asked for is lowered, in nats; chosen on held-out questions."""
 _CANDIDATES = 100
 """Number of best spans per question that are merged; the others have negligible weight."""
 
@@ -57,6 +61,7 @@ class _SpanCandidate:
 class ScoredPassages:
     """Hits of a question with the scores of their spans, before the retrieval prior is added."""
 
+    question: str
     hits: list[Hit]
     windows: list[Window]
     scores: list[Scores]
@@ -64,7 +69,7 @@ class ScoredPassages:
     def take(self, count: int) -> "ScoredPassages":
         """Return the scored passages of the first ``count`` hits."""
         windows = sum(window.passage < count for window in self.windows)
-        return ScoredPassages(self.hits[:count], self.windows[:windows], self.scores[:windows])
+        return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
 
     def get_text(self, candidate: _SpanCandidate) -> str:
         """Return the text of a candidate span."""
@@ -166,8 +171,8 @@ class ExtractiveReader:
         # One call for the windows of all questions keeps all cores busy.
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
         return [
-            ScoredPassages(question_hits, part, [next(scores) for _ in part])
-            for question_hits, part in zip(hits, windows, strict=True)
+            ScoredPassages(question, question_hits, part, [next(scores) for _ in part])
+            for question, question_hits, part in zip(questions, hits, windows, strict=True)
         ]
 
     def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:
@@ -258,6 +263,7 @@ def _score_spans(window: Window, scores: Scores) -> np.ndarray:
 def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
     """Merge spans that normalise to the same answer; return the answers, most probable first."""
     candidates, log_total = _select_candidates(scored, prior_K)
+    candidates = _penalise_other_kinds(scored, candidates)
     groups: dict[str, list[_SpanCandidate]] = {}
     best_answer_of: dict[int, str] = {}  # by passage
     for candidate in candidates:
@@ -269,10 +275,11 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
     }
     order = sorted(groups, key=lambda key: -weights[key])
     agreeing, spread_K = Counter(best_answer_of.values()), standardize_scores(scored.hits)
-    ahead = -float(spread_K.mean())
+    ahead, measure_coverage = -float(spread_K.mean()), make_coverage(scored.question)
     answers = []
     for key in order:
         best = groups[key][0]
+        words, names = measure_coverage(scored.hits[best.passage].passage.titled_text)
         rivals = (weights[other] for other in order if not groups[other][0].overlaps(best))
         evidence = Evidence(
             weight=weights[key],
@@ -284,9 +291,20 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
             behind_best=float(spread_K[best.passage]),
             best_ahead=ahead,
             passages_agreeing=agreeing[key],
+            words_covered=words,
+            names_covered=names,
         )
         answers.append(SpanAnswer(scored.get_text(best), groups[key], evidence))
     return answers
+
+
+def _penalise_other_kinds(scored: ScoredPassages, candidates: list[_SpanCandidate]) -> list[_SpanCandidate]:
+    """Lower the scores of candidates of another kind than the question asks for, such as a length for "how fast"."""
+    has_right_kind = make_kind_check(scored.question)
+    return [
+        candidate if has_right_kind(scored.get_text(candidate)) else replace(candidate, score=candidate.score - _PENALTY)
+        for candidate in candidates
+    ]
 
 
 def _log(weight: float) -> float:
