@@ -11,8 +11,8 @@ from pathlib import Path
 from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
-from ragqa.corpus.formats.archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
+from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.limits import ExpansionBudget, check_size_on_disk
 from ragqa.corpus.formats.registry import read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files

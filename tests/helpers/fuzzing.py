@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from email.message import EmailMessage
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -108,6 +109,15 @@ def _make_dump() -> bytes:
 def _make_archive() -> bytes:
     members = {"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.md.gz": gzip.compress(b"# Title\n\nText.")}
     return make_tar({**members, "x" * 120 + "é.txt": b"A long name."})
+
+
+def _make_mail() -> bytes:
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["Date"] = "Tower größer", "Ada <ada@b.c>", "Thu, 11 Apr 2024 15:20:00 +0000"
+    mail.set_content("\n".join(_SENTENCES[:8]))
+    mail.add_alternative(_make_html().decode(), subtype="html")
+    mail.add_attachment(_make_table(), maintype="text", subtype="csv", filename="größe.csv")
+    return mail.as_bytes()
 
 
 def _make_zip() -> bytes:
@@ -217,6 +227,8 @@ TARGETS = {
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
     "tar": Target(".tar", "a.tar", _make_archive),
     "zip": Target(".zip", "a.zip", _make_zip),
+    "mail": Target(".eml", "a.eml", _make_mail),
+    "mailbox": Target(".mbox", "a.mbox", lambda: b"".join(b"From a@b.c\n" + _make_mail() + b"\n" for _ in range(2))),
     "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),
     "bz2": Target(".bz2", "a.xml.bz2", lambda: bz2.compress(_make_dump())),
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),

@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from ragqa.corpus.formats import html, markdown, wikiextractor
-from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
 from ragqa.corpus.formats.base import (
     READ_ERRORS,
     Document,
@@ -23,13 +22,15 @@ from ragqa.corpus.formats.base import (
     NumberedDocument,
     describe_error,
 )
+from ragqa.corpus.formats.containers.mail import MAILBOX, iter_mail, iter_mailbox
+from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, iter_members
+from ragqa.corpus.formats.containers.zip_archives import iter_zip_members
 from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import plain
-from ragqa.corpus.formats.zip_archives import iter_zip_members
 
 _HEAD_BYTES = 8192
 _MARKDOWN, _PLAIN, _DELIMITED = (".md", ".markdown"), (".txt",), (".csv", ".tsv", ".tab")
@@ -89,7 +90,12 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
-_ARCHIVES = {".tar": iter_members, ".zip": iter_zip_members}
+_CONTAINERS: dict[str, Callable[[InputFile], Iterator[InputFile | Document]]] = {
+    ".tar": iter_members,
+    ".zip": iter_zip_members,
+    ".eml": iter_mail,
+    ".mbox": iter_mailbox,
+}
 _KINDS = {
     f".{suffix}": kind
     for kind, suffixes in (
@@ -127,18 +133,22 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
-    if iter_archive := _ARCHIVES.get(suffix):
+    head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+    iter_items = _CONTAINERS.get(suffix) or (iter_mailbox if not suffix and MAILBOX.match(head) else None)
+    if iter_items:
         if depth == _MAX_DEPTH:
-            raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives: unpack it first")
-        for member in iter_archive(file):
+            raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives or mails: unpack it first")
+        for item in iter_items(file):
+            if isinstance(item, Document):
+                yield file, 0, item
+                continue
             try:
-                yield from read_input(member, depth + 1)
+                yield from read_input(item, depth + 1)
             except READ_ERRORS as error:
                 if suffix == ".tar" or isinstance(error, LimitError):  # nothing more can be read
                     raise
-                member.reject(f"cannot be read: {describe_error(error)}")
+                item.reject(f"cannot be read: {describe_error(error)}")
         return
-    head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     document_format = _choose_format(suffix, head)
     if document_format is None:
         file.problems.report.leave_out(file.path, _KINDS.get(suffix, "binary file"))
