@@ -30,7 +30,7 @@ from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
-from ragqa.corpus.formats.text import plain
+from ragqa.corpus.formats.text import markup, notebook, plain
 
 _HEAD_BYTES = 8192
 _MARKDOWN, _PLAIN, _DELIMITED = (".md", ".markdown"), (".txt",), (".csv", ".tsv", ".tab")
@@ -80,6 +80,8 @@ FORMATS = (
     Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
     Format(jsonl.read, (".jsonl", ".ndjson"), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
     Format(markdown.read, _MARKDOWN),
+    Format(markup.read, markup.SUFFIXES),
+    Format(notebook.read, (".ipynb",)),
     Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
     Format(plain.read_lines, signature=re.compile(b"")),
 )
