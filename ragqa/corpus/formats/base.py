@@ -6,6 +6,7 @@ record, and ``file.note_undecodable`` for bytes that are not valid text.
 
 import codecs
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
@@ -126,10 +127,10 @@ class CorpusReport:
         if count := sum(self.encodings.values()):
             files = "1 file was" if count == 1 else f"{count:,} files were"
             lines.append(f"{files} not UTF-8: read as {', '.join(sorted(self.encodings))}")
-        return lines + [f"  {to_one_line(note)}" for note in self.notes]
+        return lines + [f"  {to_one_line(_make_relative(note))}" for note in self.notes]
 
     def _describe_kind(self, kind: str) -> str:
-        count, paths = self.left_out[kind], self.left_out_paths[kind][:_MAX_NAMED]
+        count, paths = self.left_out[kind], [*map(_make_relative, self.left_out_paths[kind][:_MAX_NAMED])]
         named = f" ({', '.join(map(to_one_line, paths))}{', …' * (count > len(paths))})" * (kind not in UNNAMED_KINDS)
         return f"{count:,} {kind}{'s' * (count != 1)}{named}"
 
@@ -285,6 +286,11 @@ def describe_error(error: Exception) -> str:
         return "it needs more memory than there is"
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
+
+
+def _make_relative(text: str) -> str:
+    """Return a text that begins with a path, without the working directory, as users name their files."""
+    return text.removeprefix(os.path.join(os.getcwd(), ""))
 
 
 def _format_place(path: str, line: int) -> str:

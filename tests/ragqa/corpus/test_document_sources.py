@@ -169,6 +169,17 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     assert "CSV" in report.describe_problems()[1]
 
 
+def test_the_summary_names_files_as_users_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        write(tmp_path / "docs" / f"{number}.zst", b"x")
+    write(tmp_path / "docs" / "bad.zip", b"x")
+    monkeypatch.chdir(tmp_path)
+    lines = read(tmp_path / "docs", strict=False)[1].describe_problems()
+    names = ", ".join(f"docs/{number}.zst" for number in range(5))
+    assert lines[0] == f"left out: 7 archives ({names}, …), 1 unreadable file (docs/bad.zip)"
+    assert lines[-1] == "  docs/bad.zip: cannot be read: File is not a zip file"
+
+
 def test_a_folder_without_texts_has_no_documents(tmp_path: Path) -> None:
     assert read(tmp_path) == ([], CorpusReport())
     write(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0")
