@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ragqa.follow_ups import Turn, rewrite_follow_up
 from ragqa.pipeline import Pipeline, clean_question
+from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Answer
 
 
@@ -27,19 +28,31 @@ class Conversation:
         self.turns: deque[Turn] = deque(maxlen=turns)
         """The last turns, oldest first."""
 
-    def ask(self, question: str, *, k: int | None = None, min_confidence: float | None = None) -> Answer:
+    def ask(
+        self,
+        question: str,
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
+    ) -> Answer:
         """Answer a question; the arguments and errors are those of ``Pipeline.ask``."""
-        *_, answer = self.stream(question, k=k, min_confidence=min_confidence)
+        *_, answer = self.stream(question, k=k, min_confidence=min_confidence, filter=filter)
         assert isinstance(answer, Answer)
         return answer
 
     def stream(
-        self, question: str, *, k: int | None = None, min_confidence: float | None = None
+        self,
+        question: str,
+        *,
+        k: int | None = None,
+        min_confidence: float | None = None,
+        filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer and then the answer, as ``Pipeline.stream`` does."""
         cleaned = clean_question(question)
         asked = rewrite_follow_up(cleaned, self.turns[-1]) if self.turns else cleaned
-        for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence):
+        for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):
             if isinstance(piece, Answer):
                 title = piece.sources[0].hit.passage.title if piece.sources else ""
                 self.turns.append(Turn(piece.asked or asked, piece.text, title))
