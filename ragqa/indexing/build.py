@@ -33,7 +33,7 @@ from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.indexing.file_table import FileScan, write_table
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Progress, Step
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
 from ragqa.retrieval.registry import (
@@ -274,7 +274,7 @@ class _IndexBuild:
         done = len(store) - sum(shard.last - shard.first for shard in missing)
         with prepare_shard_folder(target), self.progress.step("embedding", len(store), "passages", done) as step:
             for shard in missing:
-                embed_shard(store, encoder, target, shard)
+                embed_shard(store, encoder, target, shard, on_done=_add_to(step, done))
                 done += shard.last - shard.first
                 step.advance_to(done)
 
@@ -290,6 +290,11 @@ class _IndexBuild:
         )
         # The effort is written before the vectors count as finished, so a killed build cannot lose it.
         (self.folder / SEARCH_FILE).write_text(json.dumps(tuned and tuned.as_dict()))
+
+
+def _add_to(step: Step, before: int) -> Callable[[int], None]:
+    """Return a function that reports a number of finished units after ``before`` earlier ones."""
+    return lambda done: step.advance_to(before + done)
 
 
 def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:
