@@ -111,7 +111,7 @@ def test_a_document_that_is_both_added_and_deleted_is_an_error(tmp_path: Path, e
     index = make_index(tmp_path)
     before = read_files(index)
     for texts, file in ((TEXTS, "docs"), ({"cat": "a new cat"}, "docs"), ({"cat": ""}, "docs"), ({"cat": "a"}, "b")):
-        with pytest.raises(BadInput, match="^cat would be both added and deleted: leave .* nothing was changed$"):
+        with pytest.raises(BadInput, match=r"^cat would be both added and deleted: leave .* nothing was changed$"):
             apply_update(index, texts, ["dog", "cat"] if len(texts) == 1 else ["cat"], file=file)
     assert read_files(index) == before and list_neighbours(index) == ["docs.index"]
 
