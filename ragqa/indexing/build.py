@@ -26,6 +26,7 @@ from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.block_limits import Splitter
 from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
+from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.passages import split_document
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
@@ -84,6 +85,8 @@ class IndexConfig:
     """Unit of the passage size: words, sentences or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""
+    ocr: bool = False
+    """Read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
     """Stop at the first file or record that cannot be read."""
     device: str = "cpu"
@@ -188,6 +191,8 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
     """
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
+    if config.ocr:
+        find_tesseract()
     if not config.needs_vectors:
         return None
     mips.check_kind(config.kind, config.device)
@@ -249,6 +254,7 @@ class _IndexBuild:
         documents = read_documents(
             self.paths,
             strict=config.strict,
+            ocr=config.ocr,
             report=report,
             on_left_out=lambda document: left_out.add(document.path),
         )

@@ -67,7 +67,11 @@ def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) 
     except (ArtefactError, Mismatch):  # build_index says what is wrong, if it matters
         return ""
     made, wanted = manifest.config, asdict(config.make_absolute())
-    others = [name for name in wanted if name not in _FREE_SETTINGS and made.get(name) != wanted[name]]
+    others = [
+        name
+        for name in wanted
+        if name not in _FREE_SETTINGS and made.get(name, getattr(IndexConfig, name)) != wanted[name]
+    ]
     if others:
         return f"other settings than before ({', '.join(name.replace('_', '-') for name in others)})"
     if {str(hub.make_absolute(path)) for path in paths} != set(made["sources"]):

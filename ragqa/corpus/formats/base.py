@@ -201,6 +201,8 @@ class InputFile:
     """Budget of bytes to which the file can still expand; all members of an archive share it."""
     date: str = ""
     """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
+    tesseract: str = ""
+    """Command that reads images and scanned pages; empty to leave them out."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""

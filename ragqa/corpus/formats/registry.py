@@ -68,7 +68,9 @@ class Format:
 
 
 FORMATS = (
-    Format(office.read, office.SUFFIXES, is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")),
+    Format(
+        office.read, (*office.SUFFIXES, *office.IMAGE_SUFFIXES), is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")
+    ),
     Format(arrow.read_arrow, (".arrow",), is_binary=True),
     Format(arrow.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),
@@ -111,7 +113,7 @@ _KINDS = {
     )
     for suffix in suffixes.split()
 }
-"""Kinds of files without text that can be read, by suffix."""
+"""Kinds of files without text that can be read, by suffix; some images can, with ``InputFile.tesseract``."""
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\r\f\x1b"})
 _MAX_CONTROLS = 0.02
 """Share of control characters in a text; compressed data have a tenth."""
@@ -151,7 +153,8 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
                     raise
                 item.reject(f"cannot be read: {describe_error(error)}")
         return
-    document_format = _choose_format(suffix, head)
+    is_left_out = suffix in _KINDS and not (file.tesseract and suffix in office.IMAGE_SUFFIXES)
+    document_format = None if is_left_out else _choose_format(suffix, head)
     if document_format is None:
         file.problems.report.leave_out(file.path, _KINDS.get(suffix, "binary file"))
         return
@@ -161,8 +164,6 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
 
 def _choose_format(suffix: str, head: bytes) -> Format | None:
     by_suffix = _BY_SUFFIX.get(suffix)
-    if suffix in _KINDS:
-        return None
     if by_suffix and by_suffix.is_binary:
         return by_suffix
     is_text = not (_is_binary(head) if by_suffix else _is_unprintable(head))

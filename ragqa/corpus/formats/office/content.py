@@ -38,6 +38,8 @@ class Content:
     """Title of the document; empty if it has none."""
     unit: str = ""
     date: str = ""
+    note: str = ""
+    """Part of the file that was not read, for the report; empty if all was."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content as JSON values."""
