@@ -31,7 +31,7 @@ UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary does not name, because nobody expects text in them."""
 READABLE = (
     "ragqa reads text of every kind, Markdown, HTML, PDF, Office and OpenDocument files, e-books, CSV, TSV, JSON, "
-    "mail, Wikipedia, Parquet and Arrow, also in tar and zip archives"
+    "mail, Wikipedia, Parquet and Arrow, also in tar and zip archives; with --ocr also images"
 )
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
