@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragqa.conversation import Conversation
     from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, RagqaError, RemoteError
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.filters import PassageFilter
@@ -14,6 +15,7 @@ __all__ = [
     "Answer",
     "ArtefactError",
     "BadInput",
+    "Conversation",
     "DamagedArtefact",
     "Mismatch",
     "MissingExtra",
@@ -26,6 +28,7 @@ __all__ = [
     "__version__",
 ]
 _MODULES = {
+    "Conversation": "conversation",
     "Pipeline": "pipeline",
     "Answer": "types",
     "Passage": "types",

@@ -12,8 +12,8 @@ from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
-from ragqa.reading.base import AnswerGenerator, Decoding, Reader, RetrieverIdentity, get_default_passages
-from ragqa.retrieval.base import NoHits, Retriever, SpellingCorrector, get_missing_shards
+from ragqa.reading.base import AnswerGenerator, Decoding, LatinReader, Reader, RetrieverIdentity, get_default_passages
+from ragqa.retrieval.base import NoHits, Retriever, TermRetriever, get_missing_shards
 from ragqa.retrieval.filters import PassageFilter
 from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
@@ -241,7 +241,7 @@ class Pipeline:
             BadInput: the question is empty, or is not text.
         """
         cleaned = clean_question(question)
-        if self.reader.is_closed_book or not isinstance(self.retriever, SpellingCorrector):
+        if self.reader.is_closed_book or not isinstance(self.retriever, TermRetriever):
             return cleaned
         return self.retriever.correct_spelling(cleaned)
 
@@ -267,7 +267,12 @@ class Pipeline:
         asked = [self.prepare_question(question) for question in questions]
         if not asked or self.reader.is_closed_book:
             return asked, [[] for _ in asked]
-        return asked, self.find_passages(asked, depth, filter)
+        hits = self.find_passages(asked, depth, filter)
+        if isinstance(self.reader, LatinReader) and isinstance(self.retriever, TermRetriever):
+            for number, question in enumerate(asked):
+                if not self.reader.can_read(question):  # nor can the encoder
+                    hits[number] = self.retriever.search_terms([question], depth, filter or self.filter)[0]
+        return asked, hits
 
 
 def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:

@@ -10,8 +10,8 @@ from ragqa.terminal import make_error_console, print_text, to_one_line
 Notify = Callable[[str], None]
 """Function that receives a line of text for the user."""
 
-PLAIN_EVERY = 30.0
-"""Seconds between two lines of progress if standard error is not a terminal."""
+PLAIN_FIRST, PLAIN_EVERY = 2.0, 30.0
+"""Seconds before the first line of progress, and between two lines, if standard error is not a terminal."""
 
 
 def ignore_line(line: str) -> None:
@@ -66,31 +66,29 @@ class Bars:
         columns = [
             progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
-            progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}", markup=False),
-            progress.TextColumn("{task.fields[rate]}", markup=False),
-            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[pace]}", markup=False),
             progress.TextColumn("{task.fields[status]}", markup=False),
         ]
         pace = _Pace(max(1, total), unit, done)
         with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bars:
-            task = bars.add_task(name, total=pace.total, unit=pace.unit, rate="", status="")
+            task = bars.add_task(name, total=pace.total, pace=pace.describe(), status="")
             bars.update(task, completed=pace.done)
 
             class Bar:
-                last_line = pace.start
+                next_line = pace.start + PLAIN_FIRST
 
                 def advance_to(self, done: int, status: str = "") -> None:
                     pace.done, status = done / pace.scale, to_one_line(status)
-                    bars.update(task, completed=pace.done, rate=pace.format_rate(), status=status)
-                    if not console.is_terminal and monotonic() - self.last_line >= PLAIN_EVERY:
-                        self.last_line = monotonic()
+                    bars.update(task, completed=pace.done, pace=pace.describe(), status=status)
+                    if not console.is_terminal and monotonic() >= self.next_line:
+                        self.next_line = monotonic() + PLAIN_EVERY
                         line = f"{name}: {pace.describe()}" + (f", {status}" if status else "")
                         print_text(line, file=console.file)
 
             yield Bar()
         if not console.is_terminal:
             seconds = monotonic() - pace.start
-            print_text(f"{name}: {pace.done - pace.first:,.0f} {pace.unit} in {seconds:.1f} s", file=console.file)
+            print_text(f"{name}: {pace.format_count(pace.done - pace.first)} in {seconds:.1f} s", file=console.file)
 
 
 class _Pace:
@@ -105,6 +103,12 @@ class _Pace:
         """Return the number of units per second since the start."""
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
+    def format_count(self, count: float, prefix: str = "") -> str:
+        """Format a number of units; small amounts of megabytes have a decimal."""
+        decimals = 1 if self.unit == "MB" and count < 10 else 0
+        unit = self.unit.removesuffix("s") if count == 1 else self.unit
+        return f"{prefix}{count:,.{decimals}f} {unit}"
+
     def format_rate(self) -> str:
         """Format the rate in units per second, or a rate below one in seconds per unit."""
         speed = self._compute_rate()
@@ -118,4 +122,5 @@ class _Pace:
         if speed > 0:
             minutes, seconds = divmod(round((self.total - self.done) / speed), 60)
             time_left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-        return f"{self.done:,.0f}/{self.total:,.0f} {self.unit}, {self.format_rate()}, {time_left} left"
+        done = self.format_count(self.done).partition(" ")[0]
+        return f"{self.format_count(self.total, f'{done}/')}, {self.format_rate()}, {time_left} left"

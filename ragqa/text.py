@@ -52,6 +52,13 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
+def is_latin(text: str) -> bool:
+    """Return True unless most letters of the text are of another script than the Latin."""
+    letters = [char for char in text if char.isalpha()]
+    other = [char for char in letters if not char.isascii() and "LATIN" not in unicodedata.name(char, "")]
+    return 2 * len(other) <= len(letters)
+
+
 def split_words(text: str) -> list[str]:
     """Return the lower-case tokens of a text, by the rule of DPR.
 

@@ -17,11 +17,13 @@ from ragqa.terminal import escape_controls, print_note, print_text, to_json, to_
 from ragqa.types import Answer
 
 if TYPE_CHECKING:
+    from ragqa.conversation import Conversation
     from ragqa.pipeline import Pipeline
 
 BATCH = 16
 """Number of questions from standard input that are answered together, to keep all cores busy."""
 HELP = """Type a question and press Enter. The answer comes from your documents.
+A question can refer to the one before: "When did he do it?", "Why?", "And in 2019?"
 
   help         show this help
   exit, quit   end; so does Ctrl-D
@@ -92,11 +94,13 @@ def _iter_lines(stream: TextIO) -> Iterator[str]:
         yield line
 
 
-def ask_one(pipeline: "Pipeline", question: str, min_confidence: float | None, format_result: Formatter) -> Answer:
+def ask_one(
+    pipeline: "Pipeline | Conversation", question: str, min_confidence: float | None, format_result: Formatter
+) -> Answer:
     """Answer a question and print the answer; a terminal shows it while it is generated.
 
     Args:
-        pipeline: the pipeline to ask.
+        pipeline: the pipeline or conversation to ask.
         question: text of the question.
         min_confidence: confidence below which to decline; None for the reader's threshold.
         format_result: function that formats the answer as text.
@@ -134,6 +138,9 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
     """Read questions from a prompt and answer each, until end of file or ``exit``."""
     import readline  # noqa: F401  line editing and history in input()
 
+    from ragqa.conversation import Conversation
+
+    conversation = Conversation(pipeline)
     print_note("Ask a question. Type 'help' for help, 'exit' to end.")
     while True:
         try:
@@ -149,7 +156,7 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
         if command in ("help", ""):
             continue
         try:
-            ask_one(pipeline, question, min_confidence, format_result)
+            ask_one(conversation, question, min_confidence, format_result)
             print_text("")
         except BadInput as error:
             print_error(str(error))

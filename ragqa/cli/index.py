@@ -34,6 +34,7 @@ def index(
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
     ] = None,
+    ocr: Annotated[bool, typer.Option("--ocr", help="Read images and scanned pages, with Tesseract.")] = False,
     watch: WatchOption = False,
     strict: StrictOption = False,
     device: BuildDeviceOption = "cpu",
@@ -55,6 +56,7 @@ def index(
         engine=engine,
         blocks=blocks,
         block_size=block_size,
+        ocr=ocr,
         strict=strict,
         device=device,
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
-from ragqa.corpus.formats.archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
+from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.limits import ExpansionBudget, check_size_on_disk
+from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.formats.registry import read_input
 from ragqa.corpus.walk import check_paths, get_file_size, walk_files
 from ragqa.text import replace_surrogates
@@ -43,6 +44,7 @@ def read_documents(
     paths: Sequence[Path],
     *,
     strict: bool = False,
+    ocr: bool = False,
     report: CorpusReport | None = None,
     on_left_out: Callable[[Document], object] | None = None,
 ) -> Iterator[Document]:
@@ -56,24 +58,31 @@ def read_documents(
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
         strict: raise an error for malformed input instead of leaving it out, with a count and a note.
+        ocr: read images and scanned pages with Tesseract.
         report: report in which files and documents that were read or left out are counted.
         on_left_out: function called with each document that is left out as empty or as a duplicate.
 
     Raises:
-        BadInput: a path does not exist; with ``strict``, a file cannot be read.
+        BadInput: a path does not exist; with ``ocr``, Tesseract is not installed; with ``strict``, a file cannot be
+            read.
         BadLine: with ``strict``, a record is malformed, or an earlier document with another text has its id.
         MissingExtra: with ``strict``, the extra ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
     problems = ProblemHandler(CorpusReport() if report is None else report, strict)
-    return _iter_unique(paths, problems, on_left_out or (lambda document: None))
+    tesseract = find_tesseract() if ocr else ""
+    return _iter_unique(
+        _read_paths(paths, problems, tesseract), problems.report, on_left_out or (lambda document: None)
+    )
 
 
 def _iter_unique(
-    paths: Sequence[Path], problems: ProblemHandler, on_left_out: Callable[[Document], object]
+    documents: Iterator[tuple[InputFile, int, Document]],
+    report: CorpusReport,
+    on_left_out: Callable[[Document], object],
 ) -> Iterator[Document]:
-    report, known = problems.report, DigestSet()
-    for file, line, document in _read_paths(paths, problems):
+    known = DigestSet()
+    for file, line, document in documents:
         if file.date and not document.date:
             document = replace(document, date=file.date)
         if len(document.id) > MAX_ID_CHARACTERS:
@@ -109,7 +118,9 @@ def _has_text(document: Document) -> bool:
     return any(_VISIBLE.search(document.text, part.start, part.end) for part in document.list_sections())
 
 
-def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
+def _read_paths(
+    paths: Sequence[Path], problems: ProblemHandler, tesseract: str
+) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of each file; count its bytes, and report an unreadable file."""
 
     def reject(path: str | Path, error: Exception) -> None:
@@ -121,13 +132,13 @@ def _read_paths(paths: Sequence[Path], problems: ProblemHandler) -> Iterator[tup
             continue
         end = problems.report.bytes_read + get_file_size(path)
         try:
-            yield from _read_file(path, problems)
+            yield from _read_file(path, problems, tesseract)
         except READ_ERRORS as error:
             reject(path, error)
         problems.report.bytes_read = end
 
 
-def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
+def _read_file(path: Path, problems: ProblemHandler, tesseract: str) -> Iterator[tuple[InputFile, int, Document]]:
     if not path.is_file():  # a pipe could block forever, and a link can lead nowhere
         problems.report.leave_out(_as_text(path), "special file")
         return
@@ -136,7 +147,9 @@ def _read_file(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile
     with resolve_input_file(path).open("rb", buffering=0) as raw:
         budget = ExpansionBudget(raw.tell)
         date = format_date(os.fstat(raw.fileno()).st_mtime)
-        file = InputFile(_as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget, date)
+        file = InputFile(
+            _as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget, date, tesseract
+        )
         for document in read_input(file):
             problems.report.bytes_read = before + raw.tell()
             yield document

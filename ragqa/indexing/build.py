@@ -26,6 +26,7 @@ from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.block_limits import Splitter
 from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
+from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.passages import split_document
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
 from ragqa.corpus.store import PassageStore, PassageWriter
@@ -33,7 +34,7 @@ from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.indexing.file_table import FileScan, write_table
-from ragqa.progress import SILENT, Progress
+from ragqa.progress import SILENT, Progress, Step
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
 from ragqa.retrieval.registry import (
@@ -84,6 +85,8 @@ class IndexConfig:
     """Unit of the passage size: sentences, words or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""
+    ocr: bool = False
+    """Read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
     """Stop at the first file or record that cannot be read."""
     device: str = "cpu"
@@ -188,6 +191,8 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
     """
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
+    if config.ocr:
+        find_tesseract()
     if not config.needs_vectors:
         return None
     mips.check_kind(config.kind, config.device)
@@ -249,6 +254,7 @@ class _IndexBuild:
         documents = read_documents(
             self.paths,
             strict=config.strict,
+            ocr=config.ocr,
             report=report,
             on_left_out=lambda document: left_out.add(document.path),
         )
@@ -274,7 +280,7 @@ class _IndexBuild:
         done = len(store) - sum(shard.last - shard.first for shard in missing)
         with prepare_shard_folder(target), self.progress.step("embedding", len(store), "passages", done) as step:
             for shard in missing:
-                embed_shard(store, encoder, target, shard)
+                embed_shard(store, encoder, target, shard, on_done=_add_to(step, done))
                 done += shard.last - shard.first
                 step.advance_to(done)
 
@@ -290,6 +296,11 @@ class _IndexBuild:
         )
         # The effort is written before the vectors count as finished, so a killed build cannot lose it.
         (self.folder / SEARCH_FILE).write_text(json.dumps(tuned and tuned.as_dict()))
+
+
+def _add_to(step: Step, before: int) -> Callable[[int], None]:
+    """Return a function that reports a number of finished units after ``before`` earlier ones."""
+    return lambda done: step.advance_to(before + done)
 
 
 def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:

@@ -11,7 +11,7 @@ import io
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,7 +92,13 @@ def remove_partial_files(folder: Path) -> None:
 
 
 def embed_shard(
-    store: PassageStore, encoder: TextEncoder, folder: Path, shard: EmbeddingShard, *, device: str = ""
+    store: PassageStore,
+    encoder: TextEncoder,
+    folder: Path,
+    shard: EmbeddingShard,
+    *,
+    device: str = "",
+    on_done: Callable[[int], None] | None = None,
 ) -> ShardRecord:
     """Encode the passages of a shard, including deleted ones, and write the shard's files.
 
@@ -102,13 +108,14 @@ def embed_shard(
         folder: folder of the shards, prepared by ``prepare_shard_folder``.
         shard: rows to encode.
         device: processor or GPU to name in the record.
+        on_done: function called with the number of passages of the shard that are finished.
 
     Returns:
         The record of the shard.
     """
     texts = [passage.titled_text for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
-    np.save(buffer, encoder.encode(texts).astype("<f2"))
+    np.save(buffer, encoder.encode(texts, on_done).astype("<f2"))
     data = buffer.getvalue()
     checksum = hashlib.sha256(data).hexdigest()
     record = ShardRecord(shard.first, shard.last, encoder.fingerprint, len(data), checksum, device)

@@ -67,7 +67,11 @@ def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) 
     except (ArtefactError, Mismatch):  # build_index says what is wrong, if it matters
         return ""
     made, wanted = manifest.config, asdict(config.make_absolute())
-    others = [name for name in wanted if name not in _FREE_SETTINGS and made.get(name) != wanted[name]]
+    others = [
+        name
+        for name in wanted
+        if name not in _FREE_SETTINGS and made.get(name, getattr(IndexConfig, name)) != wanted[name]
+    ]
     if others:
         return f"other settings than before ({', '.join(name.replace('_', '-') for name in others)})"
     if {str(hub.make_absolute(path)) for path in paths} != set(made["sources"]):
@@ -169,7 +173,7 @@ class _Sync:
         return self._is_synced(path) and not os.path.isfile(find_owner(path, self._table) or path)
 
     def _is_synced(self, path: str) -> bool:
-        return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in self._roots)
+        return _is_within(path, self._roots)
 
     def _read(self, to_read: set[str], replaced_paths: set[str]) -> DocumentChanges:
         """Write the new documents of files, except those that another file of the index has, too."""
@@ -199,8 +203,13 @@ class _Sync:
         }
         table = kept | self._scan.finish(read, [path for _, path in changes.left_out_keys])
         sources = [*self._version.config["sources"]]
-        sources += [root for root in self._roots if root not in sources]
+        sources += [root for root in self._roots if not _is_within(root, sources)]
         if table != self._table or sources != self._version.config["sources"]:
             write_table(self._version.folder, table)
             self._version.config["sources"] = sources
             self._version.is_changed = True
+
+
+def _is_within(path: str, folders: Sequence[str]) -> bool:
+    """Return True if a path is one of some folders, or lies in one of them."""
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)

@@ -274,6 +274,7 @@ class NewVersion:
         documents = read_documents(
             add,
             strict=strict,
+            ocr=self.config.get("ocr", False),
             report=self.report,
             on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )

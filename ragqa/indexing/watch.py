@@ -9,7 +9,7 @@ from typing import Any
 from ragqa import artefacts
 from ragqa.corpus import hub
 from ragqa.corpus.walk import is_ignored
-from ragqa.errors import RagqaError
+from ragqa.errors import BadInput, RagqaError
 from ragqa.indexing.sync import sync_index
 from ragqa.indexing.update import UpdateReport
 
@@ -40,6 +40,7 @@ def watch_folders(
 
     Raises:
         ArtefactError: there is no index.
+        BadInput: the system cannot watch the folders, for example because they have too many subfolders.
     """
     index = Path(index).absolute()
     sources = artefacts.peek_manifest(index).config["sources"]
@@ -74,11 +75,17 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
         return
 
     def is_relevant(change: object, path: str) -> bool:
-        nearest = max((root for root in existing if Path(path).is_relative_to(root)), key=lambda root: len(str(root)))
+        roots_above = [root for root in existing if Path(path).is_relative_to(root)]
+        nearest = max(roots_above, key=lambda root: len(str(root)), default=Path("/"))
         return not any(map(is_ignored, Path(path).relative_to(nearest).parts))
 
     changes = watch(*existing, watch_filter=is_relevant, stop_event=stop, rust_timeout=_CHECK_MS, yield_on_timeout=True)
-    yield from map(bool, changes)
+    try:
+        yield from map(bool, changes)
+    except FileNotFoundError:  # a folder was deleted just now; the next watch begins without it
+        stop.wait(_CHECK_MS / 1000)
+    except (RuntimeError, OSError) as error:  # RuntimeError: the Rust library cannot go on
+        raise BadInput(f"{', '.join(map(str, existing))} cannot be watched: {error}") from error
 
 
 def _identify(roots: Sequence[Path]) -> list[tuple[int, int] | None]:

@@ -10,6 +10,7 @@ DEFAULT_PASSAGES = 10
 """Default number of passages per question; more take longer and gain little on SQuAD."""
 
 NO_PASSAGES = "no passages were found"
+ONLY_ENGLISH = "only English is read well"
 """Reason that every reader gives when it declines a question without passages."""
 
 
@@ -94,6 +95,15 @@ class AnswerGenerator(Protocol):
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
+        ...
+
+
+@runtime_checkable
+class LatinReader(Protocol):
+    """Reader that may read only questions in Latin script."""
+
+    def can_read(self, question: str) -> bool:
+        """Return True if the model can read the script of the question."""
         ...
 
 

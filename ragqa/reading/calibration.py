@@ -35,8 +35,6 @@ SPAN_FEATURES = (
     "behind",
     "ahead",
     "passages that agree",
-    "words covered",
-    "names covered",
     *(name + _ONE_PASSAGE for name in ("log-odds of weight", "span", "own relevance", "lead")),
 )
 """Features of a span reader.
@@ -70,10 +68,6 @@ class Evidence:
     """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
-    words_covered: float = 1.0
-    """Share of the question's content words that stand in the passage, its title or its headings."""
-    names_covered: float = 1.0
-    """Share of the question's names and numbers that stand there."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the features [F] in the order of ``names``.
@@ -94,8 +88,6 @@ class Evidence:
             "behind": self.behind_best,
             "ahead": self.best_ahead,
             "passages that agree": np.log1p(self.passages_agreeing),
-            "words covered": self.words_covered,
-            "names covered": self.names_covered,
         }
         values |= {f"{name}{_ONE_PASSAGE}": value * (self.passages_read == 1) for name, value in values.items()}
         return np.array([values[name] for name in names])

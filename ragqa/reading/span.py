@@ -14,16 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput
 from ragqa.reading import registry
 from ragqa.reading.answer_kinds import make_kind_check
-from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
+from ragqa.reading.base import NO_PASSAGES, ONLY_ENGLISH, Decoding, RetrieverIdentity
 from ragqa.reading.calibration import Calibration, Evidence
-from ragqa.reading.coverage import make_coverage
 from ragqa.reading.prior import make_prior, standardize_scores
 from ragqa.reading.windows import Window, count_question_room, make_windows
 from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
-from ragqa.text import normalize_answer
+from ragqa.text import is_latin, normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_ANSWER = 30
@@ -151,6 +151,14 @@ class ExtractiveReader:
         """Confidence below which answers are declined by default."""
         return self._calibration.threshold
 
+    def can_read(self, question: str) -> bool:
+        """Return False for a question mostly in another script than the Latin, if the vocabulary is the shipped one."""
+        if is_latin(question):
+            return True
+        from ragqa.runtime.tokens import TextTokenizer
+
+        return not self._scorer.tokenizer.tokenizes_like(TextTokenizer(get_weights_dir() / "reader"))
+
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """Return one answer for each question, in order."""
         rows = zip(questions, self.score(questions, hits), strict=True)
@@ -200,9 +208,11 @@ class ExtractiveReader:
     def _make_answer(self, question: str, scored: ScoredPassages) -> Answer:
         hits, candidates = scored.hits, self.merge_spans(scored, self._calibration.prior)
         note = self._make_note(question, scored.windows)
-        if not candidates:
+        is_readable = self.can_read(question)
+        if not candidates or not is_readable:
             nearest = tuple(Source(hit, None, 0.0) for hit in hits)
             reason = "the passages have no words to mark" if hits else NO_PASSAGES
+            reason = reason if is_readable else ONLY_ENGLISH
             return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason, note=note)
         distinct = _select_distinct(candidates, 1 + self._alternatives)
         best, *others = [self._make_alternative(hits, answer) for answer in distinct]
@@ -275,11 +285,10 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
     }
     order = sorted(groups, key=lambda key: -weights[key])
     agreeing, spread_K = Counter(best_answer_of.values()), standardize_scores(scored.hits)
-    ahead, measure_coverage = -float(spread_K.mean()), make_coverage(scored.question)
+    ahead = -float(spread_K.mean())
     answers = []
     for key in order:
         best = groups[key][0]
-        words, names = measure_coverage(scored.hits[best.passage].passage.titled_text)
         rivals = (weights[other] for other in order if not groups[other][0].overlaps(best))
         evidence = Evidence(
             weight=weights[key],
@@ -291,8 +300,6 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
             behind_best=float(spread_K[best.passage]),
             best_ahead=ahead,
             passages_agreeing=agreeing[key],
-            words_covered=words,
-            names_covered=names,
         )
         answers.append(SpanAnswer(scored.get_text(best), groups[key], evidence))
     return answers

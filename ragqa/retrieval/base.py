@@ -73,11 +73,14 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
-class SpellingCorrector(Protocol):
-    """Interface of retrievers that can correct misspelt words."""
+class TermRetriever(Protocol):
+    """Interface of retrievers that can use the terms of an index, if it has any."""
 
     def correct_spelling(self, question: str) -> str:
         """Return the question with its misspelt words replaced."""
+
+    def search_terms(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
+        """Return at most ``k`` hits for each question by BM25; all hits of ``search`` if BM25 finds none."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,10 @@ class PassageRetriever:
         """
         self.ranker, self.passages, self._folders = ranker, passages, tuple(folders)
         self._find_rows = lru_cache(_CACHED_FILTERS)(lambda wanted: wanted.find_rows(passages, self._folders))
+
+    def with_ranker(self, ranker: Ranker) -> "PassageRetriever":
+        """Return a retriever over the same passages with another ranker."""
+        return PassageRetriever(ranker, self.passages, self._folders)
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first, of the documents that ``filter`` allows.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,17 +52,24 @@ class TextEncoder:
         self.fingerprint: str = config["identity"]
         """Digest of weights, pooling and tokenizer; the same for every engine and precision."""
 
-    def encode(self, texts: Iterable[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N passages; most models scale them to length 1."""
-        return self._run(self._passages, texts, self.max_tokens)
+    def encode(self, texts: Iterable[str], on_done: Callable[[int], None] | None = None) -> np.ndarray:
+        """Return vectors [N, D] float32 of N passages; most models scale them to length 1.
+
+        Args:
+            texts: passages, with their titles.
+            on_done: function called with the number of passages that are finished.
+        """
+        return self._run(self._passages, texts, self.max_tokens, on_done)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
         """Return vectors [N, D] float32 of N questions, from the question tower or a shared tower."""
         return self._run(self._questions, texts, self.question_tokens)
 
-    def _run(self, runner: Runner, texts: Iterable[str], limit: int) -> np.ndarray:
+    def _run(
+        self, runner: Runner, texts: Iterable[str], limit: int, on_done: Callable[[int], None] | None = None
+    ) -> np.ndarray:
         inputs = [self._tokenizer.encode_text(text, limit) for text in texts]
-        vectors = [outputs[0] for outputs in runner.run(inputs)]
+        vectors = [outputs[0] for outputs in runner.run(inputs, on_done)]
         return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, self.width), np.float32)
 
 

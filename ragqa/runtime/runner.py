@@ -55,9 +55,19 @@ class OnnxRunner:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
 
-    def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Return the outputs of each sequence, in order, without a batch dimension."""
-        return list(self._pool.map(self._run_one, inputs))
+    def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
+        """Return the outputs of each sequence, in order, without a batch dimension.
+
+        Args:
+            inputs: sequences of tokens.
+            on_done: function called with the number of sequences that are finished.
+        """
+        results = []
+        for outputs in self._pool.map(self._run_one, inputs):
+            results.append(outputs)
+            if on_done:
+                on_done(len(results))
+        return results
 
     def _run_one(self, item: TokenInput) -> Outputs:
         ids = np.asarray(item.ids, dtype=np.int64)[None]
@@ -106,8 +116,13 @@ class TorchRunner:
     def __init__(self, function: Callable[..., tuple[Any, ...]], *, device: str) -> None:
         self._function, self._device = function, device
 
-    def run(self, inputs: Sequence[TokenInput]) -> list[Outputs]:
-        """Return the outputs of each sequence, in order; a token dimension keeps its padding."""
+    def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
+        """Return the outputs of each sequence, in order; a token dimension keeps its padding.
+
+        Args:
+            inputs: sequences of tokens.
+            on_done: function called with the number of sequences that are finished.
+        """
         import torch
 
         order = sorted(range(len(inputs)), key=lambda i: -len(inputs[i].ids))
@@ -121,6 +136,8 @@ class TorchRunner:
             arrays = [output.float().cpu().numpy() for output in outputs]
             for n, row in enumerate(rows):
                 results[row] = tuple(array[n] for array in arrays)
+            if on_done:
+                on_done(len(inputs) - len(order))
         return results
 
 

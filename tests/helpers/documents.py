@@ -13,10 +13,10 @@ from ragqa.corpus.hub import is_hub_name
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 
 
-def read(*paths: Path, strict: bool = True) -> tuple[list[Document], CorpusReport]:
+def read(*paths: Path, strict: bool = True, ocr: bool = False) -> tuple[list[Document], CorpusReport]:
     """Read documents; return them and the report, which must count them and all bytes of their files."""
     report = CorpusReport()
-    documents = list(read_documents(paths, strict=strict, report=report))
+    documents = list(read_documents(paths, strict=strict, ocr=ocr, report=report))
     # A document without a date has the date of its file, which these tests do not expect.
     today = date.today().isoformat()
     documents = [replace(document, date="") if document.date == today else document for document in documents]

@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from email.message import EmailMessage
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -30,7 +31,7 @@ from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
-from ragqa.corpus.formats.text import plain
+from ragqa.corpus.formats.text import markup, notebook, plain
 from ragqa.corpus.sources import read_documents
 from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
 from tests.helpers.office import (
@@ -110,6 +111,15 @@ def _make_archive() -> bytes:
     return make_tar({**members, "x" * 120 + "é.txt": b"A long name."})
 
 
+def _make_mail() -> bytes:
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["Date"] = "Tower größer", "Ada <ada@b.c>", "Thu, 11 Apr 2024 15:20:00 +0000"
+    mail.set_content("\n".join(_SENTENCES[:8]))
+    mail.add_alternative(_make_html().decode(), subtype="html")
+    mail.add_attachment(_make_table(), maintype="text", subtype="csv", filename="größe.csv")
+    return mail.as_bytes()
+
+
 def _make_zip() -> bytes:
     return make_zip({"a.jsonl": _make_json_lines(), "b/c.html": _make_html(), "d.zip": make_zip({"e.txt": b"Tower."})})
 
@@ -174,6 +184,20 @@ def _make_table() -> bytes:
     return f"Towers;;\nNumber;Text;Built\n{''.join(rows)}".encode()
 
 
+def _make_markup(heading: str) -> str:
+    return "\\title{Towers}\n\\begin{document}\n" + "".join(f"{heading.format('Coast')}{text}\n" for text in _SENTENCES)
+
+
+def _make_notebook() -> bytes:
+    outputs = [{"text": ["1\n"]}, {"data": {"text/plain": "2"}}]
+    cells = [
+        {"cell_type": kind, "source": [f"# Tower {n}\n", text], "outputs": outputs}
+        for n, text in enumerate(_SENTENCES)
+        for kind in ("markdown", "code")
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4}).encode()
+
+
 def _make_json() -> bytes:
     towers = [{"name": f"Tower {n}", "text": text, "rooms": [n, 2]} for n, text in enumerate(_SENTENCES)]
     return json.dumps({"coast": "North", "towers": towers, "walls": [[{"a": {"b": None}}, True, 1.5e300]]}).encode()
@@ -212,11 +236,18 @@ TARGETS = {
     "csv": Target(delimited.read, "a.csv", _make_table),
     "json": Target(json_values.read, "a.json", _make_json),
     "lines": Target(plain.read_lines, "a.log", lambda: "\n".join(_SENTENCES).encode()),
+    "rst": Target(markup.read, "a.rst", lambda: _make_markup("{0}\n=====\n").encode()),
+    "org": Target(markup.read, "a.org", lambda: _make_markup("* {0}\n#+begin_src\n* x\n#+end_src\n").encode()),
+    "adoc": Target(markup.read, "a.adoc", lambda: _make_markup("== {0}\n----\n= x\n----\n").encode()),
+    "tex": Target(markup.read, "a.tex", lambda: _make_markup("\\section*[x]{{{0} \\emph{{a}}}}\n% no\n").encode()),
+    "notebook": Target(notebook.read, "a.ipynb", _make_notebook),
     "markdown": Target(markdown.read, "a.md", lambda: _MARKDOWN.encode()),
     "plain": Target(plain.read, "a.txt", lambda: _TEXT.encode()),
     "plain-utf-16": Target(plain.read, "a.txt", lambda: _TEXT.encode("utf-16")),
     "tar": Target(".tar", "a.tar", _make_archive),
     "zip": Target(".zip", "a.zip", _make_zip),
+    "mail": Target(".eml", "a.eml", _make_mail),
+    "mailbox": Target(".mbox", "a.mbox", lambda: b"".join(b"From a@b.c\n" + _make_mail() + b"\n" for _ in range(2))),
     "gz": Target(".gz", "a.jsonl.gz", lambda: gzip.compress(_make_json_lines())),
     "bz2": Target(".bz2", "a.xml.bz2", lambda: bz2.compress(_make_dump())),
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),

@@ -34,7 +34,7 @@ class WordEncoder:
         self.encoded: list[str] = []
         self._known: dict[str, np.ndarray] = {}
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
+    def encode(self, texts: Sequence[str], on_done: Callable[[int], None] | None = None) -> np.ndarray:
         self.encoded.extend(texts)
         sums = [sum(self._word(word) for word in text.lower().split()) for text in texts]
         return np.stack([v / np.linalg.norm(v) for v in sums]).astype(np.float32)

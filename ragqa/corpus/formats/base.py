@@ -6,6 +6,7 @@ record, and ``file.note_undecodable`` for bytes that are not valid text.
 
 import codecs
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
@@ -30,7 +31,7 @@ UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary does not name, because nobody expects text in them."""
 READABLE = (
     "ragqa reads text of every kind, Markdown, HTML, PDF, Office and OpenDocument files, e-books, CSV, TSV, JSON, "
-    "Wikipedia, Parquet and Arrow, also in tar and zip archives"
+    "mail, Wikipedia, Parquet and Arrow, also in tar and zip archives; with --ocr also images"
 )
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
@@ -126,10 +127,10 @@ class CorpusReport:
         if count := sum(self.encodings.values()):
             files = "1 file was" if count == 1 else f"{count:,} files were"
             lines.append(f"{files} not UTF-8: read as {', '.join(sorted(self.encodings))}")
-        return lines + [f"  {to_one_line(note)}" for note in self.notes]
+        return lines + [f"  {to_one_line(_make_relative(note))}" for note in self.notes]
 
     def _describe_kind(self, kind: str) -> str:
-        count, paths = self.left_out[kind], self.left_out_paths[kind][:_MAX_NAMED]
+        count, paths = self.left_out[kind], [*map(_make_relative, self.left_out_paths[kind][:_MAX_NAMED])]
         named = f" ({', '.join(map(to_one_line, paths))}{', …' * (count > len(paths))})" * (kind not in UNNAMED_KINDS)
         return f"{count:,} {kind}{'s' * (count != 1)}{named}"
 
@@ -200,6 +201,8 @@ class InputFile:
     """Budget of bytes to which the file can still expand; all members of an archive share it."""
     date: str = ""
     """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
+    tesseract: str = ""
+    """Command that reads images and scanned pages; empty to leave them out."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
@@ -285,6 +288,11 @@ def describe_error(error: Exception) -> str:
         return "it needs more memory than there is"
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
+
+
+def _make_relative(text: str) -> str:
+    """Return a text that begins with a path, without the working directory, as users name their files."""
+    return text.removeprefix(os.path.join(os.getcwd(), ""))
 
 
 def _format_place(path: str, line: int) -> str:

@@ -53,15 +53,35 @@ def choose_encoding(data: bytes) -> str:
     return _find_declared(data, seven_bits=False) or _guess_encoding(data)
 
 
+def decode_declared(data: bytes, name: str) -> str:
+    """Return the text of bytes in the encoding ``name``, or in the chosen one if that is unknown or does not fit."""
+    try:
+        return data.decode(_find_codec(name))
+    except (LookupError, ValueError):
+        return decode(data, choose_encoding(data))[0]
+
+
+def _find_codec(name: str) -> str:
+    """Return the name of Python's codec for an encoding of texts; raise LookupError if there is none."""
+    codec = codecs.lookup(name.encode("ascii", "replace").decode())
+    if not getattr(codec, "_is_text_encoding", True) or codec.name in (
+        "idna",
+        "punycode",
+        "unicode_escape",
+        "undefined",
+    ):
+        raise LookupError(name)
+    return _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name  # as browsers do
+
+
 def _find_declared(data: bytes, *, seven_bits: bool) -> str:
     """Return the encoding that a text declares, if it can be decoded by it; else an empty string."""
     match = _DECLARATION.search(data[:_DECLARATION_BYTES])
     if not match:
         return ""
     try:
-        codec = codecs.lookup((match[1] or match[2] or match[3]).decode("ascii"))
-        name = _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name  # as browsers do
-        if name.startswith(("utf", "idna", "punycode")) or seven_bits != name.startswith(("iso2022", "hz")):
+        name = _find_codec((match[1] or match[2] or match[3]).decode("ascii"))
+        if name.startswith("utf") or seven_bits != name.startswith(("iso2022", "hz")):
             return ""
         data.decode(name)
     except (LookupError, ValueError):  # no such encoding, one of bytes, or not the encoding of the text

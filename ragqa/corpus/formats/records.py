@@ -1,6 +1,8 @@
 """Tables as records: one line a row, in which each value stands with the name of its column."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import zip_longest
 
 MAX_COLUMNS = 1_000
 """Number of columns that are read; the rest of a wider row is left out."""
@@ -14,8 +16,12 @@ def format_record(columns: Sequence[str], values: Sequence[str]) -> str:
         values: cells of the row.
     """
     pairs = []
-    for position, value in enumerate(values[:MAX_COLUMNS]):
-        value, name = (" ".join(text.split()) for text in (value, columns[position] if position < len(columns) else ""))
-        if value:
+    for value, name in zip_longest(values[:MAX_COLUMNS], _clean_names(tuple(columns[: len(values)])), fillvalue=""):
+        if value := " ".join(value.split()):
             pairs.append(f"{name}: {value}" if name else value)
     return "; ".join(pairs)
+
+
+@lru_cache(maxsize=16)  # all rows of a table have the same names
+def _clean_names(columns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(" ".join(name.split()) for name in columns[:MAX_COLUMNS])

@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from ragqa.corpus.formats import html, markdown, wikiextractor
-from ragqa.corpus.formats.archives import BUFFER_BYTES, iter_members
 from ragqa.corpus.formats.base import (
     READ_ERRORS,
     Document,
@@ -23,13 +22,15 @@ from ragqa.corpus.formats.base import (
     NumberedDocument,
     describe_error,
 )
+from ragqa.corpus.formats.containers.mail import MAILBOX, iter_mail, iter_mailbox
+from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, iter_members
+from ragqa.corpus.formats.containers.zip_archives import iter_zip_members
 from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
 from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
-from ragqa.corpus.formats.text import plain
-from ragqa.corpus.formats.zip_archives import iter_zip_members
+from ragqa.corpus.formats.text import markup, notebook, plain
 
 _HEAD_BYTES = 8192
 _MARKDOWN, _PLAIN, _DELIMITED = (".md", ".markdown"), (".txt",), (".csv", ".tsv", ".tab")
@@ -67,7 +68,9 @@ class Format:
 
 
 FORMATS = (
-    Format(office.read, office.SUFFIXES, is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")),
+    Format(
+        office.read, (*office.SUFFIXES, *office.IMAGE_SUFFIXES), is_binary=True, signature=re.compile(rb"%PDF-|\{\\rtf")
+    ),
     Format(arrow.read_arrow, (".arrow",), is_binary=True),
     Format(arrow.read_parquet, (".parquet",), is_binary=True),
     Format(html.read, (".html", ".htm")),
@@ -79,6 +82,8 @@ FORMATS = (
     Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
     Format(jsonl.read, (".jsonl", ".ndjson"), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
     Format(markdown.read, _MARKDOWN),
+    Format(markup.read, markup.SUFFIXES),
+    Format(notebook.read, (".ipynb",)),
     Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
     Format(plain.read_lines, signature=re.compile(b"")),
 )
@@ -89,7 +94,12 @@ _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
 }
-_ARCHIVES = {".tar": iter_members, ".zip": iter_zip_members}
+_CONTAINERS: dict[str, Callable[[InputFile], Iterator[InputFile | Document]]] = {
+    ".tar": iter_members,
+    ".zip": iter_zip_members,
+    ".eml": iter_mail,
+    ".mbox": iter_mailbox,
+}
 _KINDS = {
     f".{suffix}": kind
     for kind, suffixes in (
@@ -103,7 +113,7 @@ _KINDS = {
     )
     for suffix in suffixes.split()
 }
-"""Kinds of files without text that can be read, by suffix."""
+"""Kinds of files without text that can be read, by suffix; some images can, with ``InputFile.tesseract``."""
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\r\f\x1b"})
 _MAX_CONTROLS = 0.02
 """Share of control characters in a text; compressed data have a tenth."""
@@ -127,19 +137,24 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
     """
     file = _decompress(file)
     suffix = _get_suffix(file)
-    if iter_archive := _ARCHIVES.get(suffix):
+    head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+    iter_items = _CONTAINERS.get(suffix) or (iter_mailbox if not suffix and MAILBOX.match(head) else None)
+    if iter_items:
         if depth == _MAX_DEPTH:
-            raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives: unpack it first")
-        for member in iter_archive(file):
+            raise LimitError(f"{file.path} is in more than {_MAX_DEPTH} archives or mails: unpack it first")
+        for item in iter_items(file):
+            if isinstance(item, Document):
+                yield file, 0, item
+                continue
             try:
-                yield from read_input(member, depth + 1)
+                yield from read_input(item, depth + 1)
             except READ_ERRORS as error:
                 if suffix == ".tar" or isinstance(error, LimitError):  # nothing more can be read
                     raise
-                member.reject(f"cannot be read: {describe_error(error)}")
+                item.reject(f"cannot be read: {describe_error(error)}")
         return
-    head = file.stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
-    document_format = _choose_format(suffix, head)
+    is_left_out = suffix in _KINDS and not (file.tesseract and suffix in office.IMAGE_SUFFIXES)
+    document_format = None if is_left_out else _choose_format(suffix, head)
     if document_format is None:
         file.problems.report.leave_out(file.path, _KINDS.get(suffix, "binary file"))
         return
@@ -149,8 +164,6 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
 
 def _choose_format(suffix: str, head: bytes) -> Format | None:
     by_suffix = _BY_SUFFIX.get(suffix)
-    if suffix in _KINDS:
-        return None
     if by_suffix and by_suffix.is_binary:
         return by_suffix
     is_text = not (_is_binary(head) if by_suffix else _is_unprintable(head))

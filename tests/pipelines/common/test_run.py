@@ -95,7 +95,8 @@ def test_the_time_of_a_step_leaves_out_evaluations_and_checkpoints(
 def test_a_run_shows_its_rate_and_the_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ragqa.progress.PLAIN_EVERY", 0.0)  # a line for each step
+    for name in ("PLAIN_FIRST", "PLAIN_EVERY"):  # a line for each step
+        monkeypatch.setattr(f"ragqa.progress.{name}", 0.0)
     with open_run(CountingConfig(out=tmp_path, steps=3), TiedLinear(), name="toy", progress=Bars()) as run:
         for step in run.remaining_steps(100):
             run.finish_step(nll=0.5 + step)

@@ -118,13 +118,14 @@ def test_version_is_shown(capsys) -> None:
 
 
 def test_the_prompt_answers_until_exit(index: Path, capsys, monkeypatch) -> None:
-    typed = iter([QUESTION, "", "\x07", "help", "Who discovered Comet Varga?", " EXIT "])
+    typed = iter([QUESTION, "", "\x07", "help", "Who discovered Comet Varga?", "Where?", " EXIT "])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     ask.prompt(Pipeline.load(index), 0.0, ask.format_text)
     printed = capsys.readouterr()
     assert "Ada Holm   (confidence" in printed.out
     assert "Ilona Varga   (confidence" in printed.out
     assert ask.HELP in printed.out
+    assert "Asked as: Where: Ilona Varga discovered Comet Varga?" in printed.out
     assert printed.err.endswith("ragqa: the question is empty: ask something\n")
     assert list(typed) == []
 

@@ -1,9 +1,14 @@
 """``ragqa index`` and ``ragqa update``: what they print."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import run
+
+from ragqa.corpus.store import PassageStore
 
 
 def test_a_path_with_a_newline_is_shown_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +22,47 @@ def test_a_path_with_a_newline_is_shown_on_one_line(tmp_path: Path, capsys: pyte
     status, out, _ = run("update", index, "--add", str(tmp_path / "second.md"), capsys=capsys)
     assert status == 0 and out.startswith(f"1 added, compacted: 2 passages in {tmp_path}/docs 9 documents (")
     assert len(out.splitlines()) == 1
+
+
+def test_the_same_command_again_and_update_sync_take_in_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes, index = tmp_path / "notes", str(tmp_path / "notes.index")
+    for folder in (notes, tmp_path / "more"):
+        folder.mkdir()
+        (folder / "first.md").write_text(f"A text about foxes in {folder.name}.")
+    build = ("index", str(notes), "--retriever", "bm25", "--out", index)
+    run(*build, capsys=capsys)
+    (notes / "second.md").write_text("A text about owls.")
+    assert run(*build, capsys=capsys)[1].startswith("1 added")
+    (notes / "first.md").unlink()
+    assert run("update", index, "--sync", "--json", capsys=capsys)[1].startswith('{"index"')
+    assert run("update", index, "--sync", capsys=capsys)[1].startswith("nothing changed: 1 passage in ")
+    both = ("update", index, "--sync", str(notes), str(tmp_path / "more"))
+    assert run(*both, capsys=capsys)[1].startswith("1 added")
+    status, _, error = run(*both, "--delete", "first.md", capsys=capsys)
+    assert status == 2 and "leave out --add and --delete" in error
+    _, out, error = run(*build, "--block-size", "50", capsys=capsys)
+    assert f"{index} is built again: other settings than before (block-size)" in error
+    assert out.startswith("1 document, 1 passage")
+
+
+def test_an_interrupt_ends_a_watch_in_order(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "first.md").write_text("A text about foxes.")
+    command = ["-m", "ragqa", "index", "notes", "--retriever", "bm25", "--out", "notes.index", "--watch"]
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("1 document, 1 passage")
+        (tmp_path / "notes" / "second.md").write_text("A text about owls.")
+        assert process.stdout.readline().startswith("1 added")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stderr.read()
+    assert "A text about owls." in {p.text for batch in open_passages(tmp_path).iter_batches() for p in batch}
+
+
+def open_passages(folder: Path) -> PassageStore:
+    return PassageStore.open(folder / "notes.index" / "passages")

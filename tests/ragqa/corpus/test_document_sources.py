@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ragqa.corpus.digests import DigestSet
 from ragqa.corpus.sources import CorpusReport, Document, count_input_bytes, read_documents
 from ragqa.errors import BadInput
-from tests.helpers.documents import make_article, make_tar, read, read_one, to_json_lines, write
+from tests.helpers.documents import make_article, make_tar, make_zip, read, read_one, to_json_lines, write
 
 EXPAND = {
     ".xz": lambda data: lzma.compress(data, preset=0),
@@ -167,6 +167,17 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     names = ", ".join(report.left_out_paths["binary file"])
     assert report.describe_problems()[0].startswith(f"left out: 1 image, 4 binary files ({names}), 2 special files")
     assert "CSV" in report.describe_problems()[1]
+
+
+def test_the_summary_names_files_as_users_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        write(tmp_path / "docs" / f"{number}.zst", b"x")
+    write(tmp_path / "docs" / "bad.zip", b"x")
+    monkeypatch.chdir(tmp_path)
+    lines = read(tmp_path / "docs", strict=False)[1].describe_problems()
+    names = ", ".join(f"docs/{number}.zst" for number in range(5))
+    assert lines[0] == f"left out: 7 archives ({names}, …), 1 unreadable file (docs/bad.zip)"
+    assert lines[-1] == "  docs/bad.zip: cannot be read: File is not a zip file"
 
 
 def test_a_folder_without_texts_has_no_documents(tmp_path: Path) -> None:
@@ -333,6 +344,35 @@ def test_a_line_of_five_million_characters_is_read(tmp_path: Path) -> None:
     assert read_one(tmp_path / "b.md", "# " + text).list_sections()[0].start == 0
     assert read_one(tmp_path / "c.html", text).text == text.strip()
     assert read_one(tmp_path / "d.jsonl", to_json_lines({"id": "1", "text": text})).text == text
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.json", "a.eml", "a.rst", "a.tex", "a.org", "a.ipynb", "a.yaml", "mbox.mbox"]
+)
+def test_a_line_of_five_million_characters_is_read_in_every_format(tmp_path: Path, name: str) -> None:
+    text = "word " * 1_000_000
+    content = {
+        "a.json": f'["{text}"]',
+        "a.ipynb": f'{{"cells": [{{"cell_type": "code", "source": "{text}"}}]}}',
+        "a.eml": f"Subject: x\n\n{text}",
+        "mbox.mbox": f"From a@b.c Thu Apr 11 15:20:00 2024\nSubject: x\n\n{text}",
+    }.get(name, text)
+    assert len(read_one(tmp_path / name, content).text) >= len(text.strip())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.mbox", "a.tar", "a.zip"])
+def test_a_file_that_is_cut_while_it_is_read_does_no_harm(tmp_path: Path, name: str) -> None:
+    rows = "".join(to_json_lines({"id": str(n), "text": f"text {n} " * 50}) for n in range(20_000))
+    mails = "".join(f"From a@b.c Thu Apr 11 15:20:00 2024\nSubject: {n}\n\n{'text ' * 50}\n\n" for n in range(20_000))
+    members = {f"{n}.txt": random.Random(n).randbytes(30_000).hex().encode() for n in range(100)}
+    content = {"a.mbox": mails.encode(), "a.tar": make_tar(members), "a.zip": make_zip(members)}.get(
+        name, rows.encode()
+    )
+    path, report = write(tmp_path / name, content), CorpusReport()
+    documents = read_documents([path], report=report)
+    assert next(documents).text
+    os.truncate(path, 100)
+    assert sum(1 for _ in documents) < 19_999 and len(report.notes) <= 20
 
 
 def test_real_articles_are_read(shared_data: Path) -> None:

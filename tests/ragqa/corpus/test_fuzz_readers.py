@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.formats.registry import _ARCHIVES, _DECOMPRESSORS, FORMATS
+from ragqa.corpus.formats.registry import _CONTAINERS, _DECOMPRESSORS, FORMATS
 from tests.helpers import fuzzing
 from tests.helpers.documents import read, write
 
@@ -17,7 +17,7 @@ def extras() -> None:
 
 
 def test_every_format_and_container_has_a_target() -> None:
-    expected = {entry.read for entry in FORMATS} | {*_ARCHIVES, *_DECOMPRESSORS}
+    expected = {entry.read for entry in FORMATS} | {*_CONTAINERS, *_DECOMPRESSORS}
     assert {target.read for target in fuzzing.TARGETS.values()} == expected
 
 

@@ -48,6 +48,22 @@ XML = [
     "<siteinfo><namespaces><namespace key='1'>a</namespace></namespaces></siteinfo>",
 ]
 MARKDOWN = ["#", "# ", "\n#", " ", "\n", "# #", "#\t", "\r"]
+MARKUP = {
+    "rst": ["=", "a\n=\n", " \n", "=\n", "~a", "==\na\n==\n"],
+    "adoc": ["= ", "==", "= a ", "----\n", "\n= a\n"],
+    "org": ["* ", "* a :b", "* a :b: ", "#+begin_a\n", "#+title: ", "* TODO "],
+    "tex": [
+        "\\section{",
+        "\\section[",
+        "\\title{",
+        "\\title[",
+        "{a}",
+        "\\section{{a}",
+        "%",
+        "\n%",
+        "\\begin{document}",
+    ],
+}
 JSON_LINES = ["[", '{"a":', '"', "{}", "\\", "\n", "-", "1e", '{"id": "1", "text": "', "\\u", "0"]
 TABS = ["\t", '"', '""', '"\n', '"a"b\t', "\r"]
 JSON = ["[", '{"a":', '[{"a":[', "1,", '{"a":1}', "\n{}", '"', "[1,[2,"]
@@ -58,6 +74,7 @@ CASES = [
     *(("a.xml", PAGE, escape(unit), "</text></revision></page></mediawiki>") for unit in WIKITEXT),
     *(("a.xml", "<mediawiki>", unit, "") for unit in XML),
     *(("a.md", "", unit, "") for unit in MARKDOWN),
+    *((f"a.{suffix}", "", unit, "") for suffix, units in MARKUP.items() for unit in units),
     *(("a.jsonl", "", unit, "") for unit in JSON_LINES),
     *(("a.tsv", head, unit, "") for unit in TABS for head in ("", "id\ttext\ttitle\n")),
     *(("a.csv", head, unit, "") for unit in [*TABS, "\n", ",", '"x\n', '"a""\n', "1;"] for head in ("", 'a,b\n"')),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ragqa.corpus.formats import zip_archives
+from ragqa.corpus.formats.containers import zip_archives
 from ragqa.errors import BadInput
 from tests.helpers.documents import make_tar, make_zip, read, write
 

@@ -147,6 +147,14 @@ def test_documents_from_elsewhere_stay_and_other_folders_are_remembered(
     assert list_names(index) == ["a.txt", "b.txt", "elsewhere.txt", "n.txt"]
 
 
+def test_a_part_of_the_folder_can_be_synced_alone(index: Path, notes: Path) -> None:
+    (notes / "a.txt").unlink()
+    (notes / "work" / "c.txt").unlink()
+    assert get_counts(sync_index(index, [notes / "work"])) == (0, 0, 0, 1)
+    assert artefacts.peek_manifest(index).config["sources"] == [str(notes)]
+    assert get_counts(sync_index(index)) == (0, 0, 0, 1)
+
+
 def test_an_added_file_of_the_folder_leaves_the_index_when_it_is_deleted(index: Path, notes: Path) -> None:
     added = write_old(notes / "added.txt", "added by hand")
     update_index(index, add=[added])

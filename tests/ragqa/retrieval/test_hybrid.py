@@ -48,7 +48,7 @@ class FixedTerms:
         self.found = found
         self.requested: list[int] = []
 
-    def rank(self, questions: list[str], k: int) -> list[Ranking]:
+    def rank(self, questions: list[str], k: int, rows: None = None) -> list[Ranking]:
         self.requested.append(k)
         return [select_best(list(scores), list(scores.values()), k) for scores in self.found]
 

@@ -38,6 +38,8 @@ class Content:
     """Title of the document; empty if it has none."""
     unit: str = ""
     date: str = ""
+    note: str = ""
+    """Part of the file that was not read, for the report; empty if all was."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content as JSON values."""
@@ -63,7 +65,12 @@ class TextBuilder:
         self._length = 0
         self._outline = Outline()
         self._heading: tuple[int, str] | None = None  # nothing stands below it yet
-        self.first_heading = ""
+        self._headings = list[tuple[int, str]]()  # all of them
+
+    @property
+    def first_heading(self) -> str:
+        """First heading; empty if there is none yet."""
+        return self._headings[0][1] if self._headings else ""
 
     def add_heading(self, level: int, text: str) -> None:
         """Add a heading of a level from 1; a very long one is a paragraph."""
@@ -75,7 +82,7 @@ class TextBuilder:
                 self._keep_heading()
             self._write_heading()
             self._heading = level, text
-            self.first_heading = self.first_heading or text
+            self._headings.append(self._heading)
 
     def add_paragraph(self, text: str, end: str = "\n\n") -> None:
         """Add a paragraph, or a part of one that ends in ``end``."""
@@ -121,11 +128,21 @@ class TextBuilder:
         """
         self._keep_heading()
         text = "".join(self._parts)
-        sections, title = self._outline.finish(text), choose_title(title)
-        heading = self._outline.title
-        if title and heading and title.casefold() != heading.casefold():
-            sections = tuple(replace(part, headings=(heading, *part.headings)) for part in sections)
-        return Content(text, sections, title or heading, self._unit, parse_date(date))
+        sections, shown = self._outline.finish(text), self._outline.title
+        title = choose_title(title) or shown or self._find_title()
+
+        def correct(headings: tuple[str, ...]) -> tuple[str, ...]:
+            headings = (shown, *headings) if shown else headings  # the outline has dropped it
+            return headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
+
+        sections = tuple(replace(part, headings=correct(part.headings)) for part in sections)
+        return Content(text, sections, title, self._unit, parse_date(date))
+
+    def _find_title(self) -> str:
+        """Return the first heading if no other one has its level or a higher one; else an empty string."""
+        first, *others = [level for level, _ in self._headings] or [BOLD_LEVEL]
+        is_title = self._unit in ("", "page") and first < min([*others, BOLD_LEVEL])
+        return self._headings[0][1] if is_title else ""
 
     def _write(self, text: str) -> None:
         self._parts.append(text)

@@ -2,8 +2,9 @@
 
 import re
 
-from ragqa.corpus.formats.office import opendocument, other, pages, sheets, slides, word
+from ragqa.corpus.formats.office import images, opendocument, other, pages, sheets, slides, word
 from ragqa.corpus.formats.office.content import ENCRYPTED, Content, UnreadableFile
+from ragqa.corpus.formats.office.ocr import TextRecognizer
 from ragqa.corpus.formats.office.package import Package, read_field
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -15,14 +16,20 @@ _SHEETS = {"xl/workbook.xml", "xl/workbook.bin"}
 _BOOK_TEXT = re.compile(rb"URI=[\"'][^\"']*\.x?html?[\"']", re.IGNORECASE)
 
 
-def extract_content(data: bytes) -> Content:
+def extract_content(data: bytes, recognizer: TextRecognizer | None = None) -> Content:
     """Return the content of a file.
+
+    Args:
+        data: bytes of the file.
+        recognizer: reader of images and scanned pages; None to leave them out.
 
     Raises:
         UnreadableFile: the file is damaged, encrypted or of another kind.
     """
     if b"%PDF-" in data[:_PDF_HEAD_BYTES]:
-        return pages.read_pages(data)
+        return pages.read_pages(data, recognizer)
+    if recognizer and images.is_image(data):
+        return images.read_image(data, recognizer)
     if data.startswith(b"PK"):
         return _read_package(data)
     if data.startswith(_COMPOUND):

@@ -5,9 +5,11 @@ tell the cells of tables.
 """
 
 import ctypes
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -22,6 +24,7 @@ from ragqa.corpus.formats.office.layout import (
     is_table,
     order_columns,
 )
+from ragqa.corpus.formats.office.ocr import MAX_PIXELS, TextRecognizer
 
 _MAX_LEVEL = 6
 _CELL_GAP = 1.6
@@ -35,19 +38,29 @@ _HYPHEN = "\ufffe"
 _BROKEN_WORD = re.compile(rf"(\w*){_HYPHEN}\s*(\w*)")
 _LEADERS = re.compile(r"(?:\. ?){5}")
 """Dots in a line of a table of contents."""
+_LAST_HYPHEN = re.compile(r"(?<=[^\W\d])-$")
+_SCAN_DPI, _POINTS = 200, 72
+"""Dots an inch of the image of a scanned page, and points an inch."""
+_SCAN_SIZE, _SCAN_LEADING = 5.99, 9.0
+"""Size and distance of the lines of scanned pages; no other text has this size."""
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 _UNFINISHED = re.compile(r"[^.!?:;…][\"'”’»)\]]*$")
 
 
-def read_pages(data: bytes) -> Content:
-    """Return the content of a PDF."""
+def read_pages(data: bytes, recognizer: TextRecognizer | None = None) -> Content:
+    """Return the content of a PDF.
+
+    Args:
+        data: bytes of the file.
+        recognizer: reader of scanned pages; None to leave them out.
+    """
     import pypdfium2
 
     try:
         document = pypdfium2.PdfDocument(data)  # PDFium tries the empty password
     except pypdfium2.PdfiumError as error:
         raise UnreadableFile(ENCRYPTED if "assword" in str(error) else "damaged, or not a PDF") from error
-    pages = list[Page]()
+    pages, scans = list[Page](), _Scans(recognizer)
     for number in range(len(document)):
         try:
             page = document[number]
@@ -55,14 +68,72 @@ def read_pages(data: bytes) -> Content:
             pages.append(Page((), 1.0))
             continue
         text_page = page.get_textpage()
-        pages.append(Page(tuple(_read_lines(text_page)), page.get_height()))
+        lines = tuple(_read_lines(text_page))
+        pages.append(Page(lines, page.get_height()) if lines else scans.read(page))
         text_page.close()
         page.close()
     metadata = document.get_metadata_dict()
     date = _DATE.match(metadata.get("ModDate", "")) or _DATE.match(metadata.get("CreationDate", ""))
+    content = build_content(pages, metadata.get("Title", ""), "-".join(date.groups()) if date else "")
+    return replace(content, note=scans.describe_unread(len(pages)))
+
+
+def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Content:
+    """Return the content of pages; ``title`` and ``date`` are those of the metadata."""
     builder = _PageBuilder(pages)
     builder.add_pages()
-    return builder.text.finish(metadata.get("Title", ""), "-".join(date.groups()) if date else "")
+    return builder.text.finish(title, date)
+
+
+def make_page(text: str) -> Page:
+    """Return a page of recognized text, whose lines have no places: an empty one is a gap."""
+    rows, lines, place = text.strip().split("\n"), list[Line](), 0.0
+    for row in rows:
+        if content := _LAST_HYPHEN.sub(_HYPHEN, row.strip()):
+            place -= _SCAN_LEADING
+            lines.append(Line((TextRun(content, 0.0, 0.0),), place, place, _SCAN_SIZE, is_bold=False))
+        else:
+            place -= 2 * _SCAN_LEADING
+    height = _SCAN_LEADING - place
+    return Page(tuple(replace(line, top=line.top + height, bottom=line.top + height) for line in lines), height)
+
+
+class _Scans:
+    """Pages of a PDF that are images without text."""
+
+    def __init__(self, recognizer: TextRecognizer | None) -> None:
+        self._recognizer = recognizer
+        self._unread, self._problem = 0, "(scanned?): --ocr reads them"
+
+    def read(self, page: Any) -> Page:
+        """Return a page without text, with the text in its images if that can be read."""
+        from pypdfium2 import raw
+
+        if next(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), None) is not None:
+            try:
+                if self._recognizer:
+                    image, dpi = _render(page)
+                    return make_page(self._recognizer.recognize(image, dpi=dpi))
+            except UnreadableFile as error:
+                self._problem = f"was read: {error}"
+            self._unread += 1
+        return Page((), 1.0)
+
+    def describe_unread(self, count: int) -> str:
+        """Return a note on the scanned pages that were not read, of ``count`` pages; empty if there are none."""
+        return f"no text on {self._unread:,} of {count:,} pages {self._problem}" if self._unread else ""
+
+
+def _render(page: Any) -> tuple[bytes, int]:
+    """Return a grey image of a page as PGM, and its dots an inch."""
+    width, height = page.get_size()
+    scale = min(_SCAN_DPI / _POINTS, math.sqrt(MAX_PIXELS / max(1.0, width * height)))
+    bitmap = page.render(scale=scale, grayscale=True)
+    rows, line = memoryview(bitmap.buffer).cast("B"), bitmap.stride
+    pixels = b"".join(rows[start : start + bitmap.width] for start in range(0, bitmap.height * line, line))
+    image = b"P5 %d %d 255\n" % (bitmap.width, bitmap.height) + pixels
+    bitmap.close()
+    return image, round(scale * _POINTS)
 
 
 def _read_lines(page: Any) -> Iterator[Line]:
@@ -120,8 +191,9 @@ class _PageBuilder:
         self.text = TextBuilder("page")
         sizes, gaps = Counter[float](), Counter[float]()
         for line in (line for page in pages for line in page.lines):
-            sizes[_round(line.size)] += len(line.text)
-        self._size = max(sizes, key=sizes.__getitem__, default=0.0)
+            if line.size != _SCAN_SIZE:  # else other text would be headings in a PDF of many scans
+                sizes[_round(line.size)] += len(line.text)
+        self._size = max(sizes, key=sizes.__getitem__, default=_SCAN_SIZE)
         self._pages = [order_columns(page.lines) for page in drop_running_heads(pages, self._size)]
         for page in self._pages:
             gaps.update(_round(last.bottom - line.top) for last, line in pairwise(page) if last.bottom > line.top)
@@ -189,6 +261,8 @@ class _PageBuilder:
         return _MAX_LEVEL + 1 if is_heading and len(line.cells) == 1 else 0
 
     def _begins_paragraph(self, last: Line, line: Line) -> bool:
+        if line.size == _SCAN_SIZE and line.text[:1].islower() and _UNFINISHED.search(last.text):
+            return False  # Tesseract ends paragraphs at short lines
         distance = last.bottom - line.top
         return distance > _PARAGRAPH_GAP * max(self._leading, line.size) or _round(last.size) != _round(line.size)
 

@@ -1,7 +1,7 @@
 """Starting and asking the process that extracts the content of files.
 
-A request is a line of JSON with the size of a file and a time limit, and then the bytes of the file. An answer is a
-line with a size, and then that many bytes of JSON: the content, or a problem. Nothing is pickled.
+A request is a line of JSON with the size of a file, a time limit and the command for OCR, and then the bytes of the
+file. An answer is a line with a size, and then that many bytes of JSON: the content, or a problem. Nothing is pickled.
 """
 
 import atexit
@@ -18,6 +18,7 @@ from typing import Any, cast
 import ragqa
 from ragqa.corpus.formats.limits import LimitError
 from ragqa.corpus.formats.office.content import Content, UnreadableFile
+from ragqa.corpus.formats.office.ocr import FILE_SECONDS
 
 FREE_SECONDS = 30.0
 """CPU time that every file may take; a normal file takes a tenth of a second."""
@@ -35,8 +36,12 @@ class Extractor:
         self._owner = 0
         self._lock = threading.Lock()
 
-    def extract(self, data: bytes) -> Content:
+    def extract(self, data: bytes, tesseract: str = "") -> Content:
         """Return the content of a file.
+
+        Args:
+            data: bytes of the file.
+            tesseract: command that reads images and scanned pages; empty to leave them out.
 
         Raises:
             UnreadableFile: the file is damaged, encrypted or of another kind, or the process crashed.
@@ -45,10 +50,11 @@ class Extractor:
         seconds = FREE_SECONDS + SECONDS_PER_MEGABYTE * len(data) / 1e6
         with self._lock:
             process = self._start()
-            timer = threading.Timer(_WAIT_FACTOR * seconds, process.kill)
+            most = _WAIT_FACTOR * seconds + (FILE_SECONDS if tesseract else 0)
+            timer = threading.Timer(most, process.kill)
             timer.start()
             try:
-                answer = _ask(process, data, seconds)
+                answer = _ask(process, data, seconds=seconds, tesseract=tesseract)
             except BaseException:  # its next answer would be that to this file
                 process.kill()
                 self._end()
@@ -97,11 +103,11 @@ class Extractor:
         return self._process
 
 
-def _ask(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> dict[str, Any] | None:
+def _ask(process: subprocess.Popen[bytes], data: bytes, **options: str | float) -> dict[str, Any] | None:
     """Return the answer of the process; None if it ended."""
     assert process.stdin and process.stdout
     with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps({"size": len(data), "seconds": seconds}).encode() + b"\n" + data)
+        process.stdin.write(json.dumps({"size": len(data), **options}).encode() + b"\n" + data)
         process.stdin.flush()
     size = process.stdout.readline()
     answer = process.stdout.read(int(size)) if size.endswith(b"\n") else b""

@@ -1,6 +1,7 @@
-"""Reader of office files, e-books and PDF."""
+"""Reader of office files, e-books, PDF and images."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.office.content import ENCRYPTED, UnreadableFile
@@ -13,6 +14,8 @@ SUFFIXES = (
     *(".epub", ".msg", ".pdf"),
 )
 """Suffixes of file names; the content decides which format a file has."""
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+"""Suffixes of images, which are read if the file has a ``tesseract``."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
@@ -23,7 +26,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         LimitError: the file takes too much time.
     """
     try:
-        content = EXTRACTOR.extract(file.read_bytes())
+        content = EXTRACTOR.extract(file.read_bytes(), file.tesseract)
     except UnreadableFile as error:
         name = "PDF" if file.name.lower().endswith(".pdf") else "Office file"
         kind = f"encrypted {name}" if str(error) == ENCRYPTED else "unreadable file"
@@ -31,7 +34,12 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         return
     file.budget.spend(len(content.text))
     if not content.text.strip():
-        file.problems.report.note(file.path, "no text in it (scanned pages?)")
+        if file.name.lower().endswith(IMAGE_SUFFIXES):  # most photos have no text
+            file.problems.report.leave_out(file.path, "image")
+            return
+        content = replace(content, note=content.note or "no text in it (scanned pages?)")
+    if content.note:
+        file.problems.report.note(file.path, content.note)
     yield (
         0,
         Document(

@@ -24,19 +24,21 @@ def main() -> None:
         data = _read_exactly(sys.stdin.buffer, request["size"])
         # The CPU time does not depend on other work of the machine. The signal ends the process.
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
-        answer = json.dumps(_extract(data), ensure_ascii=False).encode(errors="surrogatepass")
+        answer = json.dumps(_extract(data, request["tesseract"]), ensure_ascii=False).encode(errors="surrogatepass")
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(b"%d\n" % len(answer))
         answers.write(answer)
         answers.flush()
 
 
-def _extract(data: bytes) -> dict[str, Any]:
+def _extract(data: bytes, tesseract: str) -> dict[str, Any]:
     from ragqa.corpus.formats.office.content import UnreadableFile
     from ragqa.corpus.formats.office.kinds import extract_content
+    from ragqa.corpus.formats.office.ocr import TextRecognizer
 
     try:
-        return {"content": extract_content(data).to_dict()}
+        recognizer = TextRecognizer(tesseract) if tesseract else None
+        return {"content": extract_content(data, recognizer).to_dict()}
     except UnreadableFile as error:
         return {"problem": str(error)}
     except MemoryError:

@@ -69,7 +69,7 @@ def test_slides_are_in_order_and_numbered(tmp_path: Path) -> None:
     assert (document.title, document.date, document.unit) == ("Plan", "2024-03-01", "slide")
     assert document.text.count("\f") == 3
     assert list_parts(document) == [
-        (("Plan",), "We begin.\n\nSpeak."),
+        ((), "We begin.\n\nSpeak."),
         ((), "No title.\n\nSpeak."),
         (("The end",), "Speak."),
     ]
@@ -77,7 +77,7 @@ def test_slides_are_in_order_and_numbered(tmp_path: Path) -> None:
 
 def test_a_heading_with_nothing_below_it_is_text(tmp_path: Path) -> None:
     document = read_one(tmp_path / "a.pptx", make_slides([("Plan", ["We begin."]), ("Any questions?", [])]))
-    assert list_parts(document) == [(("Plan",), "We begin."), ((), "Any questions?")]
+    assert list_parts(document) == [((), "We begin."), ((), "Any questions?")]
 
 
 def test_open_document_texts_have_headings_tables_and_notes(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_open_document_texts_have_headings_tables_and_notes(tmp_path: Path) -> N
         "<text:list><text:list-item><text:p>Item.</text:p></text:list-item></text:list>"
     )
     document = read_one(tmp_path / "my-oven.odt", make_open_document("text", body))
-    assert (document.title, document.date) == ("my oven", "2024-03-01")
+    assert (document.title, document.date) == ("Oven", "2024-03-01")
     assert list_parts(document) == [
-        (("Oven",), "One  is\thot.\n\nTwo."),
-        (("Oven",), "Item: Lamp; Price: 12\nItem: Rope; Price: 7"),
-        (("Oven",), "Item."),
+        ((), "One  is\thot.\n\nTwo."),
+        ((), "Item: Lamp; Price: 12\nItem: Rope; Price: 7"),
+        ((), "Item."),
     ]
 
 
@@ -174,6 +174,31 @@ def test_rich_text_has_bold_lines_as_headings(tmp_path: Path) -> None:
 )
 def test_titles_that_say_nothing_are_not_used(tmp_path: Path, title: str, expected: str) -> None:
     assert read_one(tmp_path / "my_file.docx", make_word(make_paragraph("Text."), title=title)).title == expected
+
+
+@pytest.mark.parametrize(
+    ("headings", "title", "above"),
+    [
+        (["H1:Oven", "H2:Faults"], "Oven", ("Faults",)),
+        (["H1:Oven", "H1:Faults"], "my file", ("Faults",)),
+        (["T:Oven", "H1:Faults"], "Oven", ("Faults",)),
+        (["H1:OVEN", "H1:Faults"], "my file", ("Faults",)),
+    ],
+)
+def test_the_only_highest_heading_is_the_title(
+    tmp_path: Path, headings: list[str], title: str, above: tuple[str, ...]
+) -> None:
+    body = "".join(make_paragraph(text, style) for style, _, text in (item.partition(":") for item in headings))
+    document = read_one(tmp_path / "my_file.docx", make_word(body + make_paragraph("Text.")))
+    assert (document.title, list_parts(document)[-1]) == (title, (above, "Text."))
+
+
+def test_a_heading_beside_another_title_is_kept(tmp_path: Path) -> None:
+    body = make_paragraph("Oven", "T") + make_paragraph("Text.")
+    document = read_one(tmp_path / "a.docx", make_word(body, title="The manual"))
+    assert (document.title, list_parts(document)) == ("The manual", [(("Oven",), "Text.")])
+    document = read_one(tmp_path / "b.docx", make_word(body, title="OVEN"))
+    assert (document.title, list_parts(document)) == ("OVEN", [((), "Text.")])
 
 
 def test_the_content_decides_what_a_file_is(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from io import BufferedReader, BytesIO, FileIO
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from ragqa.corpus.formats.archives import BUFFER_BYTES, is_hidden, make_member_path
 from ragqa.corpus.formats.base import InputFile
+from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, is_hidden, make_member_path
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitedStream, LimitError, check_size
 
 _MAX_DIRECTORY_BYTES = 16 << 20

@@ -1,0 +1,1 @@
+"""Readers of files that contain files: archives and mails."""

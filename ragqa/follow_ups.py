@@ -1,0 +1,204 @@
+"""Rules that make a follow-up question stand alone, with what the last question was about.
+
+"When did he do it?" has pronouns, and "And in 2019?" or "Why?" are parts of a question. A question whose pronouns refer
+to its own words ("Which consul lost his life?") stands alone and does not change.
+"""
+
+import re
+from dataclasses import dataclass
+
+from ragqa.text import FUNCTION_WORDS, split_words
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Question that was asked, and what came of it."""
+
+    question: str
+    answer: str | None
+    title: str = ""
+    """Title of the first source."""
+
+
+_PERSON = ("he", "him", "she", "his", "her", "hers")
+_THING = ("it", "its", "they", "them", "their", "theirs", "there")
+_POSSESSIVES = ("his", "hers", "its", "their", "theirs")
+_PRONOUN = re.compile(rf"\b({'|'.join(_PERSON + _THING)})\b(?!['’])", re.IGNORECASE)
+_OBJECTS = ("him", "them", "it", "there")
+"""Pronouns that never mean the subject of their own clause."""
+_CLAUSE = re.compile(r"(?<=\w )(when|while|after|before|because|since|until|so that|as|whom?|which|that|if|and)\b")
+_CAPITALISED = r"[A-ZÀ-Þ][\w’'-]*"
+_NAME = re.compile(
+    rf"(?:the )?\b{_CAPITALISED}(?: (?:(?:of|the|de|van|von|da|di|la|le|off) )*(?:{_CAPITALISED}|\d+\b))*"
+    r"(?: brothers| sisters)?"
+)
+_THING_PHRASE = re.compile(
+    r"\b(?:the|an?) (?!(?:first|last|name)\b)(?:[\w-]+ ?)+?(?=\?|$| (?:of|to|in|on|at|for|by|with|that|who)\b)"
+)
+_PERSON_NOUN = re.compile(
+    r"\w+(?:er|or|ist|ian|man|men|woman|women|ess|ary)|king|queen|pope|consul|emperor|general|architect|monk|artist|poet"
+)
+_QUESTION_START = re.compile(
+    r"(?:(?:in|at|on|to|from|by|for|into|with|through|under|after|of) )?"
+    r"(?:who|whom|whose|what|which|when|where|why|how)(?: (?:much|many|old|long|tall|far|deep|high|fast|year))?\b",
+    re.IGNORECASE,
+)
+_ASKS_PERSON = re.compile(r"\b(who|whom|whose)\b|\b(which|what)\b[\w\s-]* (" + _PERSON_NOUN.pattern + r")\b", re.I)
+_ASKS_PLACE = re.compile(r"\bwhere\b|\b(which|what) (\w+ )?(place|city|town|country|island|village|port)\b", re.I)
+_LEAD = re.compile(r"^(?:and|but|so|ok|okay)\b[, ]*", re.IGNORECASE)
+_PART = re.compile(r"^(?:what about|how about|and)\b[, ]*(?P<part>[^?]+)\?*$", re.IGNORECASE)
+_SHORT = re.compile(
+    r"^(?:and |but )?(why|when|where|how|who|how many|how much|how long)(?: not| so| exactly)?\?*$", re.I
+)
+_YEAR = re.compile(r"\b\d{3,4}\b")
+_FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
+
+
+def rewrite_follow_up(question: str, turn: Turn) -> str:
+    """Return the question with what it refers to in the last turn; a question that stands alone does not change.
+
+    Args:
+        question: question in one line.
+        turn: last question, its answer and title.
+    """
+    if short := _SHORT.match(question):
+        return _complete(short[1], turn)
+    part = _PART.match(question)
+    if part and not _QUESTION_START.match(part["part"]) and len(part["part"].split()) <= 6:
+        return _replace_part(part["part"].strip(), turn)
+    asked = _LEAD.sub("", question) if _PRONOUN.search(question) else question
+    rewritten = _replace_pronouns(asked, turn)
+    if rewritten == asked:
+        return question
+    return rewritten[0].upper() + rewritten[1:]
+
+
+def list_names(question: str) -> list[str]:
+    """Return the names in a question: runs of words with a capital letter, without the word that begins it."""
+    found = [match[0] for match in _NAME.finditer(question, _find_start(question))]
+    return [re.sub(r"['’]s$", "", name) for name in found if name.lower() not in FUNCTION_WORDS]
+
+
+def _find_start(question: str) -> int:
+    """Return the end of the question word, or of the first word."""
+    start = _QUESTION_START.match(question) or re.match(r"\W*\w*", question)
+    return start.end() if start else 0
+
+
+def _replace_pronouns(question: str, turn: Turn) -> str:
+    parts, end, names = [], 0, dict[bool, str]()
+    for match in _PRONOUN.finditer(question):
+        pronoun, before = match[0].lower(), question[: match.start()]
+        is_person = pronoun in _PERSON
+        if is_person in names or _has_antecedent(before, pronoun, question[match.end() :]):
+            continue
+        if pronoun == "there" and re.search(r"\b(is|are|was|were|be)\s*$", before):  # "How many moons are there?"
+            continue
+        if pronoun in ("its", "their") and names:  # of a thing in the question: "Who gave his house its name?"
+            continue
+        find = _find_person if is_person else _find_thing
+        if not (name := find(pronoun, turn, list(names.values()))):
+            continue
+        names[is_person] = name
+        parts += [question[end : match.start()], _inflect(name, pronoun, question[match.end() :])]
+        end = match.end()
+    return "".join((*parts, question[end:]))
+
+
+def _inflect(name: str, pronoun: str, after: str) -> str:
+    """Return a name in the form of a pronoun: "Darwin's" for "his", "in Paris" for "there"."""
+    following = after.strip(" ?").partition(" ")[0].lower()
+    if pronoun == "there":
+        return f"in {name}"
+    is_possessive = pronoun in _POSSESSIVES or (pronoun == "her" and following and following not in FUNCTION_WORDS)
+    return name + ("'" if name.endswith("s") else "'s") if is_possessive else name
+
+
+def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
+    """Return True if a pronoun refers to a word of its own question.
+
+    Args:
+        before: question before the pronoun.
+        pronoun: the pronoun in lower case.
+        after: question after the pronoun.
+    """
+    is_object = pronoun in _OBJECTS
+    clauses = list(_CLAUSE.finditer(before, _find_start(before)))
+    if clauses and is_object and not re.match(r" \w", after) and before[clauses[-1].end() :].strip() in ("", "of"):
+        clauses.pop()  # "after it?" is no clause, but "after it was built" is
+    if clauses:  # in a subordinate clause, a pronoun means a name or a thing of the main clause, if there is any
+        main = before[: clauses[0].start()]
+        if any(not _has_antecedent(main[: m.start()], m[0].lower(), main[m.end() :]) for m in _PRONOUN.finditer(main)):
+            return False
+        if list_names(main) or (is_object and clauses[0][0] in ("that", "which", "who", "whom")):
+            return bool(list_names(main))
+        return bool(_ASKS_PERSON.search(main)) or len(main.split()) > 4
+    if pronoun == "it" and re.search(r"\b(does|did|will|would|do)\s*$", before):  # "How long does it take to …"
+        return bool(re.match(r" (take|cost|mean)\w* \w+ \w+", after))
+    if is_object:
+        return False
+    if pronoun in _THING or list_names(before):
+        return bool(list_names(before))
+    return bool(_ASKS_PERSON.search(before)) and not re.search(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", before)
+
+
+def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
+    """Return the person whom a pronoun means: the subject of the passage, who was asked for, or who is named."""
+    names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
+    candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
+    if turn.answer and _ASKS_PERSON.search(turn.question) and list_names(f"Who {turn.answer}"):
+        candidates.append(turn.answer)
+    candidates += names
+    if not candidates:
+        return turn.title
+    is_female = pronoun in ("she", "her", "hers")
+    fitting = [name for name in candidates if name.split()[0].lower().endswith(_FEMALE_ENDINGS) == is_female]
+    return (fitting or candidates)[0]
+
+
+def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
+    """Return the thing or place that a pronoun means: what the last question named, else its answer or title."""
+    if pronoun == "there" and turn.answer and _ASKS_PLACE.search(turn.question):
+        return turn.answer
+    title = re.search(rf"(the )?\b{re.escape(turn.title)}\b", turn.question, re.IGNORECASE)
+    if title and turn.title and turn.title not in used:
+        return title[0]
+    taken = {word for name in used for word in split_words(name)}
+    names = [name for name in list_names(turn.question) if not taken & set(split_words(name))]
+    if names:
+        return min(names, key=lambda name: not _share_words(name, turn.title))
+    if phrase := _THING_PHRASE.search(turn.question):
+        return phrase[0].strip()
+    return turn.answer if turn.answer and not turn.title else turn.title
+
+
+def _complete_name(name: str, title: str) -> str:
+    """Return the title instead of a name that is a part of it, such as "Newton" for "Isaac Newton"."""
+    is_part = set(split_words(name)) < set(split_words(title)) and len(title.split()) <= 3
+    return title if is_part and title.istitle() else name
+
+
+def _share_words(name: str, title: str) -> bool:
+    return bool((set(split_words(name)) - FUNCTION_WORDS) & set(split_words(title)))
+
+
+def _complete(word: str, turn: Turn) -> str:
+    """Return the last question with another question word: "Why?" becomes "Why did Newton move to London?"."""
+    start = _QUESTION_START.match(turn.question)
+    rest = turn.question[start.end() :] if start else f" {turn.question}"
+    if start and re.search(r"\b(who|whom|whose|what|which)\b", start[0], re.IGNORECASE) and turn.answer:
+        rest = f": {turn.answer}{rest}"
+    return word.capitalize() + rest
+
+
+def _replace_part(part: str, turn: Turn) -> str:
+    """Return the last question with another year, number or name: "And in 2019?", "What about Pluto?"."""
+    bare = re.sub(r"^(?:in|on|at|for|of|to|with|by|from) ", "", part)
+    names = sorted(list_names(turn.question), key=lambda name: not _share_words(name, turn.title))
+    phrase = _THING_PHRASE.search(turn.question)
+    year = _YEAR.search(turn.question)
+    if _YEAR.search(bare):
+        old = year[0] if year else ""
+    else:
+        old = names[0] if names else phrase[0].strip() if phrase else ""
+    return turn.question.replace(old, bare, 1) if old else f"{turn.question.rstrip('? ')} {part}?"

@@ -1,0 +1,76 @@
+"""Follow-up questions: what they become, and which questions never change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragqa import Conversation, Pipeline
+from ragqa.follow_ups import Turn, list_names, rewrite_follow_up
+
+BUILT = Turn("Who built Skarvik Lighthouse?", "Ada Holm", "Skarvik Lighthouse")
+BORN = Turn("Where was Isaac Newton born in 1642?", "Woolsthorpe", "Isaac Newton")
+
+
+@pytest.mark.parametrize(
+    ("turn", "question", "asked"),
+    [
+        (BUILT, "How tall is it?", "How tall is Skarvik Lighthouse?"),
+        (BUILT, "When did she build it?", "When did Ada Holm build Skarvik Lighthouse?"),
+        (BUILT, "And what is its height?", "What is Skarvik Lighthouse's height?"),
+        (BUILT, "Why?", "Why: Ada Holm built Skarvik Lighthouse?"),
+        (BUILT, "What about Brenna Chapel?", "Who built Brenna Chapel?"),
+        (BORN, "When did he die?", "When did Isaac Newton die?"),
+        (BORN, "Who lived there?", "Who lived in Woolsthorpe?"),
+        (BORN, "And in 1650?", "Where was Isaac Newton born in 1650?"),
+        (BORN, "When?", "When was Isaac Newton born in 1642?"),
+        (Turn("Who designed the bridge?", None), "When was it opened?", "When was the bridge opened?"),
+        (
+            Turn("Which nurse met Frida Kahlo?", "Leon Berg", "Frida Kahlo"),
+            "Did she like him?",
+            "Did Frida Kahlo like him?",
+        ),
+    ],
+)
+def test_a_follow_up_is_asked_with_what_it_refers_to(turn: Turn, question: str, asked: str) -> None:
+    assert rewrite_follow_up(question, turn) == asked
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Which consul lost his life at Cannae?",
+        "When did Marie Curie receive her first prize?",
+        "How long does it take light to reach the Earth?",
+        "How many moons are there?",
+        "What did Newton discover when he was at home?",
+        "Why is the sky blue?",
+        "Where is the bakery that the twins own?",
+    ],
+)
+def test_a_question_that_stands_alone_does_not_change(question: str) -> None:
+    assert rewrite_follow_up(question, BUILT) == question
+
+
+def test_no_independent_question_of_the_set_changes() -> None:
+    rows = map(json.loads, (Path(__file__).parents[1] / "data" / "follow_ups.jsonl").read_text().splitlines())
+    alone = [row["second"] for row in rows if not row["follows"]]
+    assert len(alone) >= 40
+    assert [question for question in alone if rewrite_follow_up(question, BORN) != question] == []
+
+
+def test_names_are_found_without_the_question_word() -> None:
+    question = "In Which war did the Battle of Cannae change Hannibal's luck?"
+    assert list_names(question) == ["the Battle of Cannae", "Hannibal"]
+
+
+def test_a_conversation_remembers_the_last_question(index: Path) -> None:
+    pipeline = Pipeline.load(index)
+    conversation = Conversation(pipeline, turns=2)
+    first = conversation.ask("Who built Skarvik Lighthouse?", min_confidence=0)
+    assert first == pipeline.ask("Who built Skarvik Lighthouse?", min_confidence=0) and first.asked is None
+    second = conversation.ask("How tall is it?", min_confidence=0)
+    assert (second.question, second.asked) == ("How tall is it?", "How tall is Skarvik Lighthouse?")
+    assert second.text == "34 metres"
+    third = conversation.ask("When was it built?", min_confidence=0)
+    assert third.text == "1871" and len(conversation.turns) == 2
