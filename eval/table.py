@@ -17,7 +17,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.models.generation.generator_kinds import GeneratorKind
-from ragqa.reading.registry import read_kind
+from ragqa.reading.registry import SPAN
 from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
 
@@ -62,8 +62,11 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
 
 def find_reader_kind(figures: dict[str, Any]) -> str | None:
     """Return the kind of the reader; None if only retrieval was scored."""
-    reader = figures["about"]["system"].get("reader")
-    return read_kind(reader) if reader else None
+    system = figures["about"]["system"]
+    reader: str | None = system.get("reader")
+    if reader is None or "reader_kind" in system:
+        return system.get("reader_kind")
+    return reader.partition("-")[2] or SPAN  # older records have the kind only in the fingerprint, DIGEST-KIND
 
 
 def _describe_reader(figures: dict[str, Any]) -> str:

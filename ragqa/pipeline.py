@@ -151,7 +151,7 @@ class Pipeline:
 
         A retriever that ``load`` did not open has no fingerprint; the name of its class stands for it.
         """
-        parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
+        parts = {"k": self.k, "reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         if isinstance(self.reader, AnswerGenerator):
             parts["decoding"] = asdict(self.reader.decoding)
         if not self.is_loaded:

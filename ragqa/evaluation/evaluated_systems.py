@@ -34,7 +34,7 @@ class System(Protocol):
 
         - ``depth``: number of hits that are scored (without it there is no answer recall)
         - ``k``: number of hits that are read
-        - ``reader``: name of the reader; None if retrieval alone is scored
+        - ``reader``, ``reader_kind``: name and kind of the reader; None if retrieval alone is scored
         - ``retriever``, ``fusion``, ``kind``, ``encoder``, ``index``: parts of the retriever
         - ``passages``, ``sources``, ``corpus``: number of passages, files and fingerprint of the corpus
         """
@@ -78,7 +78,7 @@ class EvaluatedPipeline(System):
         """
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         _check_complete(parts.get("missing", ()))
-        return parts if self._read else {**parts, "k": 0, "reader": None}
+        return parts if self._read else {**parts, "k": 0, "reader": None, "reader_kind": None}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Answer the questions; each result has an equal share of the batch's seconds.
@@ -124,8 +124,9 @@ class GoldPassages(System):
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system: the fingerprint of the reader, and the gold passages."""
-        return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
+        """Describe the system: fingerprint and kind of the reader, and the gold passages."""
+        reader = {"reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
+        return {**reader, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Answer from the gold passages; each result has an equal share of the batch's seconds.
