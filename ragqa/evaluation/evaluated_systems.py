@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -194,6 +195,17 @@ class Predictions(System):
         """Raise Mismatch if the file has more lines than there are questions."""
         if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
+
+    def check_ids(self, questions: Iterable[Question]) -> None:
+        """Raise BadInput if a ``.json`` file has no prediction for any of the questions."""
+        ids = (question.id for question in questions)
+        first = next(ids, None)
+        if self._by_id is None or first is None or any(name in self._by_id for name in chain([first], ids)):
+            return
+        own = f"its ids are such as {next(iter(self._by_id))!r:.80}" if self._by_id else "it is empty"
+        raise BadInput(
+            f"{self._file}: no prediction belongs to a question: {own}, those of the questions such as {first!r:.80}"
+        )
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Return the predictions for ``questions``; an id that a ``.json`` lacks means no answer.
