@@ -83,8 +83,10 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
     assert rows_by_reader["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
     with pytest.raises(BadInput, match="two closed books have the training '10 steps' on Two Questions"):
         make_table([*files, files[1]])
-    with pytest.raises(BadInput, match="a file was not written by --record"):
-        make_table([root / "test-a.jsonl"])
+    with pytest.raises(BadInput, match=r"test-a\.jsonl is not a record: name files that --record"):
+        make_table([files[0], root / "test-a.jsonl"])
+    with pytest.raises(BadInput, match=r"none\.json cannot be read: No such file"):
+        make_table([root / "none.json"])
 
 
 @pytest.mark.parametrize(
