@@ -125,7 +125,7 @@ def _list_confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
     below = f"{declining['below']:g}"
     yield "expected calibration error (ECE), 0 is best", f"{confidence['calibration_error']:.3f}"
     yield "area under the risk–coverage curve (AURC), 0 is best", f"{confidence['area_under_risk']:.3f}"
-    yield "right among the surer half", _format_share(confidence["right_at_half_coverage"])
+    yield "right in the more confident half of the answers", _format_share(confidence["right_at_half_coverage"])
     yield f"answered if declining below {below}", _format_share(declining["answered"])
     yield "… of these right", _format_share(declining["right_of_answered"])
     yield "… questions with gold answers declined", _format_share(declining["answerable_declined"])
