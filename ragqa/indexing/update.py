@@ -240,11 +240,12 @@ class _NewVersion:
         Raises:
             BadInput: a name is unknown, and not in ``lost_ids``.
         """
-        ids_of_name = {name: _list_ids([name]) for name in names}
         documents = set(self._read_keys(self.store.find_rows(_list_ids(names))))
         known = {identifier for identifier, _ in documents} | lost_ids
-        if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
-            raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
+        if unknown := [name for name in dict.fromkeys(names) if not _list_ids([name]) & known]:
+            # A path means a file of the working directory, which may not be the one that the user has in mind.
+            shown = [f"{name} (as a path: {make_absolute(name)})" if os.sep in name else name for name in unknown]
+            raise BadInput(f"no document has the id {', '.join(map(to_document_id, shown))}: nothing was changed")
         return documents
 
     def _write_passages(self, add: Sequence[Path], skip_bad: bool) -> DocumentChanges:
