@@ -7,6 +7,7 @@ their sizes and checksums, and its own fingerprint.
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -141,8 +142,9 @@ def peek_manifest(path: Path) -> Manifest:
         if not path.exists():
             raise ArtefactError(f"{path} does not exist")
         if not file.is_file():
+            command = f"ragqa index {shlex.quote(str(path))} --out {shlex.quote(f'{path.resolve().stem}.index')}"
             raise ArtefactError(
-                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
+                f"{path} is not a ragqa directory (no {MANIFEST}); if it holds documents, make an index of it: {command}"
             )
         if file.stat().st_size > MAX_MANIFEST_BYTES:
             raise DamagedArtefact(f"{file} is damaged: it is larger than any manifest; build it again")
