@@ -144,7 +144,7 @@ def peek_manifest(path: Path) -> Manifest:
         if not file.is_file():
             command = f"ragqa index {shlex.quote(str(path))} --out {shlex.quote(f'{path.resolve().stem}.index')}"
             raise ArtefactError(
-                f"{path} is not a ragqa directory (no {MANIFEST}); if it holds documents, make an index of it: {command}"
+                f"{path} is not a ragqa directory (no {MANIFEST}); if it has documents, make an index of it: {command}"
             )
         if file.stat().st_size > MAX_MANIFEST_BYTES:
             raise DamagedArtefact(f"{file} is damaged: it is larger than any manifest; build it again")
