@@ -164,7 +164,7 @@ def _convert_errors() -> Iterator[None]:
         yield
     except ConnectionError as error:
         raise OSError(
-            f"its name is looked up at the Hugging Face hub, which cannot be reached ({error}). Without a network, index "
+            f"its name is looked up at the Hugging Face hub, which cannot be reached ({error}): without network, index "
             "hf:./DIR, a copy that was made by: hf download NAME --repo-type dataset --local-dir DIR"
         ) from error
     except Exception as error:
