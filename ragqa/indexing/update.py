@@ -33,14 +33,14 @@ from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
-from ragqa.errors import BadInput, Mismatch
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
-from ragqa.retrieval.vectors.store import ADDED_FILE
+from ragqa.retrieval.vectors.store import ADDED_FILE, open_vectors
 from ragqa.runtime.encoder import load_encoder
 from ragqa.types import Passage
 
@@ -306,10 +306,10 @@ class _NewVersion:
         if terms.is_dir():
             BM25.update(terms, engine=self._config["engine"], deleted=deleted, added=added)
         if added and (self.folder / VECTORS_FOLDER).is_dir():
-            self._add_vectors(added)
+            self._add_vectors(added, first_added)
         self.is_changed = True
 
-    def _add_vectors(self, added: list[Passage]) -> None:
+    def _add_vectors(self, added: list[Passage], first_added: int) -> None:
         """Embed the added passages and write their vectors, together with a small last file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(find_local_model(self._config["encoder"]), device=self._device)
@@ -317,6 +317,11 @@ class _NewVersion:
             raise Mismatch(
                 f"the index was made with encoder {expected_encoder}, but the encoder is now {encoder.fingerprint}: "
                 "index again"
+            )
+        if (shape := open_vectors(folder).shape) != (first_added, encoder.width):
+            raise DamagedArtefact(
+                f"{folder} holds vectors of the shape {shape} for {first_added} passages and an encoder of width "
+                f"{encoder.width}: index again"
             )
         files = sorted(folder.glob("added-*.npy"))
         is_small = bool(files) and len(npy.load_array(files[-1], is_mapped=True)) < _SMALL
