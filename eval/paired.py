@@ -43,6 +43,8 @@ def read_scores(table: Path) -> dict[str, float]:
             if not {"id", "em"} <= set(rows.fieldnames or ()):
                 raise ValueError("no column of ids or of exact match")
             scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
+        if not all(0 <= score <= 1 for score in scores.values()):
+            raise ValueError("a score that is not from 0 to 1")
     except OSError as error:
         raise BadInput(f"{table} cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, csv.Error) as error:

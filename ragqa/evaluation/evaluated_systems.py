@@ -270,5 +270,8 @@ def _make_hit(number: int, ctx: dict[str, Any]) -> Hit:
     text = ctx["text"]
     if not isinstance(text, str):
         raise TypeError("the text of a passage must be a text")
+    score = float(ctx.get("score") or 0.0)
+    if not math.isfinite(score):  # JSON has no such numbers, so the rows of the report could not be read elsewhere
+        raise TypeError(f"the score of a passage must be a finite number, not {score}")
     passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title") or ""), text, "", 0, len(text))
-    return Hit(passage, float(ctx.get("score") or 0.0))
+    return Hit(passage, score)

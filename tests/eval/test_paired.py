@@ -34,5 +34,7 @@ def test_tables_of_other_questions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no question was answered"):
         compare_tables(write_table(tmp_path / "c.tsv"), one)
     (tmp_path / "d.tsv").write_text("some text\n\x00")
-    with pytest.raises(BadInput, match=r"d\.tsv is not a table"):
-        compare_tables(tmp_path / "d.tsv", one)
+    wrong = [write_table(tmp_path / f"{em}.tsv", ("1", em)) for em in ("nan", "1e400", "-5")]
+    for table in (tmp_path / "d.tsv", *wrong):
+        with pytest.raises(BadInput, match=r"\.tsv is not a table"):
+            compare_tables(table, one)

@@ -60,6 +60,7 @@ def test_predictions_by_line_are_scored_with_their_passages(tmp_path: Path) -> N
         ([[], {}], BadLine, "p.jsonl:1: not a prediction"),
         ([{"prediction": "a", "ctxs": [{}]}, {}], BadLine, "p.jsonl:1: not a prediction"),
         ([{"prediction": "a", "ctxs": [{"text": []}]}, {}], BadLine, "p.jsonl:1: not a prediction"),
+        ([{"prediction": "a", "ctxs": [{"text": "x", "score": "nan"}]}, {}], BadLine, "must be a finite number"),
         ([{"prediction": "a", "confidence": -3.2}, {}], BadLine, "between 0 and 1"),
         ([{"prediction": "a", "question": 5}, {}], BadLine, "p.jsonl:1: not a prediction"),
         (
