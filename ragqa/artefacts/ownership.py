@@ -104,6 +104,23 @@ def check_working_directory(target: Path) -> None:
         raise BadInput(f"{target} is or holds the working directory, and would be replaced: choose another place")
 
 
+def check_work_directory(work: Path, names: Collection[str]) -> None:
+    """Raise BadInput if ``work``, which will be deleted, is something other than a work directory of ragqa.
+
+    Args:
+        work: directory in which an artefact is made; it need not exist.
+        names: names of the files and folders that ragqa writes into such a directory.
+    """
+    with report_write_errors(work):
+        if os.path.lexists(work) and (work.is_symlink() or not work.is_dir() or not holds_only(work, names)):
+            raise BadInput(f"{work} is not ragqa's, and would be deleted: move it")
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Return True if a directory holds nothing but ``names``, complete or unfinished."""
+    return {path.name.removeprefix(".").removesuffix(".writing") for path in folder.iterdir()} <= set(names)
+
+
 def delete_replaced(folder: Path, own: Collection[str]) -> None:
     """Delete the replaced directory ``folder``, unless it has files that are not in ``own``.
 

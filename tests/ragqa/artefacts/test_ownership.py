@@ -9,8 +9,10 @@ import pytest
 from ragqa import artefacts
 from ragqa.artefacts.ownership import iter_other_files
 from ragqa.errors import BadInput
+from ragqa.evaluation import evaluate
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
+from tests.helpers.evaluation import QUESTIONS, make_pipeline
 
 TERMS_ONLY = IndexConfig(retriever="bm25")
 
@@ -58,6 +60,39 @@ def test_an_index_over_another_programs_directory_is_refused_before_any_work(tmp
         build_index([documents], web, TERMS_ONLY)
     assert list_files(web) == ["manifest.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "web"]
+
+
+@pytest.mark.parametrize("name", [".i.building/notes.md", "elsewhere/notes.md"])
+def test_a_users_directory_with_the_name_of_a_workspace_is_not_deleted(
+    tmp_path: Path, documents: Path, name: str
+) -> None:
+    note = tmp_path / name
+    note.parent.mkdir(parents=True)
+    note.write_text("mine")
+    if "elsewhere" in name:
+        (tmp_path / ".i.building").symlink_to("elsewhere")
+    with pytest.raises(BadInput, match=r"\.i\.building is not ragqa's, and would be deleted: move it"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert note.read_text() == "mine" and list_files(note.parent) == ["notes.md"]
+    (tmp_path / ".i.building").rename(tmp_path / ".r.evaluating")
+    with pytest.raises(BadInput, match=r"\.r\.evaluating is not ragqa's"):
+        evaluate(make_pipeline(), QUESTIONS, out=tmp_path / "r")
+    assert list_files(tmp_path / ".r.evaluating") == ["notes.md"]
+    assert not (tmp_path / "i").exists() and not (tmp_path / "r").exists()
+
+
+def test_bad_documents_leave_no_workspace_and_a_failure_after_the_reading_keeps_it(
+    tmp_path: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (documents / "bad.jsonl").write_text("{")
+    with pytest.raises(BadInput, match=r"bad\.jsonl:1"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
+    (documents / "bad.jsonl").unlink()
+    monkeypatch.setattr("ragqa.indexing.build.build_terms", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert (tmp_path / ".i.building" / "made" / "passages").is_dir()
 
 
 def test_an_index_at_a_path_that_is_not_utf8_is_refused_before_any_work(tmp_path: Path, documents: Path) -> None:

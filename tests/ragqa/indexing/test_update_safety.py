@@ -171,7 +171,7 @@ def test_a_directory_of_the_user_in_the_place_of_the_update_stays(tmp_path: Path
     notes = tmp_path / ".docs.index.updating" / "notes.txt"
     notes.parent.mkdir()
     notes.write_text("mine")
-    with pytest.raises(BadInput, match=r"\.docs\.index\.updating holds files that are not ragqa's"):
+    with pytest.raises(BadInput, match=r"\.docs\.index\.updating is not ragqa's"):
         update_index(index, delete=["cat"])
     assert notes.read_text() == "mine" and "cat" in list_documents(index)
 
