@@ -17,7 +17,7 @@ from typing import Any
 
 from ragqa import __version__
 from ragqa.artefacts.files import write_text_whole
-from ragqa.artefacts.paths import get_cache_dir
+from ragqa.artefacts.paths import get_cache_dir, resolve_input_file
 from ragqa.artefacts.validation import MAX_MANIFEST_BYTES, check_entries, find_flaw
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 
@@ -66,7 +66,7 @@ class Manifest:
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
+    with resolve_input_file(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -148,7 +148,7 @@ def peek_manifest(path: Path) -> Manifest:
             )
         if file.stat().st_size > MAX_MANIFEST_BYTES:
             raise DamagedArtefact(f"{file} is damaged: it is larger than any manifest; build it again")
-        row = json.loads(file.read_text(encoding="utf-8"))
+        row = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
         expected = row.pop("fingerprint")
         manifest = Manifest(**row)
         is_newer = int(manifest.format) > FORMAT
