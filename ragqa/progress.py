@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Protocol
 
 from ragqa.terminal import make_error_console, print_text, to_one_line
+from ragqa.text import format_count
 
 Notify = Callable[[str], None]
 """Function that receives a line of text for the user."""
@@ -90,7 +91,8 @@ class Bars:
             yield Bar()
         if not console.is_terminal:
             seconds = monotonic() - pace.start
-            print_text(f"{name}: {pace.done - pace.first:,.0f} {pace.unit} in {seconds:.1f} s", file=console.file)
+            finished = format_count(pace.done - pace.first, pace.unit)
+            print_text(f"{name}: {finished} in {seconds:.1f} s", file=console.file)
 
 
 class _Pace:

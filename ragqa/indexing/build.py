@@ -52,6 +52,7 @@ from ragqa.runtime.encoder import (
     load_encoder,
 )
 from ragqa.runtime.tokens import TextTokenizer
+from ragqa.text import format_count
 
 SHARD = 512
 """Number of passages whose vectors share a file; after a kill, at most these are embedded again."""
@@ -301,5 +302,5 @@ def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
 
 def _format_counts(report: CorpusReport) -> str:
     counts = {k: v for k, v in asdict(report).items() if isinstance(v, int) and v and k != "bytes_read"}
-    listed = ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in counts.items()) or "no documents"
+    listed = ", ".join(format_count(v, k.replace("_", " ")) for k, v in counts.items()) or "no documents"
     return f"{listed} ({report.notes[0]})" if report.notes else listed

@@ -96,7 +96,7 @@ def test_names_of_files_are_escaped_in_errors_reports_and_bars(tmp_path: Path, c
     with Bars().step(f"bar {HOSTILE}", 2, "[bold]things") as step:
         step.advance_to(1, HOSTILE)
     err = capsys.readouterr().err
-    assert find_obeyed(err) == set() and err.startswith(r"bar \x1b]0;owned\x07") and "[bold]things" in err
+    assert find_obeyed(err) == set() and err.startswith(r"bar \x1b]0;owned\x07") and "1 [bold]thing in" in err
     report = CorpusReport()
     report.note(f"a\n{HOSTILE}", "b\nleft out or repaired: 0")
     assert len("\n".join(report.describe_problems()).splitlines()) == 1

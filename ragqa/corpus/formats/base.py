@@ -17,6 +17,7 @@ from pathlib import PurePath
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.terminal import to_one_line
+from ragqa.text import format_count
 
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
@@ -78,7 +79,7 @@ class CorpusReport:
     def describe_problems(self) -> list[str]:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
-        listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        listed = ", ".join(format_count(count, name.replace("_", " ")) for name, count in counts.items() if count)
         return [f"left out or repaired: {listed}"] * bool(listed) + [f"  {to_one_line(note)}" for note in self.notes]
 
     def note(self, where: str, problem: str) -> None:

@@ -18,6 +18,7 @@ from ragqa.evaluation.report.sample import SIZE, find_common_depth, is_read, is_
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.report.summary import RULES, describe_gold, format_percent, format_probability, list_gold_figures
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
+from ragqa.text import format_count
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -89,9 +90,9 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 def _describe_basis(about: Figures) -> str:
     """Return the line above every table: the corpus, the split and the number of questions."""
     passages = about["system"].get("passages")
-    size = "number of passages not known" if passages is None else f"{passages:,} passages"
+    size = "number of passages not known" if passages is None else format_count(passages, "passages")
     split = _cut(about["split"] or "not named", 100)
-    questions = f"{about['questions']:,} questions ({about['answerable']:,} with gold answers)"
+    questions = f"{format_count(about['questions'], 'questions')} ({about['answerable']:,} with gold answers)"
     return f"corpus: {_cut(about['corpus'], 200)} · {size} · split: {split} · {questions}"
 
 

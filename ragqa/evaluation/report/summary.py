@@ -5,6 +5,7 @@ from typing import Any
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.report.store import Report
 from ragqa.terminal import to_one_line
+from ragqa.text import format_count
 
 RULES = {
     "nq": "nq: equal to a gold answer after Unicode NFD, in lower case, without ASCII punctuation and articles "
@@ -61,8 +62,8 @@ def describe_gold(gold: dict[str, Any], name: str) -> str:
         gold: figures of the gold passages.
         name: ``gold passage`` or ``gold document``.
     """
-    counts = f"{name.capitalize()}s: {gold['questions']:,} questions name them"
-    counts += "" if gold["in_corpus"] is None else f"; for {gold['in_corpus']:,} questions, they are in the corpus"
+    counts = f"{name.capitalize()}s: named for {format_count(gold['questions'], 'questions')}"
+    counts += "" if gold["in_corpus"] is None else f", and in the corpus for {gold['in_corpus']:,} of them"
     if gold["accuracy"] is None:
         return f"{counts}: there is nothing to score."
     return f"{counts}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
@@ -73,15 +74,14 @@ def _format_gold(name: str, gold: dict[str, Any]) -> str:
         return f"{name:24}{describe_gold(gold, name)}"
     accuracy = " ".join(f"@{k} {format_percent(share)}" for k, share in gold["accuracy"].items())
     count = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
-    return f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {count:,} questions"
+    return f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {format_count(count, 'questions')}"
 
 
 def describe_questions(about: dict[str, Any]) -> str:
     """Return the name, split and number of the questions of a run."""
     split = f", {about['split']}" if about["split"] else ""
     unanswerable = about["questions"] - about["answerable"]
-    count = about["questions"]
-    return f"{about['name']}{split}: {count:,} question{'s' * (count != 1)}" + (
+    return f"{about['name']}{split}: {format_count(about['questions'], 'questions')}" + (
         f", {unanswerable:,} of them without an answer" if unanswerable else ""
     )
 
@@ -89,7 +89,7 @@ def describe_questions(about: dict[str, Any]) -> str:
 def describe_corpus(about: dict[str, Any]) -> str:
     """Return the name of the corpus of a run and its number of passages."""
     passages = about["system"].get("passages")
-    return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
+    return about["corpus"] + (f", {format_count(passages, 'passages')}" if passages else "")
 
 
 def format_percent(share: float) -> str:
@@ -120,7 +120,7 @@ def _format_confidence(confidence: dict[str, Any]) -> list[str]:
         share = _format_share(1 - declining["answered"], meaning)
         lines.append(f"{'declined below ' + str(declining['below']):24}{share}")
     if (declined := declining["unanswerable_declined"]) is not None:
-        share = _format_share(declined, f"of the {declining['unanswerable']:,} questions without an answer")
+        share = _format_share(declined, f"of {format_count(declining['unanswerable'], 'questions')} without an answer")
         lines.append(f"{'declined, unanswerable':24}{share}")
     return lines
 
