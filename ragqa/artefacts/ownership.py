@@ -117,8 +117,14 @@ def check_work_directory(work: Path, names: Collection[str]) -> None:
 
 
 def holds_only(folder: Path, names: Collection[str]) -> bool:
-    """Return True if a directory holds nothing but ``names``, complete or unfinished."""
-    return {path.name.removeprefix(".").removesuffix(".writing") for path in folder.iterdir()} <= set(names)
+    """Return True if a directory holds nothing but files and folders of these names, complete or unfinished."""
+    with os.scandir(folder) as entries:
+        return all(
+            entry.name.removeprefix(".").removesuffix(".writing") in names
+            # Reading a pipe might never end, and a link leads to files of the user.
+            and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+            for entry in entries
+        )
 
 
 def delete_replaced(folder: Path, own: Collection[str]) -> None:

@@ -151,7 +151,7 @@ def _read_deleted(work: Path, version: Manifest) -> set[str]:
     """
     try:
         return set(json.loads((work / DELETED_IDS).read_text())[version.fingerprint])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return set()
 
 

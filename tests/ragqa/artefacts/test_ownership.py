@@ -1,7 +1,9 @@
 """ragqa replaces only its own directories, and never deletes a file that it did not write."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,6 +170,16 @@ def test_empty_lock_files_are_not_a_users_files(tmp_path: Path) -> None:
     (tmp_path / ".tantivy-writer.lock").touch()
     (tmp_path / "poetry.lock").write_text("[[package]]")
     assert list(iter_other_files(tmp_path, ())) == ["poetry.lock"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("mine")], ids=["pipe", "link"])
+def test_a_workspace_with_a_pipe_or_a_link_is_not_ragqas(
+    tmp_path: Path, documents: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / ".i.building").mkdir()
+    make(tmp_path / ".i.building" / "begun")
+    with pytest.raises(BadInput, match=r"\.i\.building is not ragqa's"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
 
 
 def test_an_index_with_a_damaged_manifest_is_replaced_if_its_files_are_known(tmp_path: Path, documents: Path) -> None:

@@ -176,6 +176,15 @@ def test_a_directory_of_the_user_in_the_place_of_the_update_stays(tmp_path: Path
     assert notes.read_text() == "mine" and "cat" in list_documents(index)
 
 
+def test_a_damaged_record_of_deleted_documents_is_ignored(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    for content in ("[" * 100_000, "[]", ""):
+        (tmp_path / ".docs.index.updating").mkdir()
+        (tmp_path / ".docs.index.updating" / "deleted.json").write_text(content)
+        with pytest.raises(BadInput, match="no document has the id fox"):
+            apply_update(index, delete=["fox"])
+
+
 @pytest.mark.parametrize("shape", [(1, 7), (3, 64), (64,)], ids=str)
 def test_vectors_that_do_not_fit_the_passages_are_named(
     tmp_path: Path, encoder: WordEncoder, shape: tuple[int, ...]
