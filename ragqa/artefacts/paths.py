@@ -74,13 +74,13 @@ def is_encoder_path(name: str) -> bool:
 def check_model(name: str | Path) -> None:
     """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name.
 
-    A mistyped path can have the form of a hub name. It is a path if its parent folder exists, or if it ends in the
-    suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its name.
+    A mistyped path can have the form of a hub name. It is a path if it is a file, if its parent folder exists, or if it
+    ends in the suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its name.
     """
     path = Path(name)
     if path.is_dir():
         return
-    if isinstance(name, Path) or not _HUB_NAME.fullmatch(name) or path.suffix in _SUFFIXES:
+    if isinstance(name, Path) or path.exists() or not _HUB_NAME.fullmatch(name) or path.suffix in _SUFFIXES:
         raise ArtefactError(f"{name}: no such directory")
     if "/" in name and path.parent.is_dir():
         raise ArtefactError(f"{name}: no such directory in {path.parent}/, which is here, so the hub is not asked")
