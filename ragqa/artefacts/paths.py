@@ -75,7 +75,8 @@ def check_model(name: str | Path) -> None:
     """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name.
 
     A mistyped path can have the form of a hub name. It is a path if it is a file, if its parent folder exists, or if it
-    ends in the suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its name.
+    ends in the suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its
+    name.
     """
     path = Path(name)
     if path.is_dir():
