@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from eval.command import run_command
-from ragqa.artefacts import report_write_errors
 from ragqa.errors import BadInput, Mismatch
 from ragqa.evaluation.statistics import compare_paired
 from ragqa.settings.groups import POSITIONAL
@@ -36,14 +35,20 @@ def read_scores(table: Path) -> dict[str, float]:
     """Return the exact match of each question, by its id, from an exported table.
 
     Raises:
-        BadInput: ``eval.export_figures`` did not write the file, or no question was answered.
+        BadInput: the file cannot be read or is not such a table, or no question was answered.
     """
-    with report_write_errors(table), table.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     try:
-        scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{table} is not a table of eval.export_figures: {error!r}") from error
+        with table.open(encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+            if not {"id", "em"} <= set(rows.fieldnames or ()):
+                raise ValueError("no column of ids or of exact match")
+            scores = {row["id"]: float(row["em"]) for row in rows if row["em"]}
+        if not all(0 <= score <= 1 for score in scores.values()):
+            raise ValueError("a score that is not from 0 to 1")
+    except OSError as error:
+        raise BadInput(f"{table} cannot be read: {error.strerror or error}") from error
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise BadInput(f"{table} is not a table (.tsv) that eval.export_figures or --record wrote") from error
     if not scores:
         raise BadInput(f"{table}: no question was answered")
     return scores

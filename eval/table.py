@@ -17,7 +17,7 @@ from ragqa.errors import BadInput
 from ragqa.evaluation.report.summary import format_percent
 from ragqa.evaluation.statistics import compute_wilson_interval
 from ragqa.models.generation.generator_kinds import GeneratorKind
-from ragqa.reading.registry import read_kind
+from ragqa.reading.registry import SPAN
 from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
 
@@ -62,8 +62,11 @@ def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None)
 
 def find_reader_kind(figures: dict[str, Any]) -> str | None:
     """Return the kind of the reader; None if only retrieval was scored."""
-    reader = figures["about"]["system"].get("reader")
-    return read_kind(reader) if reader else None
+    system = figures["about"]["system"]
+    reader: str | None = system.get("reader")
+    if reader is None or "reader_kind" in system:
+        return system.get("reader_kind")
+    return reader.partition("-")[2] or SPAN  # older records have the kind only in the fingerprint, DIGEST-KIND
 
 
 def _describe_reader(figures: dict[str, Any]) -> str:
@@ -135,12 +138,20 @@ def make_table(files: list[Path]) -> str:
     """
     if not files:
         raise BadInput("no files: name files that --record or eval.export_figures wrote")
+    runs = [read_record(file) for file in files]
+    return format_markdown(HEAD, [make_row(run, find_closed_book(run, runs)) for run in runs])
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """Return the figures in a file; raise BadInput if it has none."""
     try:
-        runs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        rows = [make_row(run, find_closed_book(run, runs)) for run in runs]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"a file was not written by --record or eval.export_figures: {error!r}") from error
-    return format_markdown(HEAD, rows)
+        figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        make_row(figures, figures)  # an error here, where the file is known
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{file} is not a record: name files that --record or eval.export_figures wrote") from error
+    return figures
 
 
 def main(config: RecordsConfig) -> None:

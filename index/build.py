@@ -35,6 +35,7 @@ from ragqa.retrieval.vectors.index_kinds import DEFAULT_RECALL, IndexKind
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 from ragqa.terminal import print_json, print_text
+from ragqa.text import format_count
 
 ROWS, MERGED, SEARCH = "rows.json", "merged.json", "search.json"
 """Files in the build folder that mark finished stages."""
@@ -273,7 +274,7 @@ def main() -> None:
     if config.json:
         print_json(asdict(report))
         return
-    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
+    passages = format_count(report.passages, "passages")
     print_text(f"index {report.fingerprint} in {report.index}: {passages}, {report.megabytes:,.1f} MB of vectors")
     if report.search:
         print_text(format_recall(report.search))

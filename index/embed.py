@@ -41,6 +41,7 @@ from ragqa.runtime import encoder as encoders
 from ragqa.runtime.encoder import DEFAULT_ENCODER, PRECISIONS, load_encoder
 from ragqa.settings.command_line import parse_config, report_errors, resolve_shared_paths
 from ragqa.terminal import print_json, print_text
+from ragqa.text import format_count
 
 CLUSTER_ATTEMPTS = 3
 """Number of consecutive Ray failures without a finished shard after which the job stops."""
@@ -379,8 +380,8 @@ def main() -> None:
     if config.json:
         print_json(asdict(report))
         return
-    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
-    speed = f"{report.passages_per_s:,.0f} passages/s, {report.workers} workers"
+    passages = format_count(report.passages, "passages")
+    speed = f"{report.passages_per_s:,.0f} passages/s, {format_count(report.workers, 'workers')}"
     run = f"{report.embedded:,} of them now ({speed}, {report.precision} on {report.device})"
     done = run if report.embedded else "all embedded by an earlier run"
     print_text(f"vectors {report.fingerprint} in {report.vectors}: {passages}, {done}")

@@ -154,7 +154,7 @@ class Pipeline:
 
         A retriever that ``load`` did not open has no fingerprint; the name of its class stands for it.
         """
-        parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint}
+        parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         if self.filter:
             parts["filter"] = asdict(self.filter)
         if isinstance(self.reader, AnswerGenerator):

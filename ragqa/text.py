@@ -37,6 +37,16 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+def format_count(count: float, nouns: str) -> str:
+    """Return a number with its noun, such as ``1 passage`` or ``2,000 passages``.
+
+    Args:
+        count: whole number.
+        nouns: plural of the noun; for 1, its final s is left out.
+    """
+    return f"{count:,.0f} {nouns.removesuffix('s') if count == 1 else nouns}"
+
+
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
     """Convert a text to lower case; remove ASCII punctuation, articles and extra white space.
 

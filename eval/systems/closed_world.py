@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from eval.command import run_command
 from eval.systems.runner import Arm, Stage, TableRunner, format_table, select_arms
-from pipelines.common.closed_world import (
+from eval.systems.world import (
     Fact,
     ObjectTagger,
     World,
@@ -196,7 +196,7 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
         paths={"work": config.work / f"seed-{seed}"},
         out=config.out or config.work / "rows.json",
         about={
-            "corpus": f"a closed world of {3 * config.entities} passages (pipelines.common.closed_world)",
+            "corpus": f"a closed world of {3 * config.entities} passages (eval.systems.world)",
             "questions": questions,
         },
         changes={"seed": seed, **(SMOKE if config.smoke else {})},

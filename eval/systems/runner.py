@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from eval.bench.record import write_record
+from eval.systems.world import init_generator
 from eval.table import format_interval, format_markdown
-from pipelines.common.closed_world import init_generator
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.errors import BadInput

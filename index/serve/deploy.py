@@ -34,6 +34,7 @@ from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_error, print_text
+from ragqa.text import format_count
 
 APP = "ragqa"
 """Prefix of the names of the shards' applications in Ray Serve."""
@@ -202,7 +203,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         out = sys.stdout
         with suppress(KeyboardInterrupt), silence_ray(), serve_collection(config) as url:
-            shards = f"{len(config.shards)} shard{'s' * (len(config.shards) != 1)}"
+            shards = format_count(len(config.shards), "shards")
             print_text(f"ready: {shards} at {url} (Ctrl-C ends it)", file=out)
             watch_shards(url)
         print_error("index.serve", "stopped")

@@ -25,8 +25,11 @@ Judge = Callable[[Sequence[SpanAnswer], Sequence[str]], list[float]]
 """Function from answers and gold answers to the probability that each answer is right."""
 
 ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS = "answerable", "missed", "vain", "near miss"
-"""Kinds of questions in reports. ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not
-read can have an answer. UNANSWERABLE: all documents with an answer were removed. NEAR_MISS: the file of the question has no answer to it."""
+"""Kinds of questions in reports.
+
+ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not read can have an answer.
+UNANSWERABLE: all documents with an answer were removed. NEAR_MISS: the file of the question says that it has no answer.
+"""
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
 SEARCH_FACTOR = 10

@@ -374,7 +374,9 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
         right answers are less confident, and more of them are declined.
     """
     name = np.array([row.name for row in rows])
-    ordinary = [row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind not in (UNANSWERABLE, NEAR_MISS) for row in rows]
+    ordinary = [
+        row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind not in (UNANSWERABLE, NEAR_MISS) for row in rows
+    ]
     mask = np.array(ordinary)
     threshold = choose_threshold(result.confidence[mask], result.right[mask])
     declined = {}

@@ -17,6 +17,7 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.settings.groups import POSITIONAL
 from ragqa.terminal import print_text
+from ragqa.text import replace_surrogates
 from ragqa.training.log import read_rows
 
 PANELS: dict[str, tuple[str, ...]] = {
@@ -118,7 +119,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
         if len(fields) > 1:
             lines = [Line2D([], [], color="black", ls=style) for style in styles.values()]
             axis.legend(lines, styles, fontsize=7, loc="upper right")
-    labels = names or [run.name for run in runs]
+    labels = [replace_surrogates(name) for name in names or [run.name for run in runs]]
     lines = [Line2D([], [], color=f"C{colour}", lw=2) for colour in range(len(runs))]
     figure.tight_layout(rect=(0, 0.3 / (3.2 * rows), 1, 1))
     figure.legend(lines, labels, loc="lower center", ncols=6, fontsize=9, frameon=False)

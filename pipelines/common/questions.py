@@ -12,7 +12,7 @@ from pipelines.common.config import HeldOutConfig
 from ragqa.errors import BadInput
 from ragqa.progress import Notify, Progress, ignore_line
 from ragqa.question_files import read_questions
-from ragqa.text import normalize_answer
+from ragqa.text import format_count, normalize_answer
 from ragqa.types import Question
 
 Item = TypeVar("Item")
@@ -84,9 +84,8 @@ def read_training_questions(
     if not remaining:
         raise BadInput(f"all questions of {questions} are also in {dev}: choose other held-out questions")
     if len(remaining) < len(training):
-        notify(
-            f"{len(training) - len(remaining)} questions of {questions} are left out, because they are also in {dev}"
-        )
+        count = format_count(len(training) - len(remaining), "questions")
+        notify(f"left out, because also in {dev}: {count} of {questions}")
     return remaining, sample
 
 

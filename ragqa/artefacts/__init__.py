@@ -21,6 +21,7 @@ from ragqa.artefacts.manifest import write_manifest as write_manifest
 from ragqa.artefacts.orphans import sweep_orphans as sweep_orphans
 from ragqa.artefacts.ownership import check_no_other_files as check_no_other_files
 from ragqa.artefacts.ownership import check_replaceable as check_replaceable
+from ragqa.artefacts.ownership import check_work_directory as check_work_directory
 from ragqa.artefacts.ownership import find_owner_kind as find_owner_kind
 from ragqa.artefacts.validation import check_count as check_count
 from ragqa.artefacts.validation import report_damage as report_damage

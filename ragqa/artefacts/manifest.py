@@ -7,6 +7,7 @@ their sizes and checksums, and its own fingerprint.
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 
 from ragqa import __version__
 from ragqa.artefacts.files import write_text_whole
-from ragqa.artefacts.paths import get_cache_dir
+from ragqa.artefacts.paths import get_cache_dir, resolve_input_file
 from ragqa.artefacts.validation import MAX_MANIFEST_BYTES, check_entries, find_flaw
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 
@@ -65,7 +66,7 @@ class Manifest:
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
+    with resolve_input_file(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -141,12 +142,13 @@ def peek_manifest(path: Path) -> Manifest:
         if not path.exists():
             raise ArtefactError(f"{path} does not exist")
         if not file.is_file():
+            command = f"ragqa index {shlex.quote(str(path))} --out {shlex.quote(f'{path.resolve().stem}.index')}"
             raise ArtefactError(
-                f"{path} is not a ragqa directory (no {MANIFEST}): ragqa index makes an index, ragqa eval a report"
+                f"{path} is not a ragqa directory (no {MANIFEST}); if it has documents, make an index of it: {command}"
             )
         if file.stat().st_size > MAX_MANIFEST_BYTES:
             raise DamagedArtefact(f"{file} is damaged: it is larger than any manifest; build it again")
-        row = json.loads(file.read_text(encoding="utf-8"))
+        row = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
         expected = row.pop("fingerprint")
         manifest = Manifest(**row)
         is_newer = int(manifest.format) > FORMAT

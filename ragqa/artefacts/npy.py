@@ -12,6 +12,14 @@ _LOCK = Lock()
 
 
 def load_array(file: Path, *, is_mapped: bool = False) -> Any:
-    """Load the array of a ``.npy`` file, memory-mapped if ``is_mapped`` is True."""
+    """Load the array of a ``.npy`` file, memory-mapped if ``is_mapped`` is True.
+
+    Raises:
+        OSError, ValueError, EOFError: the file is missing or damaged, or is smaller than its header says.
+    """
+    # np.load would also open zip archives, and allocate whatever size the header says.
     with _LOCK:
-        return np.load(file, mmap_mode="r" if is_mapped else None)
+        array = np.lib.format.open_memmap(file, mode="r")
+    if not array.dtype.itemsize:  # a small file could have more values than can be copied
+        raise ValueError("its values have no size")
+    return array if is_mapped else np.array(array)

@@ -20,13 +20,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from ragqa.artefacts.ownership import delete_orphan
-from ragqa.errors import BadInput
+from ragqa.artefacts.ownership import check_work_directory, delete_orphan, holds_only
 
 _REPLACED = ".replaced"
 DELETED_IDS, UPDATE_FOLDER = "deleted.json", "made"
 """File and folder in the work directory of an update."""
-_UPDATE_NAMES = {DELETED_IDS, f".{DELETED_IDS}.writing", UPDATE_FOLDER}
+_UPDATE_NAMES = (DELETED_IDS, UPDATE_FOLDER)
 
 
 @contextmanager
@@ -76,8 +75,7 @@ def get_update_path(target: Path) -> Path:
 
 def check_update_path(work: Path) -> None:
     """Raise BadInput if the work directory of an update would hold files of the user."""
-    if work.is_dir() and not _is_work_of_update(work):
-        raise BadInput(f"{work} holds files that are not ragqa's, and would be deleted: move it")
+    check_work_directory(work, _UPDATE_NAMES)
 
 
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
@@ -104,12 +102,8 @@ def _sweep(folder: Path, target: Path) -> None:
             return
         if folder.name.endswith(_REPLACED) and not target.exists():
             folder.rename(target)
-        elif folder != get_update_path(target) or _is_work_of_update(folder):
+        elif folder != get_update_path(target) or holds_only(folder, _UPDATE_NAMES):
             delete_orphan(folder)
-
-
-def _is_work_of_update(folder: Path) -> bool:
-    return {path.name for path in folder.iterdir()} <= _UPDATE_NAMES
 
 
 def _make_unique_path(target: Path, ending: str) -> Path:

@@ -104,6 +104,29 @@ def check_working_directory(target: Path) -> None:
         raise BadInput(f"{target} is or holds the working directory, and would be replaced: choose another place")
 
 
+def check_work_directory(work: Path, names: Collection[str]) -> None:
+    """Raise BadInput if ``work``, which will be deleted, is something other than a work directory of ragqa.
+
+    Args:
+        work: directory in which an artefact is made; it need not exist.
+        names: names of the files and folders that ragqa writes into such a directory.
+    """
+    with report_write_errors(work):
+        if os.path.lexists(work) and (work.is_symlink() or not work.is_dir() or not holds_only(work, names)):
+            raise BadInput(f"{work} is not ragqa's, and would be deleted: move it")
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Return True if a directory holds nothing but files and folders of these names, complete or unfinished."""
+    with os.scandir(folder) as entries:
+        return all(
+            entry.name.removeprefix(".").removesuffix(".writing") in names
+            # Reading a pipe might never end, and a link leads to files of the user.
+            and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+            for entry in entries
+        )
+
+
 def delete_replaced(folder: Path, own: Collection[str]) -> None:
     """Delete the replaced directory ``folder``, unless it has files that are not in ``own``.
 

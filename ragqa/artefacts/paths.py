@@ -10,6 +10,8 @@ from ragqa.errors import ArtefactError, BadInput, MissingExtra
 DEFAULT_ENCODER = "default"
 """Name of the encoder that comes with the package, whatever folders are in the working directory."""
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_SUFFIXES = (".bin", ".gz", ".index", ".json", ".onnx", ".pipeline", ".pt", ".safetensors")
+"""Suffixes of files and directories of models, indexes and pipelines; names on the hub do not have them."""
 _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
@@ -70,9 +72,19 @@ def is_encoder_path(name: str) -> bool:
 
 
 def check_model(name: str | Path) -> None:
-    """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name."""
-    if not Path(name).is_dir() and (isinstance(name, Path) or not _HUB_NAME.fullmatch(name)):
+    """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name.
+
+    A mistyped path can have the form of a hub name. It is a path if it is a file, if its parent folder exists, or if it
+    ends in the suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its
+    name.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return
+    if isinstance(name, Path) or path.exists() or not _HUB_NAME.fullmatch(name) or path.suffix in _SUFFIXES:
         raise ArtefactError(f"{name}: no such directory")
+    if "/" in name and path.parent.is_dir():
+        raise ArtefactError(f"{name}: no such directory in {path.parent}/, which is here, so the hub is not asked")
 
 
 def find_local_model(name: str) -> str:
@@ -87,7 +99,8 @@ def find_local_model(name: str) -> str:
     """
     if name == DEFAULT_ENCODER or Path(name).is_dir():
         return name
-    check_model(name)
+    if not _HUB_NAME.fullmatch(name):
+        raise ArtefactError(f"{name}: no such directory")
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError as error:

@@ -16,10 +16,13 @@ from ragqa.artefacts.files import write_text_whole
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.manifest import mark_checked, peek_manifest
 from ragqa.artefacts.orphans import sweep_orphans
+from ragqa.artefacts.ownership import check_work_directory
 from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError
 
 SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
+_BUILD_NAMES = ("vectors", "report.json", "search.json", "rows.json", "merged.json", "parts")
+"""Names that ``ragqa.indexing.build`` and ``index.build`` add to a workspace; another name is a file of the user."""
 
 
 @contextmanager
@@ -34,18 +37,25 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
         signature: description of the input; the files of an interrupted build with another signature are deleted.
 
     Raises:
-        BadInput: another process is building ``target``, or a file cannot be written.
+        BadInput: another process is building ``target``, a file cannot be written, or the directory with the name of
+            the workspace belongs to the user.
     """
     work = target.with_name(f".{target.name}.building")
     with report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
             sweep_orphans(target)
+            check_work_directory(work, (SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE, *_BUILD_NAMES))
             if not _can_resume(work, target, signature):
                 shutil.rmtree(work, ignore_errors=True)
                 (work / BUILD_FOLDER).mkdir(parents=True)
                 write_text_whole(work / SIGNATURE_FILE, signature)
-            yield work
+            try:
+                yield work
+            except Exception:  # not after an interrupt, after which the user is told to run again
+                if not _has_parts(work):
+                    shutil.rmtree(work, ignore_errors=True)
+                raise
             shutil.rmtree(work, ignore_errors=True)
             mark_checked(target)  # must come last: deleting a hard link to a file changes the file's times
 
@@ -67,6 +77,11 @@ def move_into_place(work: Path, target: Path) -> None:
         write_text_whole(work / IDENTITY_FILE, _identify(folder))
     if _identify(folder) == _read_text(work / IDENTITY_FILE):
         atomic.swap_into_place(folder, target)
+
+
+def _has_parts(work: Path) -> bool:
+    """Return True if a finished part is in the folder ``made/``; an unfinished one has a hidden name."""
+    return any(not path.name.startswith(".") for path in (work / BUILD_FOLDER).glob("*"))
 
 
 def _can_resume(work: Path, target: Path, signature: str) -> bool:

@@ -21,7 +21,7 @@ from ragqa.terminal import to_json, to_one_line
 
 if TYPE_CHECKING:
     from ragqa.evaluation import EvaluationSettings, Report
-    from ragqa.evaluation.evaluated_systems import System
+    from ragqa.evaluation.evaluated_systems import Predictions, System
     from ragqa.evaluation.rows import Rule
     from ragqa.pipeline import Pipeline
 
@@ -100,6 +100,7 @@ def score(
         system = pipeline_options.load_pipeline(index)
     elif predictions is not None and index is None:
         system = _open_predictions(predictions, settings, pipeline_options, is_complete=limit is None)
+        system.check_ids(question_set)
     else:
         raise BadInput("give --index DIR to ask, or --predictions FILE to score another system's answers")
     if out is None:
@@ -142,7 +143,7 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
-) -> "System":
+) -> "Predictions":
     """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 

@@ -72,7 +72,8 @@ def index(
 def update(
     index: Annotated[Path, typer.Argument(help="Index directory; it can be searched during the update.")],
     add: Annotated[
-        list[Path] | None, typer.Option(help="Folders or files to add; known documents are replaced.")
+        list[Path] | None,
+        typer.Option(help="Folders or files to add. Known documents are replaced; those whose files are gone stay."),
     ] = None,
     delete: Annotated[
         list[str] | None, typer.Option(help="Documents to delete: ids as cited, or paths of files.")

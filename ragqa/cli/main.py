@@ -79,4 +79,7 @@ def _print_usage_error(error: Any) -> None:
         return
     # With python -m, the name of the root command is not ragqa.
     path = error.ctx.command_path.removeprefix(error.ctx.find_root().info_name) if error.ctx else ""
-    terminal.print_error(f"ragqa{path}", f"{error.format_message().rstrip('.')}. Try --help.")
+    message = error.format_message().rstrip(".")
+    if path == " ask" and "unexpected extra argument" in message:
+        message = 'Put the question in quotes: ragqa ask "Who built it?"'
+    terminal.print_error(f"ragqa{path}", f"{message}. Try --help.")

@@ -162,5 +162,10 @@ def _convert_errors() -> Iterator[None]:
     """Convert any error of the hub, the network or a file format to OSError."""
     try:
         yield
+    except ConnectionError as error:
+        raise OSError(
+            f"its name is looked up at the Hugging Face hub, which cannot be reached ({error}): without network, index "
+            "hf:./DIR, a copy that was made by: hf download NAME --repo-type dataset --local-dir DIR"
+        ) from error
     except Exception as error:
         raise OSError(str(error) or type(error).__name__) from error

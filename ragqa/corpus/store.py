@@ -356,7 +356,7 @@ def _open_file(path: Path) -> _PassageFile:
 def _read_deleted(file: Path) -> npt.NDArray[np.int64] | None:
     try:
         rows = npy.load_array(file) if file.exists() else None
-        if rows is not None and (rows.ndim != 1 or rows.dtype.kind not in "iu" or np.any(np.diff(rows) <= 0)):
+        if rows is not None and (rows.ndim != 1 or rows.dtype != np.int64 or np.any(rows[1:] <= rows[:-1])):
             raise ValueError("its rows are not ascending whole numbers")
         return rows
     except (OSError, ValueError, EOFError) as error:

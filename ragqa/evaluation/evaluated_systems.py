@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ class System(Protocol):
 
         - ``depth``: number of hits that are scored (without it there is no answer recall)
         - ``k``: number of hits that are read
-        - ``reader``: name of the reader; None if retrieval alone is scored
+        - ``reader``, ``reader_kind``: name and kind of the reader; None if retrieval alone is scored
         - ``retriever``, ``fusion``, ``kind``, ``encoder``, ``index``: parts of the retriever
         - ``passages``, ``sources``, ``corpus``: number of passages, files and fingerprint of the corpus
         """
@@ -78,7 +79,7 @@ class EvaluatedPipeline(System):
         """
         parts = {**self._pipeline.describe(), "k": self._k, "depth": self._depth}
         _check_complete(parts.get("missing", ()))
-        return parts if self._read else {**parts, "k": 0, "reader": None}
+        return parts if self._read else {**parts, "k": 0, "reader": None, "reader_kind": None}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Answer the questions; each result has an equal share of the batch's seconds.
@@ -124,8 +125,9 @@ class GoldPassages(System):
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system: the fingerprint of the reader, and the gold passages."""
-        return {"reader": self.reader.fingerprint, "retriever": "gold passages", "sources": ["the gold passages"]}
+        """Describe the system: fingerprint and kind of the reader, and the gold passages."""
+        reader = {"reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
+        return {**reader, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Answer from the gold passages; each result has an equal share of the batch's seconds.
@@ -194,6 +196,17 @@ class Predictions(System):
         if self._is_complete and (number := next(self._lines, (0, b""))[0]):
             raise Mismatch(f"{self._file}:{number}: there are more predictions than questions")
 
+    def check_ids(self, questions: Iterable[Question]) -> None:
+        """Raise BadInput if a ``.json`` file has no prediction for any of the questions."""
+        ids = (question.id for question in questions)
+        first = next(ids, None)
+        if self._by_id is None or first is None or any(name in self._by_id for name in chain([first], ids)):
+            return
+        own = f"its ids are such as {next(iter(self._by_id))!r:.80}" if self._by_id else "it is empty"
+        raise BadInput(
+            f"{self._file}: no prediction belongs to a question: {own}, those of the questions such as {first!r:.80}"
+        )
+
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
         """Return the predictions for ``questions``; an id that a ``.json`` lacks means no answer.
 
@@ -257,5 +270,8 @@ def _make_hit(number: int, ctx: dict[str, Any]) -> Hit:
     text = ctx["text"]
     if not isinstance(text, str):
         raise TypeError("the text of a passage must be a text")
+    score = float(ctx.get("score") or 0.0)
+    if not math.isfinite(score):  # JSON has no such numbers, so the rows of the report could not be read elsewhere
+        raise TypeError(f"the score of a passage must be a finite number, not {score}")
     passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title") or ""), text, "", 0, len(text))
-    return Hit(passage, float(ctx.get("score") or 0.0))
+    return Hit(passage, score)

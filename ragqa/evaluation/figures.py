@@ -175,7 +175,10 @@ def _list_warnings(tally: Tally, about: dict[str, Any]) -> list[str]:
         + (", every prediction matches it" if about["rule"] == "regex" else ""): tally.blank,
         "have a gold answer that is no valid pattern, which matches nothing": tally.invalid,
         "have a pattern that is invalid after Unicode NFD, so no passage counts as holding it": tally.invalid_in_text,
-        "with gold answers got no prediction, which counts as wrong": tally.no_prediction * read,
         "were answered without a confidence, so there are no figures of confidence": tally.no_confidence * read,
     }
-    return [f"{count} of {len(tally)} questions {problem}" for problem, count in counts.items() if count]
+    warnings = [f"{count} of {len(tally)} questions {problem}" for problem, count in counts.items() if count]
+    if read and (count := tally.no_prediction):
+        answerable = int(tally.get_column("answerable").sum())
+        warnings.append(f"{count} of {answerable} questions with gold answers got no prediction, which counts as wrong")
+    return warnings

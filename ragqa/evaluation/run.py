@@ -26,6 +26,8 @@ from ragqa.progress import SILENT, Progress
 from ragqa.reading.calibration import THRESHOLD
 from ragqa.types import Question
 
+RUN_FILE = "run.json"
+"""File beside the rows of a run, which identifies the run."""
 DEPTH = 100
 """Number of hits of a question that are searched for answers (DPR's top-100 accuracy)."""
 
@@ -163,13 +165,14 @@ def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator
     """Yield the locked folder for the rows; it is deleted if the block ends without an error.
 
     Raises:
-        BadInput: the folder holds rows of another run, which must not be lost.
+        BadInput: the folder holds rows of another run, which must not be lost, or files of the user.
     """
     folder = target.with_name(f".{target.name}.evaluating")
     with artefacts.report_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
-        marker, content = folder / "run.json", json.dumps(identity, sort_keys=True).encode()
+        artefacts.check_work_directory(folder, (RUN_FILE, ROWS))
+        marker, content = folder / RUN_FILE, json.dumps(identity, sort_keys=True).encode()
         if resume and marker.is_file() and marker.read_bytes() != content:
             raise BadInput(
                 f"{folder} holds the rows of a run of another system, rule or batch that did not end: choose another "

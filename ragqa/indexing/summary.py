@@ -8,6 +8,7 @@ from ragqa import artefacts
 from ragqa.corpus.sources import CorpusReport
 from ragqa.indexing.update import UpdateReport
 from ragqa.terminal import to_json, to_one_line
+from ragqa.text import format_count
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
@@ -24,15 +25,15 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
         return to_json({"index": str(index), **settings, **asdict(report)})
     size = sum(file["size"] for file in manifest.files.values()) / 1e6
     search = manifest.config["search"]
-    counts = ((report.documents, "document"), (manifest.config["passages"], "passage"))
-    listed = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
-    lines = [f"{listed}, {size:.1f} MB in {to_one_line(str(index))}", *([format_recall(search)] if search else [])]
-    return "\n".join([*lines, *report.describe_problems()])
+    documents = format_count(report.documents, "documents")
+    passages = format_count(manifest.config["passages"], "passages")
+    line = f"{documents}, {passages}, {size:.1f} MB in {to_one_line(str(index))}"
+    return "\n".join([line, *([format_recall(search)] if search else []), *report.describe_problems()])
 
 
 def format_recall(search: dict[str, Any]) -> str:
     """Describe the recall in the entry ``search`` of a manifest, which tuning measured."""
-    sample = f"{search['queries']} {'made-up queries' if search['made_up'] else 'questions'}"
+    sample = format_count(search["queries"], "made-up queries" if search["made_up"] else "questions")
     line = f"recall@20 {search['recall']:.3f} on {sample}"
     if search["sure"]:
         return line
@@ -54,6 +55,5 @@ def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -
     kinds = ("added", "replaced", "unchanged", "deleted")
     counts = [f"{count} {kind}" for kind in kinds if (count := getattr(report, kind))]
     done = ", ".join([*counts, *["compacted"] * report.compacted]) or "nothing changed"
-    passages = f"{report.passages:,} passage{'s' * (report.passages != 1)}"
-    line = f"{done}: {passages} in {to_one_line(str(index))} ({report.seconds:.1f} s)"
+    line = f"{done}: {format_count(report.passages, 'passages')} in {to_one_line(str(index))} ({report.seconds:.1f} s)"
     return "\n".join([line, *report.corpus.describe_problems()])

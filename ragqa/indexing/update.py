@@ -32,7 +32,7 @@ from ragqa.corpus import hub
 from ragqa.corpus.passages import make_passages, split_document
 from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
-from ragqa.errors import BadInput, Mismatch
+from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
@@ -41,7 +41,7 @@ from ragqa.indexing.work_folder import link_files, read_deleted, record_deleted
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
-from ragqa.retrieval.vectors.store import ADDED_FILE
+from ragqa.retrieval.vectors.store import ADDED_FILE, open_vectors
 from ragqa.runtime.encoder import load_encoder
 from ragqa.types import Passage
 
@@ -245,11 +245,12 @@ class NewVersion:
         Raises:
             BadInput: a name is unknown, and not in ``lost_ids``.
         """
-        ids_of_name = {name: _list_ids([name]) for name in names}
         documents = set(self.read_keys(self.store.find_rows(_list_ids(names))))
         known = {identifier for identifier, _ in documents} | lost_ids
-        if unknown := [to_document_id(name) for name in ids_of_name if not ids_of_name[name] & known]:
-            raise BadInput(f"no document has the id {', '.join(unknown)}: nothing was changed")
+        if unknown := [name for name in dict.fromkeys(names) if not _list_ids([name]) & known]:
+            # A path means a file of the working directory, which may not be the one that the user has in mind.
+            shown = [f"{name} (as a path: {make_absolute(name)})" if os.sep in name else name for name in unknown]
+            raise BadInput(f"no document has the id {', '.join(map(to_document_id, shown))}: nothing was changed")
         return documents
 
     def write_passages(
@@ -332,10 +333,10 @@ class NewVersion:
         if terms.is_dir():
             BM25.update(terms, engine=self.config["engine"], deleted=deleted, added=added)
         if added and (self.folder / VECTORS_FOLDER).is_dir():
-            self._add_vectors(added)
+            self._add_vectors(added, first_added)
         self.is_changed = True
 
-    def _add_vectors(self, added: list[Passage]) -> None:
+    def _add_vectors(self, added: list[Passage], first_added: int) -> None:
         """Embed the added passages and write their vectors, together with a small last file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(find_local_model(self.config["encoder"]), device=self._device)
@@ -343,6 +344,11 @@ class NewVersion:
             raise Mismatch(
                 f"the index was made with encoder {expected_encoder}, but the encoder is now {encoder.fingerprint}: "
                 "index again"
+            )
+        if (shape := open_vectors(folder).shape) != (first_added, encoder.width):
+            raise DamagedArtefact(
+                f"{folder} holds vectors of the shape {shape} for {first_added} passages and an encoder of width "
+                f"{encoder.width}: index again"
             )
         files = sorted(folder.glob("added-*.npy"))
         is_small = bool(files) and len(npy.load_array(files[-1], is_mapped=True)) < _SMALL

@@ -19,7 +19,7 @@ def read_deleted(work: Path, version: Manifest) -> set[str]:
     """
     try:
         return set(json.loads((work / DELETED_IDS).read_text())[version.fingerprint])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return set()
 
 

@@ -4,10 +4,12 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
+from huggingface_hub import constants
 from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -27,6 +29,7 @@ from transformers.utils import logging
 
 from ragqa.artefacts.paths import check_model
 from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_error
+from ragqa.terminal import print_note
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
 """Model families for which tests show that ragqa generates the same as transformers; ByT5 is a t5.
@@ -163,12 +166,13 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
         ArtefactError: there is no configuration.
     """
     check_model(source)
+    announce_hub(source)
     try:
         with silence_transformers():
             # False: by default transformers asks on the terminal whether to run the code that comes with a model.
             return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise _make_load_error(source, noun, error) from error
+        raise make_load_error(source, noun, error) from error
 
 
 def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], noun: str) -> nn.Module:
@@ -191,17 +195,31 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
     except Exception as error:  # a broken file makes torch.load raise any type
         if "ignore_mismatched_sizes" in str(error):  # the message of transformers gives advice that does not help here
             raise ArtefactError(f"{source} holds a {noun} of other sizes than its config.json says") from error
-        raise _make_load_error(source, noun, error) from error
+        raise make_load_error(source, noun, error) from error
     missing = sorted(name for name in info["missing_keys"] if ".pooler." not in name)  # the pooler is unused
     if missing:
         raise ArtefactError(f"{source} lacks {len(missing)} weights of its {noun}, for example {missing[0]}")
     return cast(nn.Module, model)
 
 
-def _make_load_error(source: str | Path, noun: str, error: Exception) -> ArtefactError:
+@cache
+def announce_hub(source: str | Path) -> None:
+    """Print a note that the hub is asked for a model, once for each name; a directory is not looked up."""
+    if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
+        print_note(f"asking the Hugging Face hub for {source}")
+
+
+def make_load_error(source: str | Path, noun: str, error: Exception) -> ArtefactError:
+    """Return the error for a model that transformers cannot load.
+
+    Args:
+        source: directory or hub name.
+        noun: kind of model.
+        error: error of transformers.
+    """
     reason = summarize_error(error)[:200]
     if not Path(source).is_dir():
-        return ArtefactError(f"{source}: no such directory, and it could not be loaded from the hub: {reason}")
+        return ArtefactError(f"{source} is not a directory here, and the Hugging Face hub gave no such model: {reason}")
     article = "an" if noun[0] in "aeiou" else "a"
     return ArtefactError(f"{source} is not {article} {noun} that can be loaded: {reason}")
 

@@ -42,7 +42,9 @@ _SYMBOL = re.compile(r".{1,4}|\S*[A-Z0-9]\S*[A-Z0-9]\S*")
 
 
 def _is_speed(text: str) -> bool:
-    return bool(_NUMBER.search(text)) and (bool(_SPEED.search(text)) or not (_LENGTH_UNIT.search(text) or _TIME_UNIT.search(text)))
+    return bool(_NUMBER.search(text)) and (
+        bool(_SPEED.search(text)) or not (_LENGTH_UNIT.search(text) or _TIME_UNIT.search(text))
+    )
 
 
 def _is_extent(text: str) -> bool:
@@ -53,7 +55,10 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
     (re.compile(r"how (?:fast|quick)\b|(?:what|which) (?:top |maximum |average )?speed\b"), _is_speed),
     (re.compile(r"how (?:high|tall|deep|wide|far|thick)\b"), _is_extent),
     (re.compile(r"how (?:many|much|long|old|often|heavy|large|big|hot|cold)\b"), _NUMBER.search),
-    (re.compile(r"(?:what|which) (?:year|date|day|month|century|decade)\b|since when\b|until when\b|when\b"), _DATE.search),
+    (
+        re.compile(r"(?:what|which) (?:year|date|day|month|century|decade)\b|since when\b|until when\b|when\b"),
+        _DATE.search,
+    ),
     (re.compile(r"who(?:m|se)?\b|where\b"), lambda text: not _ONLY_NUMBER.fullmatch(text)),
 )
 _ASKING = re.compile(

@@ -53,10 +53,9 @@ class Reader(Protocol):
     kind: str
     """Key of ``ragqa.reading.registry.READERS``."""
     fingerprint: str
-    """Digest of everything that determines answers and confidences, with the kind: ``DIGEST-KIND``.
+    """Digest of everything that determines answers and confidences.
 
-    ``ragqa.reading.registry.read_kind`` reads the kind back, so the digest has no hyphen. Only the span reader leaves
-    out its kind.
+    The kind is part of it if one directory can be read as several kinds.
     """
 
     @property

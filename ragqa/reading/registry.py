@@ -1,7 +1,7 @@
 """Registry of reader kinds, and functions that open a reader from its setting.
 
-To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load`` and whose
-``fingerprint`` ends in its kind (see ``ragqa.reading.base.Reader``), and add one entry to ``READERS``.
+To add a reader, write its file with a class whose ``load`` takes the arguments of ``ExtractiveReader.load``, and add
+one entry to ``READERS``.
 """
 
 import json
@@ -117,8 +117,3 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
     if readers and ":" not in name and not Path(name).exists():
         raise BadInput(f"--reader {name}: {owner} has {', '.join(readers)}, and no such directory is there")
     return name
-
-
-def read_kind(fingerprint: str) -> str:
-    """Return the reader kind in a fingerprint ``DIGEST-KIND``; ``span`` if it has no kind."""
-    return fingerprint.partition("-")[2] or SPAN

@@ -309,7 +309,9 @@ def _penalise_other_kinds(scored: ScoredPassages, candidates: list[_SpanCandidat
     """Lower the scores of candidates of another kind than the question asks for, such as a length for "how fast"."""
     has_right_kind = make_kind_check(scored.question)
     return [
-        candidate if has_right_kind(scored.get_text(candidate)) else replace(candidate, score=candidate.score - _PENALTY)
+        candidate
+        if has_right_kind(scored.get_text(candidate))
+        else replace(candidate, score=candidate.score - _PENALTY)
         for candidate in candidates
     ]
 

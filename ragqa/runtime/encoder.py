@@ -12,7 +12,7 @@ import numpy as np
 from ragqa import artefacts
 from ragqa.artefacts.paths import DEFAULT_ENCODER as DEFAULT_ENCODER
 from ragqa.artefacts.paths import check_model, get_weights_dir
-from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra, summarize_error
+from ragqa.errors import ArtefactError, BadInput, Mismatch, MissingExtra
 from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -172,12 +172,14 @@ def _download(name: str) -> Path:
     """Return the directory of a model; download its configuration and tokenizer for a hub name."""
     if Path(name).is_dir():
         return Path(name)
+    check_model(name)
     try:
         from transformers.utils.hub import cached_file
 
-        from ragqa.models.pretrained import silence_transformers
+        from ragqa.models.pretrained import announce_hub, make_load_error, silence_transformers
     except ImportError as error:
         raise MissingExtra("an encoder by its hub name", "torch") from error
+    announce_hub(name)
     try:
         with silence_transformers():
             path = Path(str(cached_file(name, "config.json"))).parent
@@ -185,8 +187,7 @@ def _download(name: str) -> Path:
             for optional in _OPTIONAL_FILES:
                 cached_file(name, optional, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError) as error:
-        reason = summarize_error(error)
-        raise ArtefactError(f"{name}: no such directory, and no such model to download: {reason}") from error
+        raise make_load_error(name, "encoder", error) from error
     return path
 
 

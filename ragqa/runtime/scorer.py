@@ -128,6 +128,8 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
     if (path / artefacts.MANIFEST).is_file():
         with artefacts.report_damage(path):
             return _load_export(path)
+    if not path.exists():
+        raise ArtefactError(f"{path}: no such directory")
     if not (path / "config.json").is_file():
         raise ArtefactError(f"{path} is not a reader: neither {artefacts.MANIFEST} nor config.json is in it")
     check_device(device)

@@ -60,12 +60,15 @@ def _is_swap(row: dict[str, Any]) -> bool:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the logged rows of a run, without a last row that a kill left incomplete."""
-    rows = []
+    """Return the logged rows of a run up to a damaged one, such as one that a kill left incomplete."""
+    rows: list[dict[str, Any]] = []
     if (folder / FILE).is_file():
-        for line in (folder / FILE).read_text().splitlines():
+        for line in (folder / FILE).read_bytes().splitlines():
             try:
-                rows.append(json.loads(line))
-            except ValueError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 break
+            if not isinstance(row, dict):
+                break
+            rows.append(row)
     return rows

@@ -29,10 +29,12 @@ def test_tables_of_other_questions_are_refused(tmp_path: Path) -> None:
     one, other = write_table(tmp_path / "a.tsv", ("1", "1")), write_table(tmp_path / "b.tsv", ("2", "1"))
     with pytest.raises(Mismatch, match="have different questions"):
         compare_tables(one, other)
-    with pytest.raises(BadInput, match="none"):
+    with pytest.raises(BadInput, match=r"none\.tsv cannot be read: No such file"):
         compare_tables(tmp_path / "none.tsv", one)
     with pytest.raises(BadInput, match="no question was answered"):
         compare_tables(write_table(tmp_path / "c.tsv"), one)
     (tmp_path / "d.tsv").write_text("some text\n\x00")
-    with pytest.raises(BadInput, match=r"d\.tsv"):
-        compare_tables(tmp_path / "d.tsv", one)
+    wrong = [write_table(tmp_path / f"{em}.tsv", ("1", em)) for em in ("nan", "1e400", "-5")]
+    for table in (tmp_path / "d.tsv", *wrong):
+        with pytest.raises(BadInput, match=r"\.tsv is not a table"):
+            compare_tables(table, one)

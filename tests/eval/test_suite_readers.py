@@ -8,7 +8,7 @@ import pytest
 
 from eval.export_figures import export_figures
 from eval.suite import Split, Suite, SuiteConfig, score_suite
-from eval.table import HEAD, format_gain, make_table
+from eval.table import HEAD, find_reader_kind, format_gain, make_table
 from pipelines.common.generator_training import write_generator
 from ragqa.errors import BadInput
 from ragqa.evaluation import Report
@@ -83,8 +83,26 @@ def test_the_table_compares_a_reader_with_its_own_closed_book(root: Path, monkey
     assert rows_by_reader["closed-book, 10 steps"][HEAD.index("retriever")] == "–"
     with pytest.raises(BadInput, match="two closed books have the training '10 steps' on Two Questions"):
         make_table([*files, files[1]])
-    with pytest.raises(BadInput, match="a file was not written by --record"):
-        make_table([root / "test-a.jsonl"])
+    with pytest.raises(BadInput, match=r"test-a\.jsonl is not a record: name files that --record"):
+        make_table([files[0], root / "test-a.jsonl"])
+    with pytest.raises(BadInput, match=r"none\.json cannot be read: No such file"):
+        make_table([root / "none.json"])
+
+
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [
+        ({"reader": "0123456789abcdef", "reader_kind": "fid"}, "fid"),
+        ({"reader": None, "reader_kind": None}, None),
+        # older records
+        ({"reader": "0123456789abcdef-fid"}, "fid"),
+        ({"reader": "0123456789abcdef"}, "span"),
+        ({"reader": None}, None),
+        ({"predictions": "answers.json"}, None),
+    ],
+)
+def test_records_of_every_version_have_a_kind_of_reader(system: dict[str, Any], kind: str | None) -> None:
+    assert find_reader_kind({"about": {"system": system}}) == kind
 
 
 @pytest.mark.parametrize(

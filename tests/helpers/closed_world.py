@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipelines.common.closed_world import (
+from eval.systems.world import (
     ObjectTagger,
     World,
     WorldFolders,

@@ -37,6 +37,7 @@ class FixedReader:
 
     by_question: dict[str, tuple[str | None, float]]
     fingerprint: str = "said"
+    kind: str = "fixed"
     is_closed_book: bool = False
 
     def read(self, questions: list[str], make_hits: list[list[Hit]]) -> list[Answer]:

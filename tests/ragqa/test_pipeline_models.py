@@ -58,6 +58,42 @@ def test_a_pipeline_cannot_make_ask_contact_the_hub(copy: Path, tmp_path: Path, 
         Pipeline.load(tmp_path / "p")
 
 
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("name", ["models/nosuch", "./nosuch", "nosuch.onnx", "org/nosuch.safetensors", "../nosuch"])
+def test_a_mistyped_path_is_not_looked_up_at_the_hub(
+    name: str, index: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    for options in ({"encoder": name}, {"reader": f"fid:{name}"}, {"reader": name}):
+        with pytest.raises(ArtefactError, match=r"^\S*nosuch\S*: no such directory"):
+            Pipeline.load(index, **options)
+    with pytest.raises(ArtefactError, match="no such directory"):
+        build_index([folder], tmp_path / "i", IndexConfig(retriever="bm25", blocks="wordpieces", encoder=name))
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_name_of_the_hub_is_announced_before_it_is_looked_up(
+    index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub, transformers = pytest.importorskip("transformers.utils.hub"), pytest.importorskip("transformers")
+    errors: list[str] = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        errors.append(capsys.readouterr().err)
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "cached_file", fail)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fail)
+    for number, (part, kind) in enumerate({"encoder": "", "reader": "fid:"}.items()):
+        name = f"org/new-{part}"
+        with pytest.raises(
+            ArtefactError, match=f"{name} is not a directory here, .* hub gave no such model: no network"
+        ):
+            Pipeline.load(index, **{part: f"{kind}{name}"})
+        assert errors[number].splitlines()[-1] == f"asking the Hugging Face hub for {name}"
+
+
 def test_a_model_that_was_downloaded_before_is_used(
     small: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,7 @@ def test_names_of_files_are_escaped_in_errors_reports_and_bars(tmp_path: Path, c
     with Bars().step(f"bar {HOSTILE}", 2, "[bold]things") as step:
         step.advance_to(1, HOSTILE)
     err = capsys.readouterr().err
-    assert find_obeyed(err) == set() and err.startswith(r"bar \x1b]0;owned\x07") and "[bold]thing" in err
+    assert find_obeyed(err) == set() and err.startswith(r"bar \x1b]0;owned\x07") and "1 [bold]thing in" in err
     report = CorpusReport()
     report.note(f"a\n{HOSTILE}", "b\nleft out or repaired: 0")
     assert len("\n".join(report.describe_problems()).splitlines()) == 1
@@ -105,6 +105,7 @@ def test_names_of_files_are_escaped_in_errors_reports_and_bars(tmp_path: Path, c
 def test_usage_errors_are_one_line(capsys) -> None:
     for arguments, message in (
         (["ask", "--nope"], "ragqa ask: No such option: --nope"),
+        (["ask", "Who", "built", "it?"], 'ragqa ask: Put the question in quotes: ragqa ask "Who built it?"'),
         (["index"], "ragqa index: Missing argument"),
         (["eval", "compare", "x"], "ragqa eval compare: Missing argument"),
         (["ask", f"--{HOSTILE}".replace("\0", "")], r"ragqa ask: No such option: --\x1b]0;owned\x07\x1b[2J"),

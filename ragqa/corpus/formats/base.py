@@ -20,6 +20,7 @@ from ragqa.corpus.formats.encodings import choose_encoding, decode, detect_encod
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, MAX_TEXT_BYTES, ExpansionBudget, check_size
 from ragqa.errors import BadInput, BadLine, MissingExtra
 from ragqa.terminal import to_one_line
+from ragqa.text import format_count
 
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
@@ -119,7 +120,7 @@ class CorpusReport:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # they are named by their kind
-        listed = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        listed = ", ".join(format_count(count, name.replace("_", " ")) for name, count in counts.items() if count)
         files = ", ".join(map(self._describe_kind, self.left_out))
         lines = [f"left out: {files}"] * bool(files)
         lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files)

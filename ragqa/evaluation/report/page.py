@@ -18,6 +18,7 @@ from ragqa.evaluation.report.sample import SIZE, find_common_depth, is_read, is_
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.report.summary import RULES, describe_gold, format_percent, format_probability, list_gold_figures
 from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
+from ragqa.text import format_count
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -89,9 +90,9 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 def _describe_basis(about: Figures) -> str:
     """Return the line above every table: the corpus, the split and the number of questions."""
     passages = about["system"].get("passages")
-    size = "number of passages not known" if passages is None else f"{passages:,} passages"
+    size = "number of passages not known" if passages is None else format_count(passages, "passages")
     split = _cut(about["split"] or "not named", 100)
-    questions = f"{about['questions']:,} questions ({about['answerable']:,} with gold answers)"
+    questions = f"{format_count(about['questions'], 'questions')} ({about['answerable']:,} with gold answers)"
     return f"corpus: {_cut(about['corpus'], 200)} · {size} · split: {split} · {questions}"
 
 
@@ -125,7 +126,7 @@ def _list_confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
     below = f"{declining['below']:g}"
     yield "expected calibration error (ECE), 0 is best", f"{confidence['calibration_error']:.3f}"
     yield "area under the risk–coverage curve (AURC), 0 is best", f"{confidence['area_under_risk']:.3f}"
-    yield "right among the surer half", _format_share(confidence["right_at_half_coverage"])
+    yield "right in the more confident half of the answers", _format_share(confidence["right_at_half_coverage"])
     yield f"answered if declining below {below}", _format_share(declining["answered"])
     yield "… of these right", _format_share(declining["right_of_answered"])
     yield "… questions with gold answers declined", _format_share(declining["answerable_declined"])

@@ -170,7 +170,7 @@ def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, decl
 
 def _add_reliability(plots: list[Plot], confidence: Figures) -> None:
     title = f"Reliability (expected calibration error, ECE, {confidence['calibration_error']:.3f})"
-    explanation = "Below the dotted line the system is surer than it should be, above it less sure."
+    explanation = "Below the dotted line the confidence is too high, above it too low."
     with _add_plot(plots, "reliability", title, explanation) as axes:
         bins = confidence["reliability"]
         axes.plot([0, 100], [0, 100], color=SOFT, linestyle=":", linewidth=1.4, label="as right as it is confident")

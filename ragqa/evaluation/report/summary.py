@@ -5,6 +5,7 @@ from typing import Any
 from ragqa.evaluation.compare import Comparison
 from ragqa.evaluation.report.store import Report
 from ragqa.terminal import to_one_line
+from ragqa.text import format_count
 
 RULES = {
     "nq": "nq: equal to a gold answer after Unicode NFD, in lower case, without ASCII punctuation and articles "
@@ -25,20 +26,21 @@ def format_summary(report: Report) -> str:
     lines = list(map(to_one_line, header))
     lines += [_format_interval(name, interval) for name, interval in scores.items() if interval]
     if bound := figures["coverage_bound"]:
-        in_corpus = "not searched" if bound["corpus"] is None else f"{format_percent(bound['corpus'])} %"
-        in_hits = f"among the hits {format_percent(bound['retrieved'])} %"
-        lines.append(
-            f"{'answer in the corpus':24}{in_corpus:>7}   {in_hits}; a system over it is hardly right more often"
+        in_corpus = (
+            "not searched" if bound["corpus"] is None else _format_share(bound["corpus"], "the highest possible score")
         )
+        lines.append(f"{'answer in the corpus':24}{in_corpus}")
+        with_hits = _format_share(bound["retrieved"], "the highest possible score with these passages")
+        lines.append(f"{'in the passages found':24}{with_hits}")
     lines += [_format_gold(name, gold) for name, gold in list_gold_figures(figures)]
     if loss := figures["loss"]:
-        lines.append(f"{'questions':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
+        lines.append(f"{'outcomes':24}" + " · ".join(f"{name} {count}" for name, count in loss.items()))
     lines += _format_confidence(figures["confidence"]) if figures["confidence"] else []
     if figures["seconds"]:
         last = list(figures["seconds"].values())[-1]
-        shares = f", shares of batches of {about['batch']}" if about["batch"] > 1 else ""
-        times = " / ".join(f"{1000 * last[key]:,.0f}" for key in ("p50", "p95", "p99"))
-        lines.append(f"{'time p50 / p95 / p99':24}{times} ms a question{shares}")
+        shares = f" (shares of batches of {about['batch']})" if about["batch"] > 1 else ""
+        median, p95, p99 = (f"{1000 * last[key]:,.0f} ms" for key in ("p50", "p95", "p99"))
+        lines.append(f"{'time for a question':24}median {median}; 95 % within {p95}, 99 % within {p99}{shares}")
     lines += [to_one_line(f"note: {warning}") for warning in figures["warnings"]]
     return "\n".join(lines)
 
@@ -60,8 +62,8 @@ def describe_gold(gold: dict[str, Any], name: str) -> str:
         gold: figures of the gold passages.
         name: ``gold passage`` or ``gold document``.
     """
-    counts = f"{name.capitalize()}s: {gold['questions']:,} questions name some"
-    counts += "" if gold["in_corpus"] is None else f", for {gold['in_corpus']:,} of them they are in the corpus"
+    counts = f"{name.capitalize()}s: named for {format_count(gold['questions'], 'questions')}"
+    counts += "" if gold["in_corpus"] is None else f", and in the corpus for {gold['in_corpus']:,} of them"
     if gold["accuracy"] is None:
         return f"{counts}: there is nothing to score."
     return f"{counts}; mean reciprocal rank (MRR) among the first {gold['depth']}: {gold['mrr']:.3f}."
@@ -72,15 +74,14 @@ def _format_gold(name: str, gold: dict[str, Any]) -> str:
         return f"{name:24}{describe_gold(gold, name)}"
     accuracy = " ".join(f"@{k} {format_percent(share)}" for k, share in gold["accuracy"].items())
     count = gold["questions"] if gold["in_corpus"] is None else gold["in_corpus"]
-    return f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {count:,} questions"
+    return f"{name:24}{accuracy}   MRR@{gold['depth']} {gold['mrr']:.3f}   {format_count(count, 'questions')}"
 
 
 def describe_questions(about: dict[str, Any]) -> str:
     """Return the name, split and number of the questions of a run."""
     split = f", {about['split']}" if about["split"] else ""
     unanswerable = about["questions"] - about["answerable"]
-    count = about["questions"]
-    return f"{about['name']}{split}: {count:,} question{'s' * (count != 1)}" + (
+    return f"{about['name']}{split}: {format_count(about['questions'], 'questions')}" + (
         f", {unanswerable:,} of them without an answer" if unanswerable else ""
     )
 
@@ -88,7 +89,7 @@ def describe_questions(about: dict[str, Any]) -> str:
 def describe_corpus(about: dict[str, Any]) -> str:
     """Return the name of the corpus of a run and its number of passages."""
     passages = about["system"].get("passages")
-    return about["corpus"] + (f", {passages:,} passage{'s' * (passages != 1)}" if passages else "")
+    return about["corpus"] + (f", {format_count(passages, 'passages')}" if passages else "")
 
 
 def format_percent(share: float) -> str:
@@ -109,14 +110,23 @@ def _format_interval(name: str, interval: dict[str, float]) -> str:
 
 def _format_confidence(confidence: dict[str, Any]) -> list[str]:
     declining, half = confidence["declining"], confidence["right_at_half_coverage"]
-    surer = "" if half is None else f"; of the surer half {format_percent(half)} % are right"
-    lines = [f"{'confidence':24}calibration error {confidence['calibration_error']:.3f}{surer}"]
+    error = f"{confidence['calibration_error']:7.3f}   distance between confidence and share of right answers"
+    lines = [f"{'calibration error':24}{error}; 0 is best"]
+    if half is not None:
+        share = _format_share(half, "of the answers with the higher confidence are right")
+        lines.append(f"{'more confident half':24}{share}")
     if (right := declining["right_of_answered"]) is not None:
-        share = f"{format_percent(1 - declining['answered'])} %; of the rest {format_percent(right)} % are right"
+        meaning = f"of the questions; {format_percent(right)} % of the other answers are right"
+        share = _format_share(1 - declining["answered"], meaning)
         lines.append(f"{'declined below ' + str(declining['below']):24}{share}")
     if (declined := declining["unanswerable_declined"]) is not None:
-        lines.append(f"{'without an answer':24}{format_percent(declined)} % of {declining['unanswerable']} declined")
+        share = _format_share(declined, f"of {format_count(declining['unanswerable'], 'questions')} without an answer")
+        lines.append(f"{'declined, unanswerable':24}{share}")
     return lines
+
+
+def _format_share(share: float, meaning: str) -> str:
+    return f"{format_percent(share):>5} %   {meaning}"
 
 
 def format_comparison(comparison: Comparison) -> str:

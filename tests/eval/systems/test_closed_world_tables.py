@@ -11,8 +11,8 @@ import torch
 from eval.systems import closed_world as table
 from eval.systems.closed_world import ClosedWorldConfig
 from eval.systems.runner import TableRunner
+from eval.systems.world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
 from pipelines.common import generator_training
-from pipelines.common.closed_world import ObjectTagger, World, WorldFolders, init_encoder, make_world, write_world
 from pipelines.joint import loop as joint
 from pipelines.orqa import inverse_cloze_loop
 from pipelines.rag import loop as rag

@@ -25,12 +25,20 @@ def test_a_folder_without_figures_is_refused(tmp_path: Path) -> None:
         plot([tmp_path], tmp_path / "run.svg")
     inner = tmp_path / "round-1"
     inner.mkdir()
-    for row in ('{"step": 0, "foo": 1}', '{"step": 0, "nll": "x"}', '{"nll": 1.0}'):
-        (inner / "metrics.jsonl").write_text(row + "\n")
+    for row in (b'{"step": 0, "foo": 1}', b'{"step": 0, "nll": "x"}', b'{"nll": 1.0}', b"[]", b"\xff", b"[" * 100_000):
+        (inner / "metrics.jsonl").write_bytes(row + b"\n")
         with pytest.raises(BadInput, match=r"round-1: no metrics\.jsonl with figures there$"):
             plot([inner], tmp_path / "run.svg")
     with pytest.raises(BadInput, match=r"figures there; there are runs in .*/round-1$"):
         plot([tmp_path], tmp_path / "run.svg")
+
+
+def test_a_run_with_a_name_that_is_not_utf_8_is_drawn(tmp_path: Path) -> None:
+    run = tmp_path / "caf\udce9"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"step": 1, "nll": 0.5}\n')
+    plot([run], tmp_path / "run.svg")
+    assert "<!-- caf\ufffd -->" in (tmp_path / "run.svg").read_text()
 
 
 def test_a_file_name_without_an_image_suffix_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_held_out_questions_are_not_trained_on(tmp_path: Path) -> None:
     lines: list[str] = []
     training_questions, sample = read_training_questions(training, HeldOutConfig(dev=dev, sample=1), 0, lines.append)
     assert [question.text for question in training_questions] == ["who was first", "who was third"] and len(sample) == 1
-    assert lines == [f"1 questions of {training} are left out, because they are also in {dev}"]
+    assert lines == [f"left out, because also in {dev}: 1 question of {training}"]
     assert [len(part) for part in read_training_questions(training, HeldOutConfig(), 0, lines.append)] == [3, 0]
     with pytest.raises(BadInput, match=r"all questions of .* are also in .*: choose other held-out questions"):
         read_training_questions(training, HeldOutConfig(dev=training), 0, lines.append)

@@ -1,7 +1,9 @@
 """ragqa replaces only its own directories, and never deletes a file that it did not write."""
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from ragqa import artefacts
 from ragqa.artefacts.ownership import iter_other_files
 from ragqa.errors import BadInput
+from ragqa.evaluation import evaluate
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
+from tests.helpers.evaluation import QUESTIONS, make_pipeline
 
 TERMS_ONLY = IndexConfig(retriever="bm25")
 
@@ -58,6 +62,39 @@ def test_an_index_over_another_programs_directory_is_refused_before_any_work(tmp
         build_index([documents], web, TERMS_ONLY)
     assert list_files(web) == ["manifest.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docs", "web"]
+
+
+@pytest.mark.parametrize("name", [".i.building/notes.md", "elsewhere/notes.md"])
+def test_a_users_directory_with_the_name_of_a_workspace_is_not_deleted(
+    tmp_path: Path, documents: Path, name: str
+) -> None:
+    note = tmp_path / name
+    note.parent.mkdir(parents=True)
+    note.write_text("mine")
+    if "elsewhere" in name:
+        (tmp_path / ".i.building").symlink_to("elsewhere")
+    with pytest.raises(BadInput, match=r"\.i\.building is not ragqa's, and would be deleted: move it"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert note.read_text() == "mine" and list_files(note.parent) == ["notes.md"]
+    (tmp_path / ".i.building").rename(tmp_path / ".r.evaluating")
+    with pytest.raises(BadInput, match=r"\.r\.evaluating is not ragqa's"):
+        evaluate(make_pipeline(), QUESTIONS, out=tmp_path / "r")
+    assert list_files(tmp_path / ".r.evaluating") == ["notes.md"]
+    assert not (tmp_path / "i").exists() and not (tmp_path / "r").exists()
+
+
+def test_bad_documents_leave_no_workspace_and_a_failure_after_the_reading_keeps_it(
+    tmp_path: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (documents / "bad.jsonl").write_text("{")
+    with pytest.raises(BadInput, match=r"bad\.jsonl:1"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
+    (documents / "bad.jsonl").unlink()
+    monkeypatch.setattr("ragqa.indexing.build.build_terms", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
+    assert (tmp_path / ".i.building" / "made" / "passages").is_dir()
 
 
 def test_an_index_at_a_path_that_is_not_utf8_is_refused_before_any_work(tmp_path: Path, documents: Path) -> None:
@@ -133,6 +170,16 @@ def test_empty_lock_files_are_not_a_users_files(tmp_path: Path) -> None:
     (tmp_path / ".tantivy-writer.lock").touch()
     (tmp_path / "poetry.lock").write_text("[[package]]")
     assert list(iter_other_files(tmp_path, ())) == ["poetry.lock"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("mine")], ids=["pipe", "link"])
+def test_a_workspace_with_a_pipe_or_a_link_is_not_ragqas(
+    tmp_path: Path, documents: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / ".i.building").mkdir()
+    make(tmp_path / ".i.building" / "begun")
+    with pytest.raises(BadInput, match=r"\.i\.building is not ragqa's"):
+        build_index([documents], tmp_path / "i", TERMS_ONLY)
 
 
 def test_an_index_with_a_damaged_manifest_is_replaced_if_its_files_are_known(tmp_path: Path, documents: Path) -> None:

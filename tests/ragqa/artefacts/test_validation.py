@@ -1,5 +1,6 @@
 """What a manifest may name, and what a directory may hold."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,15 @@ def test_a_huge_manifest_is_not_read(artefact: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(artefacts.manifest, "MAX_MANIFEST_BYTES", 10)
     with pytest.raises(DamagedArtefact, match="larger than any manifest"):
         artefacts.peek_manifest(artefact)
+
+
+def test_a_file_of_the_system_without_a_size_is_empty(artefact: Path) -> None:
+    """A link to /proc/kmsg would never end, and only root may read it."""
+    (artefact / "manifest.json").unlink()
+    (artefact / "manifest.json").symlink_to("/proc/sys/kernel/pid_max")  # a number, so JSON
+    with pytest.raises(DamagedArtefact, match=r"manifest\.json is damaged: JSONDecodeError"):
+        artefacts.peek_manifest(artefact)
+    assert artefacts.checksum(artefact / "manifest.json") == hashlib.sha256().hexdigest()
 
 
 def test_only_errors_of_content_count_as_damage(tmp_path: Path) -> None:

@@ -266,7 +266,8 @@ def test_questions_are_cleaned() -> None:
 
 
 def test_a_directory_that_is_not_an_index_is_named(tmp_path: Path, folder: Path, capsys) -> None:
-    for path, message in ((tmp_path / "nowhere", "does not exist"), (folder, "is not a ragqa directory")):
+    command = f"make an index of it: ragqa index {folder} --out {folder.stem}.index"
+    for path, message in ((tmp_path / "nowhere", "does not exist"), (folder, command)):
         status, out, err = run("ask", QUESTION, "--index", str(path), capsys=capsys)
         assert (status, out) == (2, "")
         assert message in err and err.count("\n") == 1

@@ -133,6 +133,11 @@ def test_a_comparison_page_replaces_only_another_one(report: Path, questions: Pa
         (["questions.jsonl", "--index", "INDEX", "--out", "precious"], "not a ragqa report"),
         (["questions.jsonl", "--index", "INDEX", "--reader", "precious"], "precious"),
         (["questions.jsonl", "--predictions", "p.jsonl"], "ends before the questions do"),
+        (
+            ["questions.jsonl", "--predictions", "ids.json"],
+            "its ids are such as 'q7', those of the questions such as '1'",
+        ),
+        (["questions.jsonl", "--predictions", "none.json"], "it is empty"),
         (["questions.jsonl", "--predictions", "p.jsonl", "-k", "3", "--reader", "x"], "-k, --reader cannot change"),
         (["questions.jsonl", "--predictions", "p.jsonl", "--fast", "--max-answer", "3"], "--fast, --max-answer cannot"),
         (["questions.jsonl", "--index", "INDEX", "--beams", "3"], "this is a span reader: leave them out"),
@@ -150,6 +155,8 @@ def test_bad_input_is_reported_in_one_line(
     Path("empty.jsonl").write_text("\n")
     Path("notes.txt").write_text("notes")
     Path("p.jsonl").write_text('{"prediction": "a"}\n')
+    Path("ids.json").write_text('{"q7": "a"}')
+    Path("none.json").write_text("{}")
     Path("precious").mkdir()
     Path("precious", "file").write_text("kept")
     before = sorted(tmp_path.rglob("*"))

@@ -363,7 +363,7 @@ def test_an_index_of_a_dump_answers_questions(tmp_path: Path, capsys: pytest.Cap
     path = write(tmp_path / "xx.xml.bz2", bz2.compress(make_dump(*articles).encode()))
     index = tmp_path / "wiki.index"
     status, out, err = run("index", str(path), "--out", str(index), "--retriever", "bm25", capsys=capsys)
-    assert (status, out.splitlines()[1]) == (0, "documents and records left out or repaired: 1 redirects"), err
+    assert (status, out.splitlines()[1]) == (0, "documents and records left out or repaired: 1 redirect"), err
     answer = Pipeline.load(index).ask("Who built Skarvik Lighthouse?")
     assert answer.text is not None and "Ada Holm" in answer.text
     hit = answer.sources[0].hit.passage

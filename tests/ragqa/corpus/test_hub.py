@@ -125,7 +125,7 @@ def test_one_of_several_splits_must_be_named(hub_folder: Path) -> None:
     [
         ("hf:{}:nope", "Bad split: nope. Available splits: ['train']"),
         ("hf:{}/nowhere", "Couldn't find any data file at"),
-        ("hf:ragqa/no-such-data-set:train", "Couldn't reach 'ragqa/no-such-data-set' on the Hub"),
+        ("hf:ragqa/no-such-data-set:train", "its name is looked up at the Hugging Face hub, which cannot be"),
     ],
 )
 def test_a_data_set_that_cannot_be_loaded_is_a_one_line_error(hub_folder: Path, name: str, what: str) -> None:

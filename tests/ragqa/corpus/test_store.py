@@ -272,11 +272,19 @@ def test_a_copied_passage_is_the_same_in_its_new_row(tmp_path: Path) -> None:
     ]
 
 
+WRAPPING = [0, 2**63 - 1, -(2**63), -1, 3]
+"""Rows whose differences are all positive in 64 bits."""
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         *((content, "is damaged") for content in (b"", b"x" * 300, b"\x93NUMPY")),
-        *((rows, "is damaged: its rows are not ascending whole numbers") for rows in ([0.0, 1.0], [2, 1], [[1]])),
+        *(
+            (rows, "is damaged: its rows are not ascending whole numbers")
+            for rows in ([0.0, 1.0], [2, 1], [1, 1], [[1]])
+        ),
+        *((rows, "is damaged: its rows are not ascending") for rows in (np.array([1, 0, 2], np.uint64), WRAPPING)),
         *((rows, "names rows that do not exist") for rows in ([-5, 2], [2, 10**12])),
     ],
 )

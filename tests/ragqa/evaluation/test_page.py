@@ -66,7 +66,7 @@ def test_confidence_and_times_are_shown(full_report: Report) -> None:
     # Confidences are 0.2 (right), 0.4, 0.6, 0.8 and 1 (all wrong): nothing is declined below 0.2.
     assert rows["answered if declining below 0.2"] == ["100.0 %"]
     assert rows["… of these right"] == ["20.0 %"]
-    assert rows["right among the surer half"] == ["0.0 %"]
+    assert rows["right in the more confident half of the answers"] == ["0.0 %"]
     assert rows["expected calibration error (ECE), 0 is best"] == ["0.720"]  # (0.8 + 0.4 + 0.6 + 0.8 + 1) / 5
     assert read_table(html, "Time per question, ms")["total"] == ["310", "310", "310", "310"]
     assert "Questions were asked one at a time." in html
@@ -137,7 +137,7 @@ def test_published_results_have_their_own_table(full_report: Report) -> None:
 def test_warnings_are_shown(tmp_path: Path) -> None:
     results = {question.id: make_result(None) for question in QUESTIONS}
     html = render_page(make_report(tmp_path, results))
-    assert "4 of 5 questions with gold answers got no prediction, which counts as wrong" in html
+    assert "4 of 4 questions with gold answers got no prediction, which counts as wrong" in html
     assert html.count("no prediction</span>") >= 5
 
 
@@ -248,7 +248,8 @@ def test_a_page_of_a_comparison(full_report: Report, tmp_path: Path) -> None:
         "neither": ["2", "50.0"],
     }
     assert read_table(html, "Systems and settings")["split"] == ["dev", "not named"]
-    assert read_table(html, "Also measured, without a test")["right among the surer half"] == ["0.0 %", "40.0 %"]
+    untested = read_table(html, "Also measured, without a test")
+    assert untested["right in the more confident half of the answers"] == ["0.0 %", "40.0 %"]
     parsed = ParsedPage(html)
     assert parsed.all("a")[-4:] == ["only b right (1)", "neither right (2)", "both right (1)", "no gold answers (1)"]
     one = html[html.index('id="group-only-b"') : html.index('id="group-neither"')]

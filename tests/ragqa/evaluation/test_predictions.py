@@ -26,11 +26,11 @@ def write_lines(file: Path, *rows: object) -> Path:
 
 def test_predictions_by_id_are_scored(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "p.json", {"q1": "Ada Holm", "q2": "the Bo", "q3": "x", "q1 again": ""})
-    report = evaluate(Predictions(file, depth=100), QUESTIONS[:5], out=tmp_path / "r", unicode=None)
-    assert [row.em for row in report.rows()] == [True, True, False, False, False]
+    report = evaluate(Predictions(file, depth=100), QUESTIONS, out=tmp_path / "r", unicode=None)
+    assert [row.em for row in report.rows()] == [True, True, False, False, False, False]
     assert report.figures["warnings"] == [
+        "4 of 6 questions were answered without a confidence, so there are no figures of confidence",
         "1 of 5 questions with gold answers got no prediction, which counts as wrong",
-        "4 of 5 questions were answered without a confidence, so there are no figures of confidence",
     ]
     assert report.figures["answer_recall"] == {} and report.figures["loss"] is None
     assert report.figures["confidence"] is None and report.figures["seconds"] is None
@@ -60,6 +60,7 @@ def test_predictions_by_line_are_scored_with_their_passages(tmp_path: Path) -> N
         ([[], {}], BadLine, "p.jsonl:1: not a prediction"),
         ([{"prediction": "a", "ctxs": [{}]}, {}], BadLine, "p.jsonl:1: not a prediction"),
         ([{"prediction": "a", "ctxs": [{"text": []}]}, {}], BadLine, "p.jsonl:1: not a prediction"),
+        ([{"prediction": "a", "ctxs": [{"text": "x", "score": "nan"}]}, {}], BadLine, "must be a finite number"),
         ([{"prediction": "a", "confidence": -3.2}, {}], BadLine, "between 0 and 1"),
         ([{"prediction": "a", "question": 5}, {}], BadLine, "p.jsonl:1: not a prediction"),
         (

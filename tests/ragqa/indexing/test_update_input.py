@@ -57,7 +57,11 @@ def test_files_are_deleted_by_path_from_any_working_directory(
     assert get_counts(update_index("../x.index", add=["a.txt"])) == (0, 1, 0, 0)
     monkeypatch.chdir(notes / "deep")
     (notes / "b.txt").write_text("something newer")
-    assert get_counts(update_index("../../x.index", add=["./../b.txt"], delete=["c.txt"])) == (0, 1, 0, 1)
+    assert get_counts(update_index("../../x.index", add=["./../b.txt"], delete=["./c.txt"])) == (0, 1, 0, 1)
+    with pytest.raises(
+        BadInput, match=rf"no document has the id \./b\.txt \(as a path: {notes}/deep/b\.txt\): nothing"
+    ):
+        update_index("../../x.index", delete=["./b.txt"])
     (notes / "deep" / "d.txt").unlink()  # deleted files can still be named
     (notes / "a.txt").rename(notes / "e.txt")
     monkeypatch.chdir(elsewhere)

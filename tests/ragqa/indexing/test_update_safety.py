@@ -20,11 +20,12 @@ import pytest
 from ragqa import artefacts
 from ragqa.artefacts.orphans import get_update_path
 from ragqa.corpus.store import PassageWriter
-from ragqa.errors import BadInput
+from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.indexing import update
 from ragqa.indexing.update import update_index
 from ragqa.retrieval.live import open_retriever
 from tests.conftest import kill_at_every_step
+from tests.helpers.damage import sign
 from tests.helpers.updates import (
     ALL_TERMS,
     TEXTS,
@@ -170,9 +171,31 @@ def test_a_directory_of_the_user_in_the_place_of_the_update_stays(tmp_path: Path
     notes = tmp_path / ".docs.index.updating" / "notes.txt"
     notes.parent.mkdir()
     notes.write_text("mine")
-    with pytest.raises(BadInput, match=r"\.docs\.index\.updating holds files that are not ragqa's"):
+    with pytest.raises(BadInput, match=r"\.docs\.index\.updating is not ragqa's"):
         update_index(index, delete=["cat"])
     assert notes.read_text() == "mine" and "cat" in list_documents(index)
+
+
+def test_a_damaged_record_of_deleted_documents_is_ignored(tmp_path: Path, encoder: WordEncoder) -> None:
+    index = make_index(tmp_path)
+    for content in ("[" * 100_000, "[]", ""):
+        (tmp_path / ".docs.index.updating").mkdir()
+        (tmp_path / ".docs.index.updating" / "deleted.json").write_text(content)
+        with pytest.raises(BadInput, match="no document has the id fox"):
+            apply_update(index, delete=["fox"])
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (3, 64), (64,)], ids=str)
+def test_vectors_that_do_not_fit_the_passages_are_named(
+    tmp_path: Path, encoder: WordEncoder, shape: tuple[int, ...]
+) -> None:
+    index = make_index(tmp_path)
+    apply_update(index, {"fox": "a fox"}, compact=False)
+    np.save(index / "dense" / "added-000001.npy", np.zeros(shape, np.float16))
+    sign(index)
+    with pytest.raises(DamagedArtefact, match=r"different widths|vectors of the shape|instead of rows"):
+        apply_update(index, {"hen": "a hen"})
+    assert list_neighbours(index) == ["docs.index"]
 
 
 def test_a_limit_on_file_sizes_leaves_the_old_index(tmp_path: Path, encoder: WordEncoder) -> None:

@@ -341,6 +341,13 @@ def test_names_that_cannot_be_on_the_hub_are_not_looked_up(name: str | Path) -> 
             load(name)
 
 
+def test_a_file_is_not_looked_up_at_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("not a model")
+    with pytest.raises(ArtefactError, match=r"^notes\.txt: no such directory$"):
+        load_seq2seq_module("notes.txt")
+
+
 def test_damaged_weights_are_reported_in_one_line(small: Path, tmp_path: Path) -> None:
     Tower.from_encoder(small, width=8).save(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")

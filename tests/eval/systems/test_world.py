@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.common import closed_world
-from pipelines.common.closed_world import World, make_world, write_world
+from eval.systems.world import World, make_world, write_world
 from ragqa.errors import Mismatch
 from ragqa.runtime.tokens import TextTokenizer
 
@@ -38,7 +37,7 @@ def test_a_world_is_whole_or_absent_and_not_replaced_by_another(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(closed_world, "_write_encoder_config", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("eval.systems.world._write_encoder_config", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             write_world(world, tmp_path / "world")
     assert not any(tmp_path.iterdir())

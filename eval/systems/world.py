@@ -5,7 +5,7 @@ only in passages: recipes train on other facts about the same entities. So a mod
 held-out fact only if it finds the passage and copies the object. The names of entities share their syllables, so a
 model must compare whole names. An object has one token by default, and several where a generator writes answers.
 
-The tests of the recipes and ``eval.systems.closed_world`` share this module.
+``eval.systems.closed_world`` trains systems in it, and the tests of the recipes use a small one.
 """
 
 import json
