@@ -110,7 +110,7 @@ def _load_split(name: _DatasetName) -> Any:
 
 def _check_card(folder: Path) -> None:
     """Raise OSError if the card of a data set names data outside of its folder."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
     from huggingface_hub import DatasetCard
 
     cards: dict[str, object] = {}
