@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines.calibrate.conditions import (
     ANSWERABLE,
-    NEAR_MISS,
+    MISSED,
     OWN_PARAGRAPH,
     UNANSWERABLE,
     CalibrationSet,
@@ -188,8 +188,8 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
         questions = select_questions(read_answerable(config.questions), config, config.questions)
         sets += search_index(config, config.index, config.questions, config.questions.stem, questions, judge_exactly)
     if config.own_questions and config.own_index:
-        questions = list(read_questions(config.own_questions))
         condition = search_passages(open_retriever(config.own_index), config.k)
+        questions = list(read_questions(config.own_questions))
         sets.append(CalibrationSet(config.own_questions, "own documents", questions, condition, judge_exactly))
     return sets
 
@@ -374,10 +374,8 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
         right answers are less confident, and more of them are declined.
     """
     name = np.array([row.name for row in rows])
-    ordinary = [
-        row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind not in (UNANSWERABLE, NEAR_MISS) for row in rows
-    ]
-    mask = np.array(ordinary)
+    kinds = (ANSWERABLE, MISSED)
+    mask = np.array([row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind in kinds for row in rows])
     threshold = choose_threshold(result.confidence[mask], result.right[mask])
     declined = {}
     for set_name in dict.fromkeys(name[mask]):

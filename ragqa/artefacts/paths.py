@@ -52,10 +52,13 @@ def resolve_input_file(path: Path) -> Path:
         BadInput: it is a pipe, a device or a socket, whose reading might never end.
         OSError: it is missing or cannot be reached.
     """
+    empty = Path(os.devnull)
+    if path == empty:
+        return path
     state = path.stat()
     if S_ISREG(state.st_mode):
         # The files of /proc have no size, and reading one such as /proc/kmsg never ends.
-        return path if state.st_size else Path(os.devnull)
+        return path if state.st_size else empty
     if not S_ISDIR(state.st_mode):
         raise BadInput(f"{path} is not a file, but a pipe, a device or a socket: name a file")
     return path

@@ -22,7 +22,8 @@ from index.serve.fair_queue import FairQueue
 from index.serve.http_server import LimitedProtocol, run_http_server
 from index.serve.request_checks import MAX_QUESTIONS
 from ragqa.errors import RemoteError
-from ragqa.retrieval.remote import PROTOCOL, RemoteRetriever, ServedCollection, ServedShard
+from ragqa.retrieval.remote import PROTOCOL, RemoteRetriever, ServedCollection, ServedShard, hit_to_row
+from ragqa.types import Hit, Passage
 
 COLLECTION = ServedCollection(
     retriever="dense",
@@ -53,8 +54,8 @@ class StandIn:
             raise ZeroDivisionError
         self.searched += len(questions) * k
         await asyncio.sleep(len(questions) * k * self.seconds_per_passage)
-        hit = {"document": "d", "title": "", "text": TEXT, "path": "", "start": 0, "end": len(TEXT), "score": 1.0}
-        return {"missing": [], "found": [[{"id": n, **hit} for n in range(k)] for _ in questions]}
+        hit = hit_to_row(Hit(Passage(0, "d", "", TEXT, "", 0, len(TEXT)), 1.0))
+        return {"missing": [], "found": [[{**hit, "id": n} for n in range(k)] for _ in questions]}
 
     async def collection(self) -> ServedCollection:
         return COLLECTION

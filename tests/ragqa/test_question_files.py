@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_squad_paragraphs_are_written_as_a_corpus(tmp_path: Path) -> None:
     ]
     out = tmp_path / "corpus.jsonl"
     assert write_documents(((each.title, each.text) for each in paragraphs), out) == 3
-    assert list(read_documents([out])) == [
+    assert [replace(document, date="") for document in read_documents([out])] == [
         Document("0", "A", "One.\nTwo.", str(out)),
         Document("1", "B", "Où ?", str(out)),
         Document("3", "", "Four.", str(out)),

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_bad_documents_leave_no_workspace_and_a_failure_after_the_reading_keeps_
 ) -> None:
     (documents / "bad.jsonl").write_text("{")
     with pytest.raises(BadInput, match=r"bad\.jsonl:1"):
-        build_index([documents], tmp_path / "i", TERMS_ONLY)
+        build_index([documents], tmp_path / "i", replace(TERMS_ONLY, strict=True))
     assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
     (documents / "bad.jsonl").unlink()
     monkeypatch.setattr("ragqa.indexing.build.build_terms", lambda *_: 1 / 0)

@@ -212,7 +212,7 @@ def test_generators_answer_on_the_command_line(bart: Path, index: Path, capsys: 
     assert [source["weight"] for source in row["sources"]] == [round(each.weight, 4) for each in answer.sources]
     assert row["reason"] == "in none of the passages that were read"
     status, out, _ = run(*common, f"closed-book:{bart}", capsys=capsys)
-    assert status == 0 and out.count("\n") == 1 and out.endswith("; unsupported: no passages were read)\n")
+    assert status == 0 and " ".join(out.split()).endswith("; unsupported: no passages were read)")
     status, out, _ = run(*common, f"closed-book:{bart}", "--min-confidence", "1", capsys=capsys)
     assert (status, out) == (1, "No answer: the best has confidence 0.00, below 1.00.\n")
     status, out, _ = run(*common, f"closed-book:{bart}", "--min-confidence", "1", "--json", capsys=capsys)

@@ -233,6 +233,7 @@ def test_a_pipeline_answers_as_over_a_local_index(server: FakeServer, index: Pat
     assert described == {
         "k": local.k,
         "reader": local.reader.fingerprint,
+        "reader_kind": "span",
         "retriever": "hybrid",
         "fusion": "weighted",
         "kind": "flat",
