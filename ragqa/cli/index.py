@@ -30,7 +30,7 @@ def index(
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")] = "default",
     engine: Annotated[str, typer.Option(help=f"Engine of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
-    blocks: Annotated[str, typer.Option(help="Unit of passages: words, sentences or wordpieces.")] = "words",
+    blocks: Annotated[str, typer.Option(help="Unit of passages: sentences, words or wordpieces.")] = "sentences",
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
     ] = None,

@@ -63,7 +63,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
 _ASKING = re.compile(
     r"^\W*(?:(?:and|so|but|well)\s+)?(?:(?:in|at|on|by|from|to|for|of|with|since|until|under|after|about)\s+)?(?:the\s+)?"
 )
-_SYMBOL_QUESTION = re.compile(r"\b(?:symbol|abbreviation|acronym)\b.{0,20}\b(?:of|for)\b")
+_SYMBOL_QUESTION = re.compile(r"\b(?:symbol|abbreviation|acronym) (?:of|for)\b")
 _CHOICE = re.compile(r" or |\bbetween\b|^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b")
 
 
