@@ -148,7 +148,8 @@ def test_the_job_reports_its_result_and_repairs_damaged_shards(cluster: Any, cor
     arguments = [sys.executable, "-m", "index.embed", "--config", str(file)]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
     row = json.loads(done.stdout)
-    assert done.stderr.splitlines()[1:] == [] and done.stderr.startswith(f"embedding: {PASSAGES} passages in ")
+    *progress, last = done.stderr.splitlines()  # on a busy machine it takes more than two seconds
+    assert all(line.endswith(" left") for line in progress) and last.startswith(f"embedding: {PASSAGES} passages in ")
     assert row["vectors"] == str(out) and row["fingerprint"] == artefacts.read_manifest(out, "vectors").fingerprint
     assert (row["passages"], row["embedded"], row["workers"], row["precision"]) == (PASSAGES, PASSAGES, 2, "int8")
     assert 0 < row["passages_per_s"] < 1e6 and row["seconds"] > 0
@@ -171,8 +172,9 @@ def test_a_write_error_in_an_actor_is_one_line(cluster: Any, corpus: Path, tmp_p
     (out / embedding.PARTIAL).mkdir()  # left by a run killed before its first file
     done = subprocess.run(make_command(corpus, out), cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith(f"index.embed: cannot write {out}: Is a directory; ")
-    assert len(done.stderr.splitlines()) == 1
+    *progress, last = done.stderr.splitlines()  # on a busy machine it takes more than two seconds
+    assert all(line.endswith(" left") for line in progress)
+    assert last.startswith(f"index.embed: cannot write {out}: Is a directory; ")
     assert not (out / "manifest.json").exists() and not (out / embedding.PARTIAL).exists()
 
 

@@ -138,12 +138,12 @@ def wait_for(condition, seconds: float = 60) -> None:
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, stop: signal.Signals, monkeypatch) -> None:
     out, file = tmp_path / "out", tmp_path / "c.jsonl"
-    build_index([write_corpus(file, 3)], out)
+    build_index([write_corpus(file, 3)], out, IndexConfig(blocks="words"))  # other settings: no sync, but a new build
     old = artefacts.read_manifest(out, "index").fingerprint
     write_corpus(file, 300)
     shards = tmp_path / ".out.building" / "vectors"
     process = start_build(file, out)
-    wait_for(lambda: len(list(shards.glob("*.npy"))) >= 2)
+    wait_for(lambda: len(list(shards.glob("*.json"))) >= 2)
     process.send_signal(stop)
     _, err = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -9)
@@ -152,13 +152,15 @@ def test_a_stopped_build_resumes_while_the_old_index_answers(tmp_path: Path, sto
     assert artefacts.read_manifest(out, "index").fingerprint == old
     assert Pipeline.load(out).ask("What is document number 1?").question
 
-    finished_shards = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.npy")}
+    finished_shards = {f.name: f.stat().st_mtime_ns for f in shards.glob("*.json")}
     assert finished_shards
     encoded = []
     from ragqa.runtime.encoder import TextEncoder
 
     original = TextEncoder.encode
-    monkeypatch.setattr(TextEncoder, "encode", lambda self, texts: encoded.extend(texts) or original(self, texts))
+    monkeypatch.setattr(
+        TextEncoder, "encode", lambda self, texts, on_done=None: encoded.extend(texts) or original(self, texts)
+    )
     monkeypatch.setattr("ragqa.indexing.build.SHARD", 64)
     build_index([file], out)
     assert len(encoded) == 300 - 64 * len(finished_shards)
