@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, RagqaError, RemoteError
     from ragqa.pipeline import Pipeline
     from ragqa.retrieval.filters import PassageFilter
-    from ragqa.types import Answer, Passage, Source
+    from ragqa.types import Answer, Passage, Source, Statement
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "RagqaError",
     "RemoteError",
     "Source",
+    "Statement",
     "__version__",
 ]
 _MODULES = {
@@ -33,6 +34,7 @@ _MODULES = {
     "Answer": "types",
     "Passage": "types",
     "Source": "types",
+    "Statement": "types",
     "PassageFilter": "retrieval.filters",
 }
 

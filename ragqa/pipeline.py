@@ -281,7 +281,9 @@ def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], t
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
         guesses = (Alternative(answer.text, answer.confidence, answer.sources), *answer.alternatives)
-        answer = replace(answer, text=None, sources=nearest, alternatives=guesses, supported=None, reason=reason)
+        answer = replace(
+            answer, text=None, sources=nearest, alternatives=guesses, supported=None, reason=reason, statements=()
+        )
     if isinstance(hits, NoHits):
         answer = replace(answer, reason=hits.reason)
     is_changed = asked != clean_question(question)

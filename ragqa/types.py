@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+_SENTENCE_ENDS = ".!?…:;"
 SEPARATORS = {"line": "\n", "row": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
 """Character that ends a unit in the text of a document: a text file has lines, a PDF pages, a notebook cells."""
 
@@ -90,7 +91,8 @@ class Source:
     """Passage that supports an answer, with the span of the answer and a weight.
 
     The span is None if the passage does not contain the answer. For a generated answer, the weight is the posterior
-    probability p(z|x,y) of the passage.
+    probability p(z|x,y) of the passage. For a language model, the span is the sentence that supports a statement, and
+    the weight is the share of the answer's citations.
     """
 
     hit: Hit
@@ -154,6 +156,45 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """Sentence of a written answer, checked against the passages that it cites."""
+
+    text: str
+    """The sentence without its citations: characters ``start`` to ``end`` of the answer's text."""
+    start: int
+    citations: tuple[int, ...] = ()
+    """Numbers of the cited sources, from 1 in the order of ``Answer.sources``."""
+    is_supported: bool = True
+    """True if the cited passages say what the sentence says, as far as ragqa can check."""
+    reason: str | None = None
+    """Short reason why the sentence is unsupported."""
+
+    @property
+    def end(self) -> int:
+        """Character of the answer's text after the sentence."""
+        return self.start + len(self.text)
+
+    @property
+    def cited_text(self) -> str:
+        """The sentence with its citations, for example ``It was lit in 1871 [1][2].``."""
+        body = self.text.rstrip(_SENTENCE_ENDS)
+        numbers = "".join(f"[{number}]" for number in self.citations)
+        marks = " ".join(filter(None, (numbers, "" if self.is_supported else "(unsupported)")))
+        return f"{body} {marks}{self.text[len(body) :]}" if marks else self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as JSON values."""
+        return {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "citations": list(self.citations),
+            "supported": self.is_supported,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Answer to one question."""
 
@@ -171,13 +212,30 @@ class Answer:
     missing: tuple[str, ...] = ()
     """Shards of a served index that did not answer, and that can contain the answer."""
     supported: bool | None = True
-    """True if a passage that the reader read contains the answer; None without an answer."""
+    """True if a passage that the reader read contains the answer, or all its statements are supported; None without an
+    answer."""
     reason: str | None = None
     """Short reason why the question is declined or the answer is unsupported."""
     asked: str | None = None
     """Question as it was searched and read, if that is another one: without misspelt words, or made to stand alone."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
+    statements: tuple[Statement, ...] = ()
+    """Sentences of an answer by a language model, in order; empty for other answers."""
+
+    @property
+    def cited_text(self) -> str | None:
+        """Text with the citations of each statement and a mark at unsupported ones; None if the question is declined.
+
+        Equals ``text`` for an answer without statements.
+        """
+        if self.text is None:
+            return None
+        parts, end = [], 0
+        for statement in self.statements:
+            parts += [self.text[end : statement.start], statement.cited_text]
+            end = statement.end
+        return "".join((*parts, self.text[end:]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.
@@ -198,4 +256,5 @@ class Answer:
                 {"answer": other.text, "confidence": round(other.confidence, 4)} for other in self.alternatives
             ],
             "missing": list(self.missing),
+            "statements": [statement.to_dict() for statement in self.statements],
         }

@@ -114,7 +114,7 @@ def ask_one(
             print_result(render_rest(piece, written) if written else format_result(piece), is_styled=True)
             return piece
         if format_result is format_text and sys.stdout.isatty():
-            shown = escape_controls("".join(" " if c.isspace() else c for c in piece))
+            shown = escape_controls("".join(" " if c.isspace() and c != "\n" else c for c in piece))
             print_text(shown, end="")
             written += shown
     raise AssertionError("a pipeline's stream ends with an answer")

@@ -12,29 +12,29 @@ MAX_SOURCES = 3
 
 def render_answer(answer: Answer) -> str:
     """Return lines with the answer, its sources, and less likely answers, wrapped at the width of the terminal."""
-    start, first_line = _get_start(answer), wrap(_format_line(answer))
-    return f"{format_bold(first_line[: len(start)])}{first_line[len(start) :]}{_render_body(answer)}"
+    start, first_lines = _get_start(answer), _wrap_lines(_format_line(answer))
+    return f"{format_bold(first_lines[: len(start)])}{first_lines[len(start) :]}{_render_body(answer)}"
 
 
 def render_rest(answer: Answer, written: str) -> str:
     """Return the text to print after ``written``, the part of the answer that is already shown."""
-    text = to_one_line(written)
+    text = _clean_lines(written)
     if answer.text is None:
         return f"\nWithdrawn. {render_answer(answer)}"
-    if to_one_line(answer.text) != text:
+    if _get_start(answer) != text:
         return f"\n{render_answer(answer)}"
     return _format_line(answer)[len(text) :] + _render_body(answer)
 
 
 def _get_start(answer: Answer) -> str:
-    """Return the part of the first line that is bold."""
+    """Return the part that is bold: the answer with its citations; lines of a list stay lines."""
     if answer.text is not None:
-        return to_one_line(answer.text)
+        return _clean_lines(answer.cited_text or "")
     return "No answer in these documents" if answer.sources else "No answer"
 
 
 def _format_line(answer: Answer) -> str:
-    """Return the answer with its confidence, or the reason why there is none, in one line."""
+    """Return the answer with its confidence, or the reason why there is none."""
     reason = to_one_line(answer.reason or "")
     if answer.text is None:
         return f"{_get_start(answer)}: {reason}."
@@ -51,7 +51,11 @@ def _render_body(answer: Answer) -> str:
             lines += ["", f"Best guess: {_format_guess(likely[0])}"]
         if answer.sources:
             lines += ["", "The nearest passages:"]
-    for number, source in enumerate(answer.sources[:MAX_SOURCES], 1):
+    for statement in answer.statements:
+        if not statement.is_supported:
+            lines += ["", f'Unsupported: "{to_one_line(statement.text)}" {to_one_line(statement.reason or "")}.']
+    shown = answer.sources if answer.statements else answer.sources[:MAX_SOURCES]  # all that the answer cites
+    for number, source in enumerate(shown, 1):
         lines += ["", *_render_source(number, source, answer)]
     if answer.text is not None and likely:
         lines += ["", "Runners-up: " + " · ".join(map(_format_guess, likely))]
@@ -75,10 +79,19 @@ def _render_source(number: int, source: Source, answer: Answer) -> list[str]:
     else:
         window = max(0, span.start - SIDE), min(len(passage.text), span.end + SIDE)
         excerpt = render_excerpt(passage.text, window, [(span.start, span.end)], mark_answer)
-    has_weight = answer.text is not None and len(answer.sources) > 1
+    has_weight = answer.text is not None and len(answer.sources) > 1 and not answer.statements
     weight = f" ({source.weight:.0%} of the weight)" * has_weight
     where = wrap(to_one_line(source.format_place(_shorten_path(passage.path))), INDENT)
     return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", excerpt, f"{INDENT}{where}"]
+
+
+def _clean_lines(text: str) -> str:
+    """Return the lines of a text that are not empty, each through ``to_one_line``."""
+    return "\n".join(filter(None, map(to_one_line, text.splitlines())))
+
+
+def _wrap_lines(text: str) -> str:
+    return "\n".join(map(wrap, text.splitlines()))
 
 
 def _shorten_path(path: str) -> str:

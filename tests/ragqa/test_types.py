@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragqa.types import Hit, Passage, Source, Span
+from ragqa.types import Answer, Hit, Passage, Source, Span, Statement
 
 
 def make_source(span: Span | None = None, path: str = "/docs/a.pdf", document: str = "", **fields: object) -> Source:
@@ -28,3 +28,35 @@ def test_the_place_of_a_source_is_what_a_person_can_open(source: Source, place: 
 
 def test_a_place_begins_with_the_given_path() -> None:
     assert make_source(unit="page", number=2).format_place("docs/a.pdf") == "docs/a.pdf, page 2"
+
+
+def make_written_answer() -> Answer:
+    text = "The lamp was lit in 1871. It had three mirrors.\n- Ada Holm built it"
+    statements = (
+        Statement("The lamp was lit in 1871.", 0, (1, 2)),
+        Statement("It had three mirrors.", 26, (2,), is_supported=False, reason="three is not in [2]"),
+        Statement("Ada Holm built it", 50, (), is_supported=False, reason="no passage is cited"),
+    )
+    return Answer("When?", text, 0.0, 0.5, statements=statements)
+
+
+def test_citations_and_marks_stand_before_the_end_of_each_statement() -> None:
+    answer = make_written_answer()
+    assert all(answer.text and answer.text[s.start : s.end] == s.text for s in answer.statements)
+    assert answer.cited_text == (
+        "The lamp was lit in 1871 [1][2]. It had three mirrors [2] (unsupported).\n- Ada Holm built it (unsupported)"
+    )
+    assert Answer("When?", "1871", 0.0, 0.5).cited_text == "1871"
+    assert Answer("When?", None, 0.0, 0.5).cited_text is None
+
+
+def test_statements_in_json() -> None:
+    row = make_written_answer().to_dict()["statements"][1]
+    assert row == {
+        "text": "It had three mirrors.",
+        "start": 26,
+        "end": 47,
+        "citations": [2],
+        "supported": False,
+        "reason": "three is not in [2]",
+    }

@@ -6,7 +6,7 @@ import pytest
 
 from ragqa.cli.excerpts import choose_window, find_question_words, render_excerpt
 from ragqa.cli.render import render_answer, render_rest
-from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span
+from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
 
 FILLER = "The keepers of the lamp wrote down the weather of every single night. " * 8
 
@@ -89,3 +89,25 @@ def test_the_rest_of_a_written_answer_is_printed_once() -> None:
     answer = Answer("Who lit it?", "Ada Holm", 1.0, 0.5, (make_source("By Ada Holm.", "Ada Holm"),))
     assert render_rest(answer, "Ada Holm").startswith("   (confidence 0.50)\n\n[1] Log")
     assert render_rest(answer, "Ada").startswith("\nAda Holm   (confidence 0.50)")
+
+
+def test_a_written_answer_shows_its_citations_its_marks_and_all_its_sources() -> None:
+    text = "It was lit in 1871. It burnt oil.\n- It had three mirrors."
+    statements = (
+        Statement("It was lit in 1871.", 0, (4,)),
+        Statement("It burnt oil.", 20, (1,)),
+        Statement("It had three mirrors.", 36, (1,), is_supported=False, reason="[1] does not have three"),
+    )
+    sources = tuple(make_source(f"The lamp burnt oil from well {n}.", "oil", 0.25) for n in range(4))
+    why = "1 of 3 statements"
+    answer = Answer("When?", text, 0.0, 0.5, sources, supported=False, reason=why, statements=statements)
+    lines = render_answer(answer).splitlines()
+    assert lines[:2] == [
+        "It was lit in 1871 [4]. It burnt oil [1].",
+        "- It had three mirrors [1] (unsupported).   (confidence 0.50; unsupported: 1 of",
+    ]
+    assert 'Unsupported: "It had three mirrors." [1] does not have three.' in lines
+    assert [line for line in lines if line.startswith("[")] == [f"[{n}] Log" for n in (1, 2, 3, 4)]
+    written = "It was lit in 1871 [4]. It burnt oil [1].\n- It had three mirrors [1] (unsupported)."
+    rest = "   (confidence 0.50; unsupported: 1 of 3 statements)"
+    assert render_rest(answer, written) == rest + render_answer(answer).partition("statements)")[2]
