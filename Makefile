@@ -47,5 +47,5 @@ clean:  ## remove .venv, caches and builds; runs/ stays
 
 .venv/.test: .venv/.core
 	@echo 'adding torch and what else the tests need to .venv (once, a few minutes)' >&2
-	@$(PIP) -e '.[torch,cpu,wiki,eval,ray,dev]'
+	@$(PIP) -e '.[torch,serve,cpu,wiki,eval,ray,dev]'
 	@touch $@

@@ -1,13 +1,31 @@
 """Conversations: follow-up questions are asked with what they refer to."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ragqa.follow_ups import Turn, rewrite_follow_up
 from ragqa.pipeline import Pipeline, clean_question
 from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Answer
+
+
+def make_standalone(question: str, turns: Iterable[Turn]) -> str:
+    """Return a question with what it refers to in the turns before it; one that stands alone is only cleaned.
+
+    Args:
+        question: the question.
+        turns: earlier turns, oldest first; their questions can be follow-ups, too.
+
+    Raises:
+        BadInput: a question is empty.
+    """
+    last: Turn | None = None
+    for turn in (*turns, Turn(question, None)):
+        cleaned = clean_question(turn.question)
+        last = replace(turn, question=rewrite_follow_up(cleaned, last) if last else cleaned)
+    assert last is not None
+    return last.question
 
 
 class Conversation:
@@ -51,7 +69,7 @@ class Conversation:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer and then the answer, as ``Pipeline.stream`` does."""
         cleaned = clean_question(question)
-        asked = rewrite_follow_up(cleaned, self.turns[-1]) if self.turns else cleaned
+        asked = make_standalone(question, list(self.turns)[-1:])  # whose question stands alone already
         for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):
             if isinstance(piece, Answer):
                 title = piece.sources[0].hit.passage.title if piece.sources else ""

@@ -33,7 +33,7 @@ _NAME = re.compile(
     r"(?: brothers| sisters)?"
 )
 _THING_PHRASE = re.compile(
-    r"\b(?:the|an?) (?!(?:first|last|name)\b)(?:[\w-]+ ?)+?(?=\?|$| (?:of|to|in|on|at|for|by|with|that|who)\b)"
+    r"\b(?:the|an?) (?!(?:first|last|name)\b)[\w-]+(?: [\w-]+)*?(?= ?\?|$| (?:of|to|in|on|at|for|by|with|that|who)\b)"
 )
 _PERSON_NOUN = re.compile(
     r"\w+(?:er|or|ist|ian|man|men|woman|women|ess|ary)|king|queen|pope|consul|emperor|general|architect|monk|artist|poet"
@@ -51,6 +51,8 @@ _SHORT = re.compile(
     r"^(?:and |but )?(why|when|where|how|who|how many|how much|how long)(?: not| so| exactly)?\?*$", re.I
 )
 _YEAR = re.compile(r"\b\d{3,4}\b")
+_LONGEST = 1_000
+"""Number of characters of a text that the rules read: their time grows with the square of it."""
 _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
 
@@ -61,6 +63,9 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
         question: question in one line.
         turn: last question, its answer and title.
     """
+    if len(question) > _LONGEST:  # no question of that length leaves anything out
+        return question
+    turn = Turn(turn.question[:_LONGEST], turn.answer and turn.answer[:_LONGEST], turn.title[:_LONGEST])
     if short := _SHORT.match(question):
         return _complete(short[1], turn)
     part = _PART.match(question)

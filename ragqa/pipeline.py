@@ -24,6 +24,18 @@ MAX_QUESTION_CHARS = 10_000
 
 
 @dataclass(frozen=True)
+class RetrievedQuestion:
+    """Question with the passages from which a reader answers it."""
+
+    question: str
+    """Question as the user typed it."""
+    asked: str
+    """Question as it is searched and read: cleaned, and without misspelt words."""
+    hits: list[Hit]
+    """Retrieved passages, best first; empty for a closed-book reader."""
+
+
+@dataclass(frozen=True)
 class OpenedIndex:
     """Index that a pipeline searches, in a directory or on a server."""
 
@@ -177,13 +189,24 @@ class Pipeline:
         Arguments and errors are those of ``ask``. A reader that cannot stream yields only the answer. The answer can be
         declined after its pieces were yielded.
         """
+        self._choose_threshold(min_confidence)  # an error, before any work
+        return self.stream_answer(self.retrieve([question], k=k, filter=filter)[0], min_confidence=min_confidence)
+
+    @property
+    def can_stream(self) -> bool:
+        """True if the reader generates its answers and can stream them."""
+        return isinstance(self.reader, AnswerGenerator) and self.reader.can_stream
+
+    def stream_answer(
+        self, retrieved: RetrievedQuestion, *, min_confidence: float | None = None
+    ) -> Iterator[str | Answer]:
+        """Yield what ``stream`` yields for a question whose passages were retrieved."""
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
-            yield self.ask(question, k=k, min_confidence=min_confidence, filter=filter)
+            yield self.read([retrieved], min_confidence=min_confidence)[0]
             return
         threshold = self._choose_threshold(min_confidence)
-        asked, hits = self._retrieve([question], k, filter)
-        for piece in self.reader.stream(asked[0], hits[0]):
-            yield piece if isinstance(piece, str) else _finish_answer(question, asked[0], piece, hits[0], threshold)
+        for piece in self.reader.stream(retrieved.asked, retrieved.hits):
+            yield piece if isinstance(piece, str) else _finish_answer(retrieved, piece, threshold)
 
     @overload
     def ask(
@@ -228,11 +251,22 @@ class Pipeline:
         """
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence, filter=filter)[0]
+        self._choose_threshold(min_confidence)  # an error, before any work
+        return self.read(self.retrieve(questions, k=k, filter=filter), min_confidence=min_confidence)
+
+    def read(self, retrieved: list[RetrievedQuestion], *, min_confidence: float | None = None) -> list[Answer]:
+        """Answer questions whose passages were retrieved, in order.
+
+        Args:
+            retrieved: results of ``retrieve``.
+            min_confidence: confidence below which an answer is declined, as in ``ask``.
+
+        Raises:
+            BadInput: ``min_confidence`` is not in [0, 1].
+        """
         threshold = self._choose_threshold(min_confidence)
-        asked, hits = self._retrieve(questions, k, filter)
-        answers = self.reader.read(asked, hits) if asked else []
-        rows = zip(questions, asked, answers, hits, strict=True)
-        return [_finish_answer(*row, threshold) for row in rows]
+        answers = self.reader.read([q.asked for q in retrieved], [q.hits for q in retrieved]) if retrieved else []
+        return [_finish_answer(*row, threshold) for row in zip(retrieved, answers, strict=True)]
 
     def prepare_question(self, question: str) -> str:
         """Return the question as it is searched and read: cleaned, and without misspelt words.
@@ -257,26 +291,36 @@ class Pipeline:
         # Retrievers of other programs need not know about filters.
         return self.retriever.search(questions, k, wanted) if wanted else self.retriever.search(questions, k)
 
-    def _retrieve(
-        self, questions: list[str], k: int | None, filter: PassageFilter | None
-    ) -> tuple[list[str], list[list[Hit]]]:
-        """Return the questions as they are asked, and their hits; a closed-book reader gets no hits."""
+    def retrieve(
+        self, questions: list[str], *, k: int | None = None, filter: PassageFilter | None = None
+    ) -> list[RetrievedQuestion]:
+        """Return each question with the passages to read, in order; a closed-book reader needs no passages.
+
+        Args:
+            questions: the questions.
+            k: number of passages for each question; by default the pipeline's ``k``.
+            filter: documents to search; by default those of the pipeline's ``filter``.
+
+        Raises:
+            BadInput: a question is empty or not text, or ``k`` is less than 1.
+        """
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
             raise BadInput(f"k = {depth!r}: it must be a whole number of at least 1")
         asked = [self.prepare_question(question) for question in questions]
         if not asked or self.reader.is_closed_book:
-            return asked, [[] for _ in asked]
+            return [RetrievedQuestion(*pair, []) for pair in zip(questions, asked, strict=True)]
         hits = self.find_passages(asked, depth, filter)
         if isinstance(self.reader, LatinReader) and isinstance(self.retriever, TermRetriever):
             for number, question in enumerate(asked):
                 if not self.reader.can_read(question):  # nor can the encoder
                     hits[number] = self.retriever.search_terms([question], depth, filter or self.filter)[0]
-        return asked, hits
+        return [RetrievedQuestion(*row) for row in zip(questions, asked, hits, strict=True)]
 
 
-def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], threshold: float) -> Answer:
+def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: float) -> Answer:
     """Decline an answer below the threshold, and add the question and the missing shards."""
+    hits = retrieved.hits
     if answer.text is not None and answer.confidence < threshold:
         reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
@@ -286,8 +330,8 @@ def _finish_answer(question: str, asked: str, answer: Answer, hits: list[Hit], t
         )
     if isinstance(hits, NoHits):
         answer = replace(answer, reason=hits.reason)
-    is_changed = asked != clean_question(question)
-    return replace(answer, question=question, asked=asked if is_changed else None, missing=get_missing_shards(hits))
+    asked = retrieved.asked if retrieved.asked != clean_question(retrieved.question) else None
+    return replace(answer, question=retrieved.question, asked=asked, missing=get_missing_shards(hits))
 
 
 def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:

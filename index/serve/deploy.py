@@ -9,9 +9,7 @@ on. Scores of dense search are the same as in one index; scores of BM25 come fro
 """
 
 import logging
-import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -38,8 +36,6 @@ from ragqa.text import format_count
 
 APP = "ragqa"
 """Prefix of the names of the shards' applications in Ray Serve."""
-LISTEN_BACKLOG = 128
-"""Maximum number of connections that wait to be accepted."""
 _TIMING = {"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.1}
 """Ray Serve options: frequent health checks, to restart lost shards soon, and a quick shutdown."""
 
@@ -127,27 +123,19 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
     if not (config.resource or get_address()):  # otherwise shards may lie on other machines
         for path in config.shards:
             artefacts.read_manifest(path, "index")
-    with _open_listener(config) as listener:
+    from ragqa.serve.http_server import open_listener, run_http_server
+
+    with open_listener(config.host, config.port) as listener:  # before Ray starts, so that an error comes at once
         serve = _start_serve(config)
         try:
-            from index.serve.http_server import run_http_server
+            from index.serve.connection import SearchConnection
 
             gateway = Gateway(_deploy_shards(config, serve), config.timeout)
             app = SearchApp(gateway, config.max_k, (config.host, *config.allow_host))
-            with run_http_server(app, listener):
+            with run_http_server(app, listener, SearchConnection):
                 yield f"http://{config.host}:{config.port}"
         finally:
             serve.shutdown()
-
-
-def _open_listener(config: ServeConfig) -> socket.socket:
-    """Open the port before Ray starts, so that a port in use is reported at once."""
-    try:
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        return socket.create_server((config.host, config.port), family=family, backlog=LISTEN_BACKLOG)
-    except OSError as error:
-        problem = f"port {config.port} of {config.host} cannot be listened on ({os.strerror(error.errno or 0)})"
-        raise BadInput(f"{problem}: choose another") from error
 
 
 def _start_serve(config: ServeConfig) -> Any:

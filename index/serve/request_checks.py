@@ -1,159 +1,15 @@
-"""Checks of HTTP requests, made before any work is done for the request."""
+"""Form of a search request, checked before any work is done for the request."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from typing import Any
-from urllib.parse import urlsplit
 
 from ragqa.errors import BadInput
 from ragqa.pipeline import clean_question
 from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.serve.request_limits import MAX_BYTES, MAX_PASSAGES
 
-MAX_HEADER_BYTES = 32 << 10
-"""Maximum size of the request line and the headers in bytes."""
 MAX_QUESTIONS = 1024
 """Maximum number of questions in a request."""
-MAX_PASSAGES = 256_000
-"""Maximum number of questions times k in a request; it is about 250 MB of passages."""
-MAX_BYTES = 16 << 20
-"""Maximum size of a request in bytes."""
-MAX_BYTES_IN_ALL = 8 * MAX_BYTES
-"""Maximum size in bytes of all request bodies that are in memory at once."""
-BODY_SECONDS = 30.0
-"""Seconds that a client has to send the complete body of a request."""
-LINGER_SECONDS = 5.0
-"""Seconds to discard the rest of a refused body, since clients read an answer only after sending all."""
-PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
-"""Limits of a piece of work; a piece takes about 0.1 s, for which other clients wait for their turn."""
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-class RefusedRequest(Exception):
-    """Error for a request that is answered with an HTTP error status and a message in one line."""
-
-    def __init__(self, status: int, line: str) -> None:
-        super().__init__(line)
-        self.status = status
-
-
-class ClientLeft(Exception):
-    """Error for a client that has closed the connection."""
-
-
-def check_header_size(scope: MutableMapping[str, Any]) -> None:
-    """Check the size of the target and the headers of a request.
-
-    The HTTP server has the same limit, but applies it only to headers that arrive in several parts.
-
-    Raises:
-        RefusedRequest: they are too large.
-    """
-    fields = sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
-    if fields + len(scope["raw_path"]) + len(scope["query_string"]) > MAX_HEADER_BYTES:
-        raise RefusedRequest(400, f"the headers are too large: at most {MAX_HEADER_BYTES} bytes are read")
-
-
-class RequestBody:
-    """ASGI function that receives the parts of a request's body, and knows whether the body has ended."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self._has_ended = receive, False
-
-    async def __call__(self) -> MutableMapping[str, Any]:
-        """Return the next part, or the message that the client closed the connection."""
-        message = await self._receive()
-        self._has_ended = not message.get("more_body", False)
-        return message
-
-    async def discard_rest(self, seconds: float) -> bool:
-        """Receive and discard the rest of the body; return False if it does not end within ``seconds``."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not self._has_ended:
-                    await self()
-        except TimeoutError:
-            return False
-        return True
-
-
-def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:
-    """Check that a request names this server, and not a foreign name that resolves to its address.
-
-    The owner of a web page can make the page's name resolve to 127.0.0.1 (DNS rebinding). Then a browser on this
-    machine lets the page read the server's answers. The browser still sends the page's name as Host and Origin.
-
-    Args:
-        headers: headers of the request, with names in lower case.
-        allowed: names of the server in lower case.
-        local_address: address at which the request arrived; it is also accepted, since only names can be rebound.
-
-    Raises:
-        RefusedRequest: the Host header is missing, or Host or Origin has another name.
-    """
-    names = {b"host": "//", b"origin": ""}
-    values = [(name, value.decode("latin-1")) for name, value in headers if name in names]
-    if not any(name == b"host" for name, _ in values):
-        raise RefusedRequest(400, "the request has no Host header")
-    for name, value in values:
-        try:
-            parts = urlsplit(names[name] + value)
-            host, _ = (parts.hostname or "").removesuffix("."), parts.port
-        except ValueError:
-            host = ""
-        if not host or host not in (*allowed, local_address):
-            header = name.decode().capitalize()
-            raise RefusedRequest(421, f"{header} {value[:100]!r} is not this server: start it with --allow-host NAME")
-
-
-class BodyBudget:
-    """Limit on the memory that the bodies of all requests use together.
-
-    Args:
-        limit: maximum number of bytes.
-    """
-
-    def __init__(self, limit: int = MAX_BYTES_IN_ALL) -> None:
-        self._left = limit
-
-    async def read(self, receive: Receive, headers: Iterable[tuple[bytes, bytes]], seconds: float) -> bytes:
-        """Read the body of a request, and stop as soon as the body exceeds a limit.
-
-        Args:
-            receive: ASGI function that returns the next part.
-            headers: headers of the request.
-            seconds: seconds that the client has to send the body.
-
-        Raises:
-            RefusedRequest: the body is too large or too slow, or the bodies of all requests are too large.
-            ClientLeft: the client closed the connection.
-        """
-        declared = next((int(value) for name, value in headers if name == b"content-length"), 0)
-        if declared > MAX_BYTES:
-            raise RefusedRequest(413, f"the request has {declared} bytes: at most {MAX_BYTES} are read")
-        body = bytearray()
-        try:
-            async with asyncio.timeout(seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeft
-                    part, more = message.get("body", b""), message.get("more_body", False)
-                    if len(part) > self._left:
-                        raise RefusedRequest(503, "the server reads too many large requests: try again later")
-                    self._left -= len(part)
-                    body += part
-                    if len(body) > MAX_BYTES:
-                        raise RefusedRequest(413, f"the request is too large: at most {MAX_BYTES} bytes are read")
-        except TimeoutError:
-            raise RefusedRequest(408, f"the request did not arrive within {seconds:g} seconds") from None
-        finally:
-            self._left += len(body)  # a parsed request holds its questions only
-        return bytes(body)
 
 
 def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
@@ -183,21 +39,3 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
         work = f"{len(questions)} questions with k = {k} are {len(questions) * k} passages"
         raise BadInput(f"{work}: at most {MAX_PASSAGES} can be asked for at once")
     return [clean_question(question) for question in questions], k
-
-
-def split_questions(questions: list[str], k: int) -> Iterator[list[str]]:
-    """Divide the questions of a request into pieces of at most about 0.1 s of work.
-
-    Args:
-        questions: questions of the request.
-        k: number of passages for each question.
-    """
-    piece: list[str] = []
-    characters, most = 0, min(PIECE_QUESTIONS, max(1, PIECE_PASSAGES // k))
-    for question in questions:
-        if piece and (len(piece) == most or characters + len(question) > PIECE_CHARACTERS):
-            yield piece
-            piece, characters = [], 0
-        piece.append(question)
-        characters += len(question)
-    yield piece

@@ -1,24 +1,13 @@
-"""Excerpts of passages for a terminal: chosen around a span, cut at words, and wrapped."""
+"""Excerpts of passages for a terminal: marked, wrapped and indented."""
 
-import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 
+from ragqa.excerpts import Range, shrink_to_words
 from ragqa.terminal import to_one_line
-from ragqa.text import FUNCTION_WORDS
 
-SIDE = 160
-"""Number of characters of a passage shown on each side of the answer."""
 INDENT = "    "
-_LONGEST_WORD = 30
-"""Number of characters in which to look for the end of a word; text without spaces is cut inside."""
-_LONGEST_SEARCH = 20_000
-"""Number of characters of a passage in which to look for the words of the question."""
-_WORD = re.compile(r"\w+")
-
-Range = tuple[int, int]
-"""First and last character (exclusive) of a text."""
 
 
 def wrap(text: str, indent: str = "") -> str:
@@ -41,7 +30,7 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
         mark: function that marks a text.
     """
     marked = [part for part in marked if window[0] <= part[0] and part[1] <= window[1]]
-    low, high = _shrink_to_words(text, window)
+    low, high = shrink_to_words(text, window)
     if marked:
         low, high = min(low, marked[0][0]), max(high, marked[-1][1])
     line, position, ranges = "… " if text[:low].strip() else "", low, []
@@ -56,47 +45,6 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
     for start, end in reversed(ranges):
         wrapped = wrapped[:start] + mark(wrapped[start:end]) + wrapped[end:]
     return textwrap.indent(wrapped, INDENT)
-
-
-def choose_window(text: str, ranges: Sequence[Range]) -> Range:
-    """Return the part of a text that shows the most different words at ``ranges``; else its beginning."""
-    size = 2 * SIDE
-    best, most = 0, 0
-    for start, _ in ranges:
-        first = max(0, min(start - SIDE // 4, len(text) - size))
-        shown = {text[s:e].lower() for s, e in ranges if first <= s and e <= first + size}
-        if sum(map(len, shown)) > most:
-            best, most = first, sum(map(len, shown))
-    return best, min(len(text), best + size)
-
-
-def find_question_words(question: str, text: str) -> list[Range]:
-    """Return the words of a text that are words of the question, also with another ending.
-
-    Words without meaning of their own, such as "who" and "the", are left out.
-    """
-    asked = {word.lower() for word in _WORD.findall(question)} - FUNCTION_WORDS
-    return [
-        word.span()
-        for word in _WORD.finditer(text, 0, _LONGEST_SEARCH)
-        if any(_is_same_word(word[0].lower(), other) for other in asked)
-    ]
-
-
-def _is_same_word(word: str, other: str) -> bool:
-    shared = max(4, len(word) - 3, len(other) - 3)
-    return word == other or (word.isalpha() and word[:shared] == other[:shared])
-
-
-def _shrink_to_words(text: str, window: Range) -> Range:
-    """Return a part of a window that begins and ends at words, and not with spaces."""
-    low, high = window
-    if low and (cut := re.compile(r"\S*\s").match(text, low - 1, low + _LONGEST_WORD)):
-        low = cut.end()
-    if high < len(text) and (cut := re.search(r"\s\S*$", text[high - _LONGEST_WORD : high + 1])):
-        high -= len(cut[0]) - 1
-    part = text[low:high]
-    return low + len(part) - len(part.lstrip()), high - len(part) + len(part.rstrip())
 
 
 def _to_one_line_with_ends(text: str) -> str:

@@ -2,7 +2,8 @@
 
 import os
 
-from ragqa.cli.excerpts import INDENT, SIDE, choose_window, find_question_words, render_excerpt, wrap
+from ragqa.cli.excerpts import INDENT, render_excerpt, wrap
+from ragqa.excerpts import SIDE, choose_window, find_question_words
 from ragqa.terminal import format_bold, mark_answer, to_one_line
 from ragqa.types import Alternative, Answer, Source
 

@@ -219,6 +219,21 @@ class PassageStore:
             rows.append(first + np.flatnonzero(passes))
         return np.setdiff1d(np.concatenate(rows), self.deleted)
 
+    def find_starts(self, columns: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the sorted rows, also of deleted passages, at which one of the columns has a new value."""
+        import pyarrow.compute as pc
+
+        is_start = np.zeros(len(self), bool)
+        for name in columns:
+            last = None
+            for first, file, chunks in zip(self._first_rows, self._files, self._iter_column(name), strict=False):
+                values = chunks.combine_chunks()
+                changes = pc.not_equal(values.slice(1), values.slice(0, file.rows - 1))
+                is_start[first + 1 : first + file.rows] |= changes.to_numpy(zero_copy_only=False)
+                is_start[first] |= values[0].as_py() != last
+                last = values[-1].as_py()
+        return np.flatnonzero(is_start)
+
     def list_values(self, column: str) -> set[str]:
         """Return the different values of a column, also of deleted passages."""
         return {value for chunks in self._iter_column(column) for value in chunks.unique().to_pylist()}

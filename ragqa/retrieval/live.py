@@ -35,7 +35,9 @@ class LiveRetriever:
             path: directory of the index.
             load: function that opens the version that is now at ``path``.
         """
-        self._path, self._load = path, load
+        self.path = path
+        """Directory of the index."""
+        self._load = load
         self._lock = Lock()
         self._retriever, self._version = self._open(0.0)
 
@@ -76,7 +78,7 @@ class LiveRetriever:
     def current(self) -> PassageRetriever:
         """Return a retriever over the newest version only; raises the same errors as ``search``."""
         with self._lock:
-            if _read_version(self._path) != self._version:
+            if _read_version(self.path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
             return self._retriever
 
@@ -84,13 +86,13 @@ class LiveRetriever:
         """Open a consistent version; wait up to ``patience`` seconds if there is none."""
         end = monotonic() + patience
         while True:
-            version = _read_version(self._path)
+            version = _read_version(self.path)
             try:
                 retriever = self._load()
-                if _read_version(self._path) == version:  # else the index was replaced while it was being opened
+                if _read_version(self.path) == version:  # else the index was replaced while it was being opened
                     return retriever, version
             except (ArtefactError, OSError):
-                if _read_version(self._path) == version and (version is not None or monotonic() >= end):
+                if _read_version(self.path) == version and (version is not None or monotonic() >= end):
                     raise
             sleep(0.001)
 

@@ -18,11 +18,12 @@ import pytest
 pytest.importorskip("uvicorn", reason="the extra ray is not installed")
 
 from index.serve.app import SearchApp
-from index.serve.fair_queue import FairQueue
-from index.serve.http_server import LimitedProtocol, run_http_server
+from index.serve.connection import SearchConnection
 from index.serve.request_checks import MAX_QUESTIONS
 from ragqa.errors import RemoteError
 from ragqa.retrieval.remote import PROTOCOL, RemoteRetriever, ServedCollection, ServedShard, hit_to_row
+from ragqa.serve.fair_queue import FairQueue
+from ragqa.serve.http_server import LimitedProtocol, run_http_server
 from ragqa.types import Hit, Passage
 
 COLLECTION = ServedCollection(
@@ -61,7 +62,7 @@ class StandIn:
         return COLLECTION
 
 
-class Hasty(LimitedProtocol):
+class Hasty(SearchConnection):
     """Connection with short limits, so that the tests are fast."""
 
     header_seconds = 0.4

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ragqa.cli.excerpts import choose_window, find_question_words, render_excerpt
+from ragqa.cli.excerpts import render_excerpt
+from ragqa.excerpts import choose_window, find_question_words
 from ragqa.cli.render import render_answer, render_rest
 from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
 

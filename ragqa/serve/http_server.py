@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import socket
 from asyncio import TimerHandle
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from index.serve.request_checks import MAX_HEADER_BYTES
-from ragqa.retrieval.remote import PROTOCOL
+from ragqa.errors import BadInput
+from ragqa.serve.request_limits import MAX_HEADER_BYTES
 
 MAX_CONNECTIONS = 1000
 """Maximum number of connections; further connections are closed at once."""
 HEADER_SECONDS = 10.0
 """Seconds that a client has to send the request line and all headers."""
+LISTEN_BACKLOG = 1024
+"""Number of connections that the kernel holds until they are accepted."""
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed; clients reuse connections."""
 
@@ -32,6 +35,13 @@ class LimitedProtocol(H11Protocol):
     """
 
     header_seconds = HEADER_SECONDS
+    extra_headers: tuple[tuple[str, str], ...] = ()
+    """Headers of the answer to bytes that are not HTTP."""
+
+    @staticmethod
+    def make_error(message: str) -> dict[str, Any]:
+        """Return the JSON object that answers bytes that are not HTTP."""
+        return {"error": message}
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -70,8 +80,9 @@ class LimitedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are not HTTP with an error in JSON, or abort a response that has begun."""
-        body = json.dumps({"ragqa": PROTOCOL, "error": msg}).encode()
+        body = json.dumps(self.make_error(msg)).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        headers += self.extra_headers
         try:
             for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
@@ -87,13 +98,16 @@ class LimitedProtocol(H11Protocol):
 
 
 @contextmanager
-def run_http_server(app: Any, listener: socket.socket, protocol: type[H11Protocol] = LimitedProtocol) -> Iterator[None]:
+def run_http_server(
+    app: Any, listener: socket.socket, protocol: type[H11Protocol] = LimitedProtocol, drain_seconds: int = 1
+) -> Iterator[None]:
     """Run an ASGI application in a thread while the block runs.
 
     Args:
         app: the application.
         listener: bound socket, which is closed at the end.
         protocol: class of the connections.
+        drain_seconds: seconds to finish open requests at the end.
     """
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # bad requests are answered, not logged
     config = uvicorn.Config(
@@ -108,7 +122,7 @@ def run_http_server(app: Any, listener: socket.socket, protocol: type[H11Protoco
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=drain_seconds,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     server = uvicorn.Server(config)
@@ -122,3 +136,18 @@ def run_http_server(app: Any, listener: socket.socket, protocol: type[H11Protoco
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Open the port of a server.
+
+    Raises:
+        BadInput: the address does not exist, or the port is in use.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else str(error)  # names of hosts have errors of their own
+        raise BadInput(f"port {port} of {host} cannot be listened on ({reason}): choose another") from error

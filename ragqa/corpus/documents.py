@@ -1,0 +1,69 @@
+"""Documents of a passage store: their list, and their passages in order."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa.corpus.store import PassageStore
+from ragqa.types import Passage
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """Document of an index."""
+
+    id: str
+    path: str
+    title: str
+    tags: tuple[str, ...]
+    date: str
+    passages: int
+    """Number of its passages."""
+    first_row: int
+    """Row of its first passage."""
+
+
+class DocumentList:
+    """Documents of a passage store, in the order of their passages.
+
+    The list needs 16 bytes of memory for each document; everything else is read on demand.
+    """
+
+    def __init__(self, store: PassageStore) -> None:
+        """List the documents of ``store``, by one pass over the ids and paths of its passages."""
+        self._store = store
+        rows = np.setdiff1d(np.arange(len(store)), store.deleted, assume_unique=True)
+        starts = store.find_starts(("document", "path"))
+        run_of_row = np.searchsorted(starts, rows, side="right")
+        is_first = np.diff(run_of_row, prepend=0) > 0
+        self._first_rows: Rows = rows[is_first]
+        self._counts = np.diff(np.append(np.flatnonzero(is_first), len(rows)))
+
+    def __len__(self) -> int:
+        return len(self._first_rows)
+
+    def read(self, first: int, count: int) -> list[IndexedDocument]:
+        """Return at most ``count`` documents from number ``first`` on; numbers begin with 0."""
+        part = slice(first, first + count)
+        pairs = zip(self._first_rows[part].tolist(), self._counts[part].tolist(), strict=True)
+        return [_describe(self._store[row], passages) for row, passages in pairs]
+
+    def find(self, identifier: str) -> list[IndexedDocument]:
+        """Return the documents with an id; several files can have documents of the same id."""
+        numbers = np.flatnonzero(np.isin(self._first_rows, self._store.find_rows([identifier])))
+        return [self.read(number, 1)[0] for number in numbers.tolist()]
+
+    def find_passage_rows(self, document: IndexedDocument) -> Rows:
+        """Return the rows of the passages of a document, in the order of its text."""
+        number = int(np.searchsorted(self._first_rows, document.first_row))
+        end = self._first_rows[number + 1] if number + 1 < len(self) else len(self._store)
+        return np.setdiff1d(np.arange(document.first_row, end), self._store.deleted, assume_unique=True)
+
+
+def _describe(passage: Passage, passages: int) -> IndexedDocument:
+    return IndexedDocument(
+        passage.document, passage.path, passage.title, passage.tags, passage.date, passages, passage.id
+    )

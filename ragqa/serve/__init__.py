@@ -1,0 +1,1 @@
+"""HTTP server of the library: routes, their limits, and the page."""

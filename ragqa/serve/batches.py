@@ -1,0 +1,90 @@
+"""Work for single requests that is done together for all requests that wait at the same time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ragqa.errors import ArtefactError, RemoteError
+from ragqa.serve.fair_queue import FairQueue
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Job(Generic[Key, Item, Result]):
+    key: Key
+    item: Item
+    weight: int
+    result: asyncio.Future[Result]
+
+
+class Batcher(Generic[Key, Item, Result]):
+    """Function of a list of items, called in a thread with all waiting items of one key.
+
+    The items of a client that has left are not worked on.
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[Key, list[Item]], list[Result]], queue: FairQueue, max_weight: int
+    ) -> None:
+        """Make a batcher.
+
+        Args:
+            name: name with which the batches wait for their turns.
+            work: function that returns one result for each item, in order.
+            queue: queue of the turns.
+            max_weight: maximum weight of a batch of more than one item.
+        """
+        self._name, self._work, self._queue, self._max_weight = name, work, queue, max_weight
+        self._waiting: deque[_Job[Key, Item, Result]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, key: Key, item: Item, weight: int) -> Result:
+        """Return the result for an item; raise the error of the function."""
+        job: _Job[Key, Item, Result] = _Job(key, item, weight, asyncio.get_running_loop().create_future())
+        self._waiting.append(job)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return await job.result
+
+    async def _run(self) -> None:
+        while self._waiting:
+            async with self._queue.take_turn(self._name):
+                if batch := self._take_batch():
+                    await self._finish(batch)
+
+    def _take_batch(self) -> list[_Job[Key, Item, Result]]:
+        """Return the first job, and the others with its key as far as the limit allows."""
+        batch: list[_Job[Key, Item, Result]] = []
+        rest: deque[_Job[Key, Item, Result]] = deque()
+        weight = 0
+        for job in self._waiting:
+            if job.result.done():  # cancelled
+                continue
+            if batch and (job.key != batch[0].key or weight + job.weight > self._max_weight):
+                rest.append(job)
+            else:
+                batch.append(job)
+                weight += job.weight
+        self._waiting = rest
+        return batch
+
+    async def _finish(self, batch: list[_Job[Key, Item, Result]]) -> None:
+        try:
+            results = await asyncio.to_thread(self._work, batch[0].key, [job.item for job in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, ArtefactError | RemoteError):
+                for job in batch:  # one item shall not fail the others
+                    await self._finish([job])
+                return
+            for job in batch:
+                if not job.result.done():
+                    job.result.set_exception(error)
+            return
+        for job, result in zip(batch, results, strict=True):
+            if not job.result.done():
+                job.result.set_result(result)

@@ -1,0 +1,27 @@
+"""Errors as JSON in one shape: ``{"error": {"message": …, "type": …}}``."""
+
+from http import HTTPStatus
+from typing import Any
+
+from ragqa.terminal import to_one_line
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    421: "wrong_host_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def make_error(status: int, message: str) -> dict[str, Any]:
+    """Return the JSON object of an error with an HTTP status and a message."""
+    text = to_one_line(message) or HTTPStatus(status).phrase
+    return {"error": {"message": text, "type": _TYPES.get(status, "server_error")}}

@@ -1,0 +1,244 @@
+"""Gate of the application: what every request must pass, and what every response has."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragqa.serve.errors import make_error
+from ragqa.serve.fair_queue import FairQueue, QueueFull
+from ragqa.serve.request_limits import (
+    BODY_SECONDS,
+    LINGER_SECONDS,
+    MAX_BYTES,
+    SEND_SECONDS,
+    BodyBudget,
+    ClientLeft,
+    Message,
+    Receive,
+    RefusedRequest,
+    RequestBody,
+    Scope,
+    Send,
+    check_header_size,
+    check_host,
+)
+from ragqa.serve.response import ResponseWriter
+
+REQUEST_SECONDS = 120.0
+"""Seconds until a response must begin, and between two of its parts."""
+MAX_UPLOAD_BYTES = 64 << 20
+"""Maximum size of an uploaded file in bytes."""
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+"""Headers of every response, in addition to ``X-Content-Type-Options: nosniff``."""
+ENTRY = "ragqa.entry"
+"""Name of the request's ``LogEntry`` in its ASGI scope."""
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may send requests."""
+
+    token: str | None = None
+    """Token that requests must have; None for none."""
+    hosts: Collection[str] | None = None
+    """Names under which requests may reach the server, in lower case; None for any name."""
+    origins: Collection[str] = ()
+    """Origins of other pages that may read responses (CORS), such as ``https://chat.example``."""
+    public_paths: Collection[str] = ()
+    """Paths that need no token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of time, in seconds, and of open requests."""
+
+    request_seconds: float = REQUEST_SECONDS
+    body_seconds: float = BODY_SECONDS
+    send_seconds: float = SEND_SECONDS
+    linger_seconds: float = LINGER_SECONDS
+    max_open: int = 256
+    max_open_per_client: int = 128
+
+
+@dataclass
+class LogEntry:
+    """Line of the access log."""
+
+    has_token: bool = False
+    """True if the request has the token, or needs none."""
+    questions: list[str] = field(default_factory=list)
+
+
+class Gate:
+    """ASGI application that checks and limits the requests to another one."""
+
+    def __init__(
+        self,
+        app: App,
+        access: Access,
+        limits: Limits,
+        log: Callable[[str], object],
+        *,
+        log_questions: bool = False,
+    ) -> None:
+        """Put a gate before an application.
+
+        Args:
+            app: the application.
+            access: who may send requests.
+            limits: limits of time and number.
+            log: function that writes a line of the access log.
+            log_questions: True to write the questions into the log.
+        """
+        self._app, self._access, self._limits, self._log = app, access, limits, log
+        self._log_questions = log_questions
+        self._bodies = BodyBudget()
+        self._open = FairQueue(0, limits.max_open, limits.max_open_per_client)
+        self._token = access.token.encode() if access.token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of the ASGI server."""
+        if scope["type"] != "http":
+            return
+        start, entry = perf_counter(), LogEntry()
+        scope[ENTRY] = entry
+        body = RequestBody(receive)
+        reply = ResponseWriter(
+            scope, send, self._limits.send_seconds, lambda: body.discard_rest(self._limits.linger_seconds), HEADERS
+        )
+        try:
+            await self._answer(scope, body, reply, entry)
+        finally:
+            self._log(self._format_entry(scope, entry, reply.status, perf_counter() - start))
+
+    async def _answer(self, scope: Scope, receive: RequestBody, reply: ResponseWriter, entry: LogEntry) -> None:
+        try:
+            check_header_size(scope)
+            self._check_source(scope)
+            entry.has_token = self._has_token(scope["headers"])
+            if not entry.has_token and scope["path"] not in self._access.public_paths:
+                raise RefusedRequest(401, "a token is needed: send the header Authorization: Bearer TOKEN")
+            with self._open.enter((scope.get("client") or ("",))[0]):
+                is_upload = (scope["method"], scope["path"]) == ("POST", "/documents")
+                most = MAX_UPLOAD_BYTES if is_upload else MAX_BYTES
+                body = await self._bodies.read(receive, scope["headers"], self._limits.body_seconds, most)
+                await self._run(scope, body, receive, reply)
+        except RefusedRequest as error:
+            headers = [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
+            await reply.send_error(error.status, make_error(error.status, str(error)), *headers)
+        except QueueFull as error:
+            whose, status = ("this client has", 429) if error.of_client else ("the server has", 503)
+            line = f"{whose} too many open requests: try again later"
+            await reply.send_error(status, make_error(status, line))
+        except ClientLeft:
+            reply.abort()
+        except Exception:
+            logging.getLogger("ragqa.serve").exception("request failed")
+            await reply.send_error(500, make_error(500, "the server has a bug; its log has more"))
+
+    def _check_source(self, scope: Scope) -> None:
+        """Refuse requests that a foreign page makes a browser send; a token has the same effect.
+
+        Raises:
+            RefusedRequest: the request has a foreign Host or Origin.
+        """
+        if self._access.hosts is None:
+            return
+        headers = [(name, value) for name, value in scope["headers"] if name != b"origin"]
+        check_host(headers, self._access.hosts, (scope.get("server") or ("",))[0])
+        host = next(value for name, value in headers if name == b"host").decode("latin-1").lower()
+        for name, value in scope["headers"]:
+            origin = value.decode("latin-1").lower()
+            if name == b"origin" and origin not in self._access.origins and _get_place(origin) != host:
+                raise RefusedRequest(403, f"the origin {origin[:100]!r} is another page: allow it with --cors ORIGIN")
+
+    def _has_token(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        if self._token is None:
+            return True
+        values = [value for name, value in headers if name == b"authorization"]
+        scheme, _, token = (values[0] if len(values) == 1 else b"").partition(b" ")
+        return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
+
+    async def _run(self, scope: Scope, body: bytes, receive: RequestBody, reply: ResponseWriter) -> None:
+        """Run the application, and stop it if the client leaves or no part of the response comes in time."""
+        clock: asyncio.Timeout = asyncio.timeout(self._limits.request_seconds)
+        loop, left = asyncio.get_running_loop(), asyncio.Event()
+        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_body() -> Message:
+            if part := next(parts, None):
+                return part
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_part(message: Message) -> None:
+            await reply.forward(message)
+            if not reply.is_complete:
+                clock.reschedule(loop.time() + self._limits.request_seconds)
+
+        async def wait_until_left() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            left.set()
+
+        async def run_app() -> None:
+            try:
+                async with clock:
+                    await self._app(scope, receive_body, send_part)
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+                raise RefusedRequest(504, f"no answer within {self._limits.request_seconds:g} seconds") from None
+
+        app, watch = asyncio.create_task(run_app()), asyncio.create_task(wait_until_left())
+        try:
+            await asyncio.wait((app, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not app.done() and not reply.is_complete:
+                app.cancel()
+            await app
+        except asyncio.CancelledError:
+            if not left.is_set():
+                raise
+            raise ClientLeft from None
+        finally:
+            app.cancel()
+            watch.cancel()
+
+    def _format_entry(self, scope: Scope, entry: LogEntry, status: int | None, seconds: float) -> str:
+        """Return a line of the access log; the query of a path can hold a question, and is left out."""
+        client = (scope.get("client") or ("-",))[0]
+        path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")[:200]
+        line = f"{client} {scope['method'][:20]} {path} {status or 'left'} {seconds:.3f} s"
+        if self._log_questions and entry.questions:
+            line += f" {' | '.join(entry.questions)[:1000]}"
+        return line
+
+
+def _get_place(origin: str) -> str:
+    """Return the host and port of an origin; empty if it is not valid."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def get_entry(scope: Any) -> LogEntry:
+    """Return the log entry of a request."""
+    entry: LogEntry = scope[ENTRY]
+    return entry

@@ -1,0 +1,18 @@
+"""HTTP connections of the server."""
+
+from typing import Any
+
+from ragqa.serve.errors import make_error
+from ragqa.serve.gate import HEADERS
+from ragqa.serve.http_server import LimitedProtocol
+
+
+class JsonProtocol(LimitedProtocol):
+    """Connection whose errors have the form and the headers of all others."""
+
+    extra_headers = tuple((name.decode(), value.decode()) for name, value in HEADERS)
+
+    @staticmethod
+    def make_error(message: str) -> dict[str, Any]:
+        """Return the JSON object that answers bytes that are not HTTP."""
+        return make_error(400, message)

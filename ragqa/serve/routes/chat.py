@@ -1,0 +1,161 @@
+"""``POST /v1/chat/completions`` and ``GET /v1/models``, as clients of OpenAI's API call them."""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from ragqa.chat_text import ChatMessage, format_message, read_message
+from ragqa.conversation import make_standalone
+from ragqa.errors import BadInput, RagqaError
+from ragqa.follow_ups import Turn
+from ragqa.serve.errors import make_error
+from ragqa.serve.routes.common import WorkOfApp, log_questions, reply_json
+from ragqa.serve.schemas import MAX_TURNS, ChatBody, ChatMessageBody, describe_errors
+from ragqa.serve.work import ServedIndex, Work
+from ragqa.terminal import to_json
+from ragqa.types import Answer, Source
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+"""Start of the server, as the time at which its models were made."""
+_STARTED = int(time())
+
+
+@dataclass(frozen=True)
+class _Completion:
+    """Fields that all parts of a completion share."""
+
+    model: str
+    base_url: str
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time()))
+
+    def make(self, kind: str, choices: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
+        """Return a completion, or a chunk of one."""
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices, **rest}
+
+    def make_annotations(self, message: ChatMessage) -> list[dict[str, Any]]:
+        """Return the citations of a message as OpenAI's annotations."""
+        return [
+            {
+                "type": "url_citation",
+                "url_citation": {
+                    "start_index": citation.start,
+                    "end_index": citation.end,
+                    "title": citation.source.hit.passage.title or citation.source.format_place(),
+                    "url": self._make_url(citation.source),
+                },
+            }
+            for citation in message.citations
+        ]
+
+    def _make_url(self, source: Source) -> str:
+        """Return the address at which the page shows a source in its document."""
+        passage, span = source.hit.passage, source.span
+        start, end = (span.start, span.end) if span else (0, len(passage.text))
+        query = {
+            "index": self.model,
+            "document": passage.document,
+            "path": passage.path,
+            "start": passage.start + start,
+            "end": passage.start + end,
+        }
+        return f"{self.base_url}?{urlencode(query)}"
+
+
+@router.get("/models", responses=describe_errors(401))
+async def list_models(work: WorkOfApp) -> Response:
+    """List the indexes as models."""
+    models = [{"id": name, "object": "model", "created": _STARTED, "owned_by": "ragqa"} for name in work.indexes]
+    return reply_json({"object": "list", "data": models})
+
+
+@router.post("/chat/completions", responses=describe_errors(400, 401, 404, 413, 429, 503, 504))
+async def complete(body: ChatBody, request: Request, work: WorkOfApp) -> Response:
+    """Answer the last user message; the messages before it are the conversation."""
+    question, turns = read_conversation(body.messages)
+    log_questions(request, [question])
+    index = work.find_index(body.model)
+    retrieved = await work.retrieve(index, make_standalone(question, turns), None, None)
+    retrieved = replace(retrieved, question=question)
+    completion = _Completion(index.name, str(request.base_url))
+    if body.stream:
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        chunks = _iter_chunks(completion, work, index, retrieved, usage)
+        return StreamingResponse(chunks, media_type="text/event-stream")
+    message = format_message(await work.answer(index, retrieved, None))
+    choice = {
+        "index": 0,
+        "message": {
+            "role": "assistant",
+            "content": message.text,
+            "refusal": None,
+            "annotations": completion.make_annotations(message),
+        },
+        "finish_reason": "stop",
+        "logprobs": None,
+    }
+    return reply_json(completion.make("chat.completion", [choice], usage=_USAGE))
+
+
+_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+"""Usage in tokens; a span reader writes none."""
+
+
+def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]:
+    """Return the last user message, and the turns before it.
+
+    Raises:
+        BadInput: the last user message is missing or empty.
+    """
+    users = [number for number, message in enumerate(messages) if message.role == "user"]
+    if not users or not (question := messages[users[-1]].read_text()).strip():
+        raise BadInput("messages: the last message of the user is empty; it is the question")
+    turns = []
+    for number in users[:-1][-MAX_TURNS:]:
+        earlier = messages[number].read_text()
+        following = messages[number + 1]
+        if earlier.strip() and following.role == "assistant":
+            turns.append(read_message(earlier, following.read_text()))
+    return question, turns
+
+
+async def _iter_chunks(
+    completion: _Completion, work: Work, index: ServedIndex, retrieved: Any, with_usage: bool
+) -> AsyncIterator[str]:
+    """Yield the chunks of a streamed completion as server-sent events."""
+
+    def format_chunk(delta: dict[str, Any], finish_reason: str | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+        return _format_data(completion.make("chat.completion.chunk", [choice]))
+
+    yield format_chunk({"role": "assistant", "content": ""})
+    written = ""
+    try:
+        async for piece in work.stream(index, retrieved, None):
+            if not isinstance(piece, Answer):
+                written += piece
+                yield format_chunk({"content": piece})
+                continue
+            message = format_message(piece)
+            rest = message.text.removeprefix(written) if written else message.text
+            yield format_chunk({"content": rest, "annotations": completion.make_annotations(message)})
+        yield format_chunk({}, "stop")
+        if with_usage:
+            yield _format_data(completion.make("chat.completion.chunk", [], usage=_USAGE))
+    except BadInput as error:
+        yield _format_data(make_error(400, str(error)))
+    except (RagqaError, OSError) as error:
+        logging.getLogger("ragqa.serve").error("%s", error)
+        yield _format_data(make_error(503, "the index cannot be used now; the server's log has more"))
+    yield "data: [DONE]\n\n"
+
+
+def _format_data(row: dict[str, Any]) -> str:
+    return f"data: {to_json(row)}\n\n"

@@ -1,0 +1,283 @@
+"""Forms of requests and replies, from which FastAPI checks requests and describes the routes in OpenAPI."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ragqa.errors import BadInput
+from ragqa.follow_ups import Turn
+from ragqa.pipeline import MAX_QUESTION_CHARS
+from ragqa.retrieval.filters import PassageFilter
+
+MAX_READ = 100
+"""Maximum number of passages to read for a question."""
+MAX_FOUND = 1000
+"""Maximum number of passages to find for a question."""
+MAX_QUERIES = 10_000
+"""Maximum number of queries of a call of a trainer."""
+MAX_TURNS = 20
+"""Number of earlier turns of a conversation that count."""
+MAX_TEXT = 100_000
+"""Maximum length of an earlier answer or of a title, in characters."""
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
+Pattern = Annotated[str, Field(min_length=1, max_length=300)]
+IndexName = Annotated[str | None, Field(max_length=200, description="Name of an index; by default the first.")]
+
+
+class FilterBody(BaseModel):
+    """Documents to search; all conditions must hold."""
+
+    model_config = _STRICT
+    paths: list[Pattern] = Field(default=[], max_length=20, description="Patterns of files and folders: work/*.pdf")
+    tags: list[Pattern] = Field(default=[], max_length=20, description="Tags that a document must all have.")
+    since: str = Field(default="", max_length=20, description="First date: 2024-01-31, 2024, or 7d for a week ago.")
+
+    def to_filter(self) -> PassageFilter | None:
+        """Return the filter; None if it allows all documents.
+
+        Raises:
+            BadInput: a value is not valid.
+        """
+        if any(path.startswith(("~", "./", "../")) or path in (".", "..") for path in self.paths):
+            raise BadInput("paths: begin a pattern with the name of a file or folder, or with /")
+        return PassageFilter(tuple(self.paths), tuple(self.tags), self.since) or None
+
+
+class TurnBody(BaseModel):
+    """Earlier question of a conversation, with its answer."""
+
+    model_config = _STRICT
+    question: QuestionText
+    answer: Annotated[str | None, Field(max_length=MAX_TEXT)] = None
+    title: Annotated[str, Field(max_length=MAX_TEXT, description="Title of the first source.")] = ""
+
+    def to_turn(self) -> Turn:
+        """Return the turn for ``ragqa.conversation``."""
+        return Turn(self.question, self.answer, self.title)
+
+
+class AskBody(BaseModel):
+    """Question for ``POST /ask``."""
+
+    model_config = _STRICT
+    question: QuestionText
+    index: IndexName = None
+    k: Annotated[int | None, Field(ge=1, le=MAX_READ, description="Number of passages to read.")] = None
+    min_confidence: Annotated[float | None, Field(ge=0, le=1, description="Decline below this confidence.")] = None
+    filter: FilterBody = FilterBody()
+    turns: Annotated[
+        list[TurnBody], Field(max_length=MAX_TURNS, description="Earlier turns, to which the question can refer.")
+    ] = []
+    stream: Annotated[bool, Field(description="Send events: first the passages, then the answer.")] = False
+
+
+class PlaceReply(BaseModel):
+    """Passage with its place in a document; offsets are characters of the document."""
+
+    model_config = _STRICT
+    title: str
+    headings: list[str]
+    path: str
+    place: str
+    line: int | None
+    row: int | None
+    page: int | None
+    slide: int | None
+    cell: int | None
+    sheet: str | None
+    start: int
+    end: int
+    text: str
+    document: str
+
+
+class SourceReply(PlaceReply):
+    """Passage that supports an answer, or that is near a declined question."""
+
+    answer_start: int | None
+    answer_end: int | None
+    weight: float
+
+
+class AlternativeReply(BaseModel):
+    """Less probable answer."""
+
+    model_config = _STRICT
+    answer: str
+    confidence: float
+
+
+class AnswerReply(BaseModel):
+    """Answer to a question: the object that ``ragqa ask --json`` prints."""
+
+    model_config = _STRICT
+    question: str
+    answer: str | None
+    confidence: float
+    supported: bool | None
+    reason: str | None
+    note: str | None
+    asked: str | None
+    sources: list[SourceReply]
+    alternatives: list[AlternativeReply]
+    missing: list[str]
+
+
+class FoundReply(PlaceReply):
+    """Passage that a search found."""
+
+    score: float
+
+
+class SearchReply(BaseModel):
+    """Passages that were found for a question, best first."""
+
+    model_config = _STRICT
+    question: str
+    asked: str | None
+    passages: list[FoundReply]
+    reason: str | None
+    missing: list[str]
+
+
+class DocumentReply(BaseModel):
+    """Document of an index."""
+
+    model_config = _STRICT
+    id: str
+    path: str
+    title: str
+    tags: list[str]
+    date: str | None
+    passages: int
+
+
+class DocumentsReply(BaseModel):
+    """Part of the list of documents of an index."""
+
+    model_config = _STRICT
+    index: str
+    total: int
+    first: int
+    documents: list[DocumentReply]
+
+
+class PartReply(PlaceReply):
+    """Passage of a document, with the spans to mark as characters of its text."""
+
+    marks: list[tuple[int, int]]
+
+
+class DocumentTextReply(DocumentReply):
+    """Document with the text of its passages, in order."""
+
+    index: str
+    first: int
+    parts: list[PartReply]
+
+
+class ChangeReply(BaseModel):
+    """Result of a change of an index: numbers of documents."""
+
+    model_config = _STRICT
+    added: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    passages: int
+    seconds: float
+    document: str | None
+
+
+class IndexReply(BaseModel):
+    """Index that is served."""
+
+    model_config = _STRICT
+    name: str
+    passages: int | None
+    retriever: str
+    reader: str
+
+
+class HealthReply(BaseModel):
+    """State of the server; without a valid token, only ``status`` and ``needs_token``."""
+
+    model_config = _STRICT
+    status: Literal["ok"]
+    needs_token: bool
+    version: str | None = None
+    can_edit: bool | None = None
+    indexes: list[IndexReply] | None = None
+
+
+class ErrorDetail(BaseModel):
+    """Message in one line, and the kind of error."""
+
+    model_config = _STRICT
+    message: str
+    type: str
+
+
+class ErrorReply(BaseModel):
+    """Error."""
+
+    model_config = _STRICT
+    error: ErrorDetail
+
+
+class RetrieveBody(BaseModel):
+    """Queries of Search-R1's trainer, or of FlashRAG."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    queries: Annotated[list[str], Field(max_length=MAX_QUERIES)]
+    topk: Annotated[int | None, Field(ge=1, le=MAX_FOUND)] = None
+    return_scores: bool = False
+
+
+class ContentPart(BaseModel):
+    """Part of a message; only texts are read."""
+
+    model_config = ConfigDict(extra="ignore")
+    type: str
+    text: str | None = None
+
+
+class ChatMessageBody(BaseModel):
+    """Message of a conversation."""
+
+    model_config = ConfigDict(extra="ignore")
+    role: str
+    content: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[ContentPart], Field(max_length=100)] | None = (
+        None
+    )
+
+    def read_text(self) -> str:
+        """Return the text of the message."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text or "" for part in self.content if part.type in ("text", "input_text"))
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    """Options of a streamed completion."""
+
+    model_config = ConfigDict(extra="ignore")
+    include_usage: bool = False
+
+
+class ChatBody(BaseModel):
+    """Request for a chat completion; fields of OpenAI's API that are not listed have no effect."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: Annotated[str, Field(max_length=200, description="Name of an index.")]
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1, max_length=1000)]
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int | None, Field(ge=1, le=1)] = None
+
+
+def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the replies of a route with these statuses, for OpenAPI."""
+    return {status: {"model": ErrorReply} for status in statuses}

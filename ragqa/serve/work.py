@@ -1,0 +1,158 @@
+"""Served indexes, and the work of the routes on them: in turns, and in batches."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragqa.corpus.documents import DocumentList
+from ragqa.corpus.store import PassageStore
+from ragqa.indexing.update import UpdateReport
+from ragqa.pipeline import Pipeline, RetrievedQuestion
+from ragqa.retrieval.filters import PassageFilter
+from ragqa.retrieval.live import LiveRetriever
+from ragqa.serve.batches import Batcher
+from ragqa.serve.fair_queue import FairQueue
+from ragqa.serve.request_limits import RefusedRequest
+from ragqa.types import Answer, Hit
+
+STREAMS = 4
+"""Number of answers that generators write at once."""
+MAX_CHANGES = 16
+"""Number of changes of indexes that wait or run."""
+PASSAGES_PER_CORE = 20
+"""Number of passages of a batch for each core: enough to keep all cores busy to its end, and short to wait for."""
+
+
+@dataclass(frozen=True)
+class _RetrieveKey:
+    index: str
+    k: int | None
+    filter: PassageFilter | None
+
+
+@dataclass(frozen=True)
+class _ReadKey:
+    index: str
+    min_confidence: float | None
+
+
+@dataclass
+class ServedIndex:
+    """Index that is served under a name."""
+
+    name: str
+    pipeline: Pipeline
+    _listed: tuple[PassageStore, DocumentList] | None = None
+
+    def read_documents(self) -> tuple[PassageStore, DocumentList]:
+        """Return the passages of the newest version, and the list of its documents.
+
+        Raises:
+            RefusedRequest: the index is on another server.
+        """
+        retriever = self.pipeline.retriever
+        if not isinstance(retriever, LiveRetriever):
+            raise RefusedRequest(404, f"the index {self.name} is on another server, which lists no documents")
+        store = retriever.current().passages
+        if self._listed is None or self._listed[0] is not store:
+            self._listed = store, DocumentList(store)
+        return self._listed
+
+    @property
+    def path(self) -> Path | None:
+        """Directory of the index; None if it is on another server."""
+        retriever = self.pipeline.retriever
+        return retriever.path if isinstance(retriever, LiveRetriever) else None
+
+    @property
+    def passages(self) -> int | None:
+        """Number of passages of the newest version; None if it is on another server."""
+        retriever = self.pipeline.retriever
+        return retriever.current().passages.live_count if isinstance(retriever, LiveRetriever) else None
+
+
+class Work:
+    """Searches and readings of all requests; one piece runs at a time, on all cores."""
+
+    def __init__(self, indexes: Mapping[str, Pipeline]) -> None:
+        """Serve pipelines under names; the first is the default."""
+        self.indexes = {name: ServedIndex(name, pipeline) for name, pipeline in indexes.items()}
+        self.turns = FairQueue(1)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        most = PASSAGES_PER_CORE * max(2, cores)
+        self._retrieving = Batcher("retrieve", self._retrieve, self.turns, most)
+        self._reading = Batcher("read", self._read, self.turns, most)
+        self._streams, self._change_lock, self._changes = asyncio.Semaphore(STREAMS), asyncio.Lock(), 0
+
+    def find_index(self, name: str | None) -> ServedIndex:
+        """Return the index of a name; the first one for None.
+
+        Raises:
+            RefusedRequest: there is no such index.
+        """
+        if name is None:
+            return next(iter(self.indexes.values()))
+        if name not in self.indexes:
+            raise RefusedRequest(404, f"there is no index {name[:80]!r}: choose one of {', '.join(self.indexes)}")
+        return self.indexes[name]
+
+    async def retrieve(
+        self, index: ServedIndex, question: str, k: int | None, filter: PassageFilter | None
+    ) -> RetrievedQuestion:
+        """Return a question with its passages, as ``Pipeline.retrieve`` does."""
+        return await self._retrieving.submit(_RetrieveKey(index.name, k, filter), question, 1)
+
+    async def read(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
+        """Answer a question, as ``Pipeline.read`` does."""
+        return await self._reading.submit(_ReadKey(index.name, min_confidence), retrieved, len(retrieved.hits))
+
+    async def stream(
+        self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None
+    ) -> AsyncIterator[str | Answer]:
+        """Yield pieces of the answer while a generator writes it, then the answer."""
+        if not index.pipeline.can_stream:
+            yield await self.read(index, retrieved, min_confidence)
+            return
+        async with self._streams:
+            pieces = index.pipeline.stream_answer(retrieved, min_confidence=min_confidence)
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                yield piece
+
+    async def answer(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
+        """Answer a question; generators answer several at once."""
+        async for piece in self.stream(index, retrieved, min_confidence):
+            if isinstance(piece, Answer):
+                return piece
+        raise AssertionError("a pipeline's stream ends with an answer")
+
+    async def change(self, change: Callable[[], UpdateReport]) -> UpdateReport:
+        """Run a change of an index after the changes before it; it goes on if the client leaves.
+
+        Raises:
+            RefusedRequest: too many changes wait.
+        """
+        if self._changes >= MAX_CHANGES:
+            raise RefusedRequest(503, "too many documents wait to be added or deleted: try again later")
+
+        async def run() -> UpdateReport:
+            self._changes += 1
+            try:
+                async with self._change_lock:
+                    return await asyncio.to_thread(change)
+            finally:
+                self._changes -= 1
+
+        return await asyncio.shield(asyncio.create_task(run()))
+
+    async def search(self, index: ServedIndex, questions: list[str], k: int, client: str) -> list[list[Hit]]:
+        """Return the hits of some questions of a client, in a turn of the client."""
+        async with self.turns.take_turn(client):
+            return await asyncio.to_thread(index.pipeline.find_passages, questions, k)
+
+    def _retrieve(self, key: _RetrieveKey, questions: list[str]) -> list[RetrievedQuestion]:
+        return self.indexes[key.index].pipeline.retrieve(questions, k=key.k, filter=key.filter)
+
+    def _read(self, key: _ReadKey, retrieved: list[RetrievedQuestion]) -> list[Answer]:
+        return self.indexes[key.index].pipeline.read(retrieved, min_confidence=key.min_confidence)
