@@ -109,6 +109,18 @@ class AlternativeReply(BaseModel):
     confidence: float
 
 
+class StatementReply(BaseModel):
+    """Sentence of a written answer; ``citations`` are numbers of its sources, from 1."""
+
+    model_config = _STRICT
+    text: str
+    start: int
+    end: int
+    citations: list[int]
+    supported: bool
+    reason: str | None
+
+
 class AnswerReply(BaseModel):
     """Answer to a question: the object that ``ragqa ask --json`` prints."""
 
@@ -123,6 +135,7 @@ class AnswerReply(BaseModel):
     sources: list[SourceReply]
     alternatives: list[AlternativeReply]
     missing: list[str]
+    statements: list[StatementReply]
 
 
 class FoundReply(PlaceReply):
