@@ -10,12 +10,13 @@ The text is Markdown. What comes from documents is escaped, so that it makes no 
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ragqa.excerpts import choose_quote
 from ragqa.follow_ups import Turn
-from ragqa.terminal import to_one_line
-from ragqa.types import Answer, Source
+from ragqa.terminal import escape_controls, to_one_line
+from ragqa.types import SENTENCE_ENDS, Answer, Source
 
 MAX_SOURCES = 3
 """Number of sources that a message cites."""
@@ -45,32 +46,65 @@ class ChatMessage:
 
 def format_message(answer: Answer) -> ChatMessage:
     """Return an answer as a message; of a declined question, the reason and the nearest passages."""
-    sources, citations = answer.sources[:MAX_SOURCES], list[Citation]()
+    writer = _Writer()
+    # Every source that a statement cites is listed.
+    count = MAX_SOURCES if not answer.statements else len(answer.sources)
+    sources = answer.sources[:count]
     if answer.text is None:
-        lines = [f"{NO_ANSWER}: {_escape(answer.reason or 'nothing was found')}."]
+        writer.write(f"{NO_ANSWER}: {_escape(answer.reason or 'nothing was found')}.")
         if answer.alternatives:
             guess = answer.alternatives[0]
-            lines += ["", f"Best guess: {_escape(guess.text)} (confidence {guess.confidence:.2f})."]
+            writer.write(f"\nBest guess: {_escape(guess.text)} (confidence {guess.confidence:.2f}).")
         if sources:
-            lines += ["", "The nearest passages:"]
-        text = "\n".join(lines)
+            writer.write("\n\nThe nearest passages:")
+    elif answer.statements:
+        writer.write_statements(answer.text, answer)
     else:
-        text = _escape(answer.text)
-        for number, source in enumerate(sources, 1):
-            start = len(text) + (number == 1)
-            text += f"{' ' * (number == 1)}[{number}]"
-            citations.append(Citation(start, len(text), source))
-        unsupported = "" if answer.supported else "; no passage supports this answer"
-        text += f"\n\nConfidence {answer.confidence:.2f}{unsupported}."
+        writer.write(_escape(answer.text) + " " * bool(sources))
+        writer.cite(sources, range(1, len(sources) + 1))
+    if answer.text is not None:
+        unsupported = "" if answer.supported else f"; unsupported: {_escape(answer.reason or 'no passage says so')}"
+        writer.write(f"\n\nConfidence {answer.confidence:.2f}{unsupported}.")
     for number, source in enumerate(sources, 1):
-        start = len(text) + 2
-        text += f"\n\n[{number}] {_format_source(source, answer.question)}"
+        writer.write("\n\n")
         if answer.text is None:
-            citations.append(Citation(start, len(text), source))
-    notes = [f"Asked as: {_escape(answer.asked)}"] if answer.asked else []
-    notes += [f"Note: {_escape(answer.note)}."] if answer.note else []
-    notes += [f"Parts of the index did not answer: {_escape(', '.join(answer.missing))}."] if answer.missing else []
-    return ChatMessage("\n\n".join((text, *notes)), tuple(citations))
+            writer.cite(sources, [number])
+        else:
+            writer.write(f"[{number}]")
+        writer.write(f" {_format_source(source, answer.question)}")
+    notes = {"Asked as": answer.asked, "Note": answer.note, "No answer from": ", ".join(answer.missing)}
+    writer.write("".join(f"\n\n{name}: {_escape(note)}" for name, note in notes.items() if note))
+    return ChatMessage(writer.text, tuple(writer.citations))
+
+
+class _Writer:
+    """Text that grows, with the places of its citations."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.citations: list[Citation] = []
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def cite(self, sources: Sequence[Source], numbers: Iterable[int]) -> None:
+        """Write the numbers of some sources, from 1, in brackets."""
+        for number in numbers:
+            start = len(self.text)
+            self.text += f"[{number}]"
+            self.citations.append(Citation(start, len(self.text), sources[number - 1]))
+
+    def write_statements(self, text: str, answer: Answer) -> None:
+        """Write a text with the citations of its statements, as ``Answer.cited_text`` has them."""
+        end = 0
+        for statement in answer.statements:
+            self.write(_escape_lines(text[end : statement.start]))
+            body = statement.text.rstrip(SENTENCE_ENDS)
+            self.write(_escape_lines(body) + " " * bool(statement.citations))
+            self.cite(answer.sources, statement.citations)
+            self.write(" (unsupported)" * (not statement.is_supported) + statement.text[len(body) :])
+            end = statement.end
+        self.write(_escape_lines(text[end:]))
 
 
 def read_message(question: str, text: str) -> Turn:
@@ -86,6 +120,11 @@ def _format_source(source: Source, question: str) -> str:
     passage = source.hit.passage
     title = _escape(passage.title or passage.document.rpartition("/")[2])
     return f"**{title}**, {_escape(source.format_place())}: “{_escape(choose_quote(source, question))}”"
+
+
+def _escape_lines(text: str) -> str:
+    """Return a text without special characters of Markdown; its line ends and spaces stay."""
+    return _SPECIAL.sub(r"\\\1", escape_controls(text))
 
 
 def _escape(text: str) -> str:

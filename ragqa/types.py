@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-_SENTENCE_ENDS = ".!?…:;"
+SENTENCE_ENDS = ".!?…:;"
+"""Characters that end a sentence; its citations stand before them."""
 SEPARATORS = {"line": "\n", "row": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
 """Character that ends a unit in the text of a document: a text file has lines, a PDF pages, a notebook cells."""
 
@@ -177,7 +178,7 @@ class Statement:
     @property
     def cited_text(self) -> str:
         """The sentence with its citations, for example ``It was lit in 1871 [1][2].``."""
-        body = self.text.rstrip(_SENTENCE_ENDS)
+        body = self.text.rstrip(SENTENCE_ENDS)
         numbers = "".join(f"[{number}]" for number in self.citations)
         marks = " ".join(filter(None, (numbers, "" if self.is_supported else "(unsupported)")))
         return f"{body} {marks}{self.text[len(body) :]}" if marks else self.text

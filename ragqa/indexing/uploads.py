@@ -3,13 +3,14 @@
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.paths import make_absolute
 from ragqa.errors import BadInput
-from ragqa.indexing.update import UpdateReport, update_index
+from ragqa.indexing.update import NewVersion, UpdateReport, change_index, update_index
 
 MAX_NAME_BYTES = 200
 """Maximum length of a file's name; file systems allow 255, and temporary names are longer."""
@@ -55,7 +56,7 @@ class UploadFolder:
             try:
                 with artefacts.replace_file(target) as temporary:
                     temporary.write_bytes(content)
-                return update_index(self.index, add=[target])
+                return change_index(self.index, partial(_add_file, target))
             except BaseException:
                 target.unlink(missing_ok=True)
                 if has_before:
@@ -81,6 +82,13 @@ class UploadFolder:
             with suppress(FileNotFoundError):
                 Path(path).unlink()
         return report
+
+
+def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:
+    counts = version.change_documents([file], [], lost_ids, strict=False)
+    if not (counts["added"] or counts["replaced"] or counts["unchanged"]):  # it would delete the file of before
+        raise BadInput(f"nothing to add in {file}: no documents")
+    return counts
 
 
 def check_file_name(name: str) -> None:

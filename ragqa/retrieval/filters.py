@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
@@ -16,6 +17,8 @@ _DAYS = re.compile(r"(\d{1,5})d")
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _WILDCARD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_MATCH_SECONDS = 0.5
+"""Time limit in seconds for the match of a pattern and a path, which takes microseconds."""
 _MAX_TAGS = 5
 """Maximum number of tags that a message names."""
 
@@ -83,12 +86,15 @@ class PassageFilter:
     def _make_tests(self, folders: tuple[str, ...]) -> Tests:
         tests: dict[str, Callable[[str], bool]] = {}
         if self.paths:
-            patterns = [_compile(path) for path in self.paths]
+            patterns = [(path, *_compile(path)) for path in self.paths]
             parents = [f"{os.path.dirname(folder).rstrip('/')}/" for folder in folders]
 
             def is_in_paths(path: str) -> bool:
                 parent = max((each for each in parents if path.startswith(each)), key=len, default="")
-                return any(pattern.fullmatch(path, 0 if is_whole else len(parent)) for pattern, is_whole in patterns)
+                return any(
+                    _matches(pattern, path, 0 if is_whole else len(parent), name)
+                    for name, pattern, is_whole in patterns
+                )
 
             tests["path"] = is_in_paths
         if self.tags:
@@ -99,13 +105,24 @@ class PassageFilter:
         return {name: cache(test) for name, test in tests.items()}
 
 
-def _compile(pattern: str) -> tuple[re.Pattern[str], bool]:
+def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
+    """Return True if a pattern matches a path from ``start`` on; raise BadInput if that takes too long."""
+    try:
+        # A name such as aaaa…a takes exponential time with many wildcards; other threads go on meanwhile.
+        return pattern.fullmatch(path, start, timeout=_MATCH_SECONDS, concurrent=True) is not None
+    except TimeoutError:
+        raise BadInput(f"the pattern {name[:80]!r} takes too long: use fewer * and ?") from None
+
+
+def _compile(pattern: str) -> tuple[Any, bool]:
     """Return the expression of a pattern, and True if it matches whole paths instead of their ends."""
+    import regex  # unlike re, it has a time limit
+
     parts = _WILDCARD.split(pattern.rstrip("/"))
     expression = "".join(_WILDCARDS.get(part, re.escape(part)) for part in parts)
     is_whole = pattern.startswith("/")
     # A folder, or an archive, stands for all that it contains.
-    return re.compile(f"{'' if is_whole else '(?:.*/)?'}{expression}(?:/.*)?", re.DOTALL), is_whole
+    return regex.compile(f"{'' if is_whole else '(?:.*/)?'}{expression}(?:/.*)?", regex.DOTALL), is_whole
 
 
 def _make_absolute(pattern: str) -> str:

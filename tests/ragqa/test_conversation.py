@@ -1,11 +1,13 @@
 """Follow-up questions: what they become, and which questions never change."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from ragqa import Conversation, Pipeline
+from ragqa.conversation import make_standalone
 from ragqa.follow_ups import Turn, list_names, rewrite_follow_up
 
 BUILT = Turn("Who built Skarvik Lighthouse?", "Ada Holm", "Skarvik Lighthouse")
@@ -74,3 +76,17 @@ def test_a_conversation_remembers_the_last_question(index: Path) -> None:
     assert second.text == "34 metres"
     third = conversation.ask("When was it built?", min_confidence=0)
     assert third.text == "1871" and len(conversation.turns) == 2
+
+
+def test_a_question_is_made_standalone_after_turns_that_are_follow_ups_themselves() -> None:
+    turns = [BUILT, Turn("How tall is it?", "34 metres", "Skarvik Lighthouse")]
+    assert make_standalone("When was it built?", turns) == "When was Skarvik Lighthouse built?"
+    assert make_standalone(" When was\tit built? ", []) == "When was it built?"
+
+
+def test_hostile_conversations_take_no_exponential_time() -> None:
+    start = time.perf_counter()
+    for turn in (Turn(f"Who built the {'a' * 9000}!x", None), Turn("which " * 1600, "A " * 5000, "B " * 5000)):
+        for question in ("When did it fall?", "When did he?", f"When did {'he ' * 3000}?", "Why?", "And in 1900?"):
+            make_standalone(question, [turn] * 3)
+    assert time.perf_counter() - start < 3  # the first took 0.7 s for 22 letters, and twice that for each further one

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ragqa.cli.excerpts import render_excerpt
-from ragqa.excerpts import choose_window, find_question_words
 from ragqa.cli.render import render_answer, render_rest
+from ragqa.excerpts import choose_window, find_question_words
 from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
 
 FILLER = "The keepers of the lamp wrote down the weather of every single night. " * 8

@@ -12,13 +12,16 @@ import pytest
 
 from ragqa import PassageFilter
 from ragqa.cli.main import app
+from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
+from ragqa.retrieval import filters
 from ragqa.retrieval.base import NoHits
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.remote import RemoteRetriever
+from ragqa.types import Passage
 from tests.helpers.documents import make_tar, write
 from tests.helpers.updates import RETRIEVERS, replace_encoders
 
@@ -197,3 +200,20 @@ def test_asking_with_a_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run("--tag", "north", "--since", "7d")["answer"] == "Ada Holm"
     declined = run("--tag", "nroth")
     assert declined["answer"] is None and "(there are: north" in str(declined["reason"])
+
+
+def test_patterns_with_many_wildcards_take_no_exponential_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/home/" + "a" * 60
+    with PassageWriter(tmp_path) as writer:
+        writer.add_passage(Passage(0, path, "", "text", path, 0, 4))
+    store, start = PassageStore.open(tmp_path), time.perf_counter()
+    assert len(PassageFilter(["*a" * 8 + "b"]).find_rows(store, [])) == 0  # 70 s with Python's re
+    assert time.perf_counter() - start < 2
+
+    class Slow:
+        def fullmatch(self, *arguments: object, **options: object) -> None:
+            raise TimeoutError
+
+    monkeypatch.setattr(filters, "_compile", lambda pattern: (Slow(), False))
+    with pytest.raises(BadInput, match=r"the pattern 'a\*b' takes too long: use fewer \* and \?"):
+        PassageFilter(["a*b"]).find_rows(store, [])
