@@ -50,6 +50,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.pretraining": ("ragqa.models", "ragqa.retrieval", "faiss"),
     "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
     "ragqa.pipeline": ("ragqa.training",),
+    "ragqa.serve": (*MODELS, "ragqa.cli", "ragqa.training", "ragqa.evaluation", "ragqa.pretraining", "faiss"),
     "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
@@ -59,7 +60,10 @@ BUT = {"ragqa.corpus": ("ragqa.runtime.tokens",)}
 
 TYPING_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
-HEAVY = ("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini", "kreuzberg", "matplotlib", "jinja2")
+HEAVY = (
+    *("torch", "transformers", "datasets", "faiss", "ray", "jnius", "pyserini"),
+    *("kreuzberg", "matplotlib", "jinja2", "fastapi", "uvicorn"),
+)
 """Loaded neither by ``import ragqa`` nor by ``ragqa --help``."""
 
 

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from ragqa import __version__
 from ragqa.errors import BadInput, RagqaError
 from ragqa.pipeline import Pipeline
-from ragqa.serve.errors import make_error
+from ragqa.serve.errors import BUG, UNAVAILABLE, make_error
 from ragqa.serve.gate import Access, App, Gate, Limits
 from ragqa.serve.request_limits import RefusedRequest
 from ragqa.serve.routes import answers, chat, documents, health, retrieve
@@ -99,7 +99,7 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
     assert isinstance(error, HTTPException)
     message = error.detail
     if error.status_code == 404:
-        message = "there is no such route: /openapi.json describes all"
+        message = f"there is no such route for {request.method[:20]}: /openapi.json describes all"
     return _reply(error.status_code, message, error.headers)
 
 
@@ -115,7 +115,12 @@ async def _handle_bad_input(request: Request, error: Exception) -> JSONResponse:
 async def _handle_failure(request: Request, error: Exception) -> JSONResponse:
     """Answer a failure of the index or of another server; the message, which can hold paths, goes into the log."""
     logging.getLogger("ragqa.serve").error("%s", error)
-    return _reply(503, "the index cannot be used now; the server's log has more", {"Retry-After": "1"})
+    return _reply(503, UNAVAILABLE, {"Retry-After": "1"})
+
+
+async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
+    """Answer a request in which the server fails; the gate logs the error."""
+    return _reply(500, BUG)
 
 
 _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Any]] = {
@@ -125,4 +130,5 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Any]] = {
     BadInput: _handle_bad_input,
     RagqaError: _handle_failure,
     OSError: _handle_failure,
+    Exception: _handle_bug,
 }

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragqa.serve.errors import make_error
+from ragqa.serve.errors import BUG, make_error
 from ragqa.serve.fair_queue import FairQueue, QueueFull
 from ragqa.serve.request_limits import (
     BODY_SECONDS,
@@ -114,6 +114,8 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of the ASGI server."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
         start, entry = perf_counter(), LogEntry()
@@ -150,7 +152,7 @@ class Gate:
             reply.abort()
         except Exception:
             logging.getLogger("ragqa.serve").exception("request failed")
-            await reply.send_error(500, make_error(500, "the server has a bug; its log has more"))
+            await reply.send_error(500, make_error(500, BUG))
 
     def _check_source(self, scope: Scope) -> None:
         """Refuse requests that a foreign page makes a browser send; a token has the same effect.

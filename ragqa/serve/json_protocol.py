@@ -5,12 +5,13 @@ from typing import Any
 from ragqa.serve.errors import make_error
 from ragqa.serve.gate import HEADERS
 from ragqa.serve.http_server import LimitedProtocol
+from ragqa.serve.response import NOSNIFF
 
 
 class JsonProtocol(LimitedProtocol):
     """Connection whose errors have the form and the headers of all others."""
 
-    extra_headers = tuple((name.decode(), value.decode()) for name, value in HEADERS)
+    extra_headers = tuple((name.decode(), value.decode()) for name, value in (NOSNIFF, *HEADERS))
 
     @staticmethod
     def make_error(message: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from ragqa.serve.request_limits import ClientLeft, Message, Scope, Send
 
 Header = tuple[bytes, bytes]
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 
 
 class ResponseWriter:
@@ -51,7 +52,7 @@ class ResponseWriter:
     async def start(self, status: int, *headers: Header) -> None:
         """Send the status and the headers."""
         self.status = status
-        fields = [(b"x-content-type-options", b"nosniff"), *self._headers, *headers]
+        fields = [NOSNIFF, *self._headers, *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def send(self, part: bytes, is_last: bool = False) -> None:

@@ -12,7 +12,7 @@ from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.pipeline import MAX_QUESTION_CHARS
 from ragqa.reading.base import DEFAULT_PASSAGES
-from ragqa.serve.errors import make_error
+from ragqa.serve.errors import UNAVAILABLE, make_error
 from ragqa.serve.routes.common import WorkOfApp, found_to_row, log_questions, reply_json
 from ragqa.serve.schemas import MAX_FOUND, AnswerReply, AskBody, FilterBody, Pattern, SearchReply, describe_errors
 from ragqa.serve.work import ServedIndex, Work
@@ -51,7 +51,7 @@ async def _iter_events(
         yield _format_event("error", make_error(400, str(error)))
     except (RagqaError, OSError) as error:
         logging.getLogger("ragqa.serve").error("%s", error)
-        yield _format_event("error", make_error(503, "the index cannot be used now; the server's log has more"))
+        yield _format_event("error", make_error(503, UNAVAILABLE))
 
 
 def _format_event(name: str, row: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from ragqa.chat_text import ChatMessage, format_message, read_message
 from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.follow_ups import Turn
-from ragqa.serve.errors import make_error
+from ragqa.serve.errors import UNAVAILABLE, make_error
 from ragqa.serve.routes.common import WorkOfApp, log_questions, reply_json
 from ragqa.serve.schemas import MAX_TURNS, ChatBody, ChatMessageBody, describe_errors
 from ragqa.serve.work import ServedIndex, Work
@@ -153,7 +153,7 @@ async def _iter_chunks(
         yield _format_data(make_error(400, str(error)))
     except (RagqaError, OSError) as error:
         logging.getLogger("ragqa.serve").error("%s", error)
-        yield _format_data(make_error(503, "the index cannot be used now; the server's log has more"))
+        yield _format_data(make_error(503, UNAVAILABLE))
     yield "data: [DONE]\n\n"
 
 
