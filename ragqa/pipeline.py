@@ -67,7 +67,7 @@ class Pipeline:
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """Warning for the user if the reader was trained with another retriever; None if not."""
+        """Warning for the user, for example that the reader was trained with another retriever; None without one."""
         self.filter: PassageFilter | None = None
         """Documents to search if a question comes without a filter; None for all."""
         self._settings: PipelineSettings | None = None
@@ -130,7 +130,7 @@ class Pipeline:
                 raise Mismatch(f"the {part} of {path} is not the {part} it was saved with: save the pipeline again")
         pipeline = cls(index.retriever, opened_reader, k=settings.k)
         if isinstance(opened_reader, AnswerGenerator):
-            pipeline.note = opened_reader.prior_warning
+            pipeline.note = opened_reader.warning
         if parse_url(settings.index) and not parse_url(path):  # a name that the user did not type
             pipeline.note = f"{path} sends the questions to {settings.index}"
         pipeline._settings, pipeline._index = settings, index

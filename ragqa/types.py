@@ -1,5 +1,6 @@
 """Frozen dataclasses of the passages, questions, hits and answers that the parts exchange."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,6 +196,15 @@ class Statement:
         }
 
 
+def cite_statements(text: str, statements: Sequence[Statement]) -> str:
+    """Return a text with the citations of its statements and a mark at unsupported ones."""
+    parts, end = [], 0
+    for statement in statements:
+        parts += [text[end : statement.start], statement.cited_text]
+        end = statement.end
+    return "".join((*parts, text[end:]))
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Answer to one question."""
@@ -232,11 +242,7 @@ class Answer:
         """
         if self.text is None:
             return None
-        parts, end = [], 0
-        for statement in self.statements:
-            parts += [self.text[end : statement.start], statement.cited_text]
-            end = statement.end
-        return "".join((*parts, self.text[end:]))
+        return cite_statements(self.text, self.statements)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from pipelines.common.config import MASKINGS, MaskingConfig
 from pipelines.common.tokenized_passages import TokenizedPassages
-from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
+from ragqa.matching.sentences import find_sentences
 from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 from ragqa.pretraining import masking

@@ -16,9 +16,9 @@ import numpy as np
 from torch import Tensor
 
 from pipelines.common.masked_text import draw_sentences
-from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
+from ragqa.matching.sentences import find_sentences
 from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 from ragqa.pretraining.denoising import (

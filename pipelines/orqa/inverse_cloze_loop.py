@@ -19,9 +19,9 @@ from pipelines.common.run_directory import check_directory
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.orqa.config import InverseClozeConfig
 from ragqa import artefacts
-from ragqa.corpus.blocks import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
+from ragqa.matching.sentences import find_sentences
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.pretrained import set_dropout
 from ragqa.pretraining.inverse_cloze import drop_wordpieces, make_inverse_cloze_pair

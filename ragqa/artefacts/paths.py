@@ -2,8 +2,10 @@
 
 import os
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from urllib.parse import urlsplit
 
 from ragqa.errors import ArtefactError, BadInput, MissingExtra
 
@@ -124,3 +126,12 @@ def parse_url(path: object) -> str | None:
     """
     match = _URL.fullmatch(str(path))
     return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None
+
+
+def is_loopback_url(url: str) -> bool:
+    """Return True if the host of a URL is this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -11,7 +11,7 @@ import typer
 
 from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_options
 from ragqa.cli.output import ANSWERED, BAD, DECLINED, print_error, print_result
-from ragqa.cli.render import render_answer, render_rest
+from ragqa.cli.render import render_answer, render_rest, split_items
 from ragqa.errors import BadInput
 from ragqa.terminal import escape_controls, print_note, print_text, to_json, to_one_line
 from ragqa.types import Answer
@@ -114,7 +114,8 @@ def ask_one(
             print_result(render_rest(piece, written) if written else format_result(piece), is_styled=True)
             return piece
         if format_result is format_text and sys.stdout.isatty():
-            shown = escape_controls("".join(" " if c.isspace() and c != "\n" else c for c in piece))
+            lines = ("".join(" " if c.isspace() else c for c in line) for line in split_items(piece))
+            shown = escape_controls("\n".join(lines))
             print_text(shown, end="")
             written += shown
     raise AssertionError("a pipeline's stream ends with an answer")

@@ -1,6 +1,7 @@
 """Format answers as text for a terminal."""
 
 import os
+import re
 
 from ragqa.cli.excerpts import INDENT, render_excerpt, wrap
 from ragqa.excerpts import SIDE, choose_window, find_question_words
@@ -8,7 +9,8 @@ from ragqa.terminal import format_bold, mark_answer, to_one_line
 from ragqa.types import Alternative, Answer, Source
 
 MAX_SOURCES = 3
-"""Maximum number of sources shown for an answer."""
+"""Maximum number of sources shown for an answer without citations."""
+_BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
 
 
 def render_answer(answer: Answer) -> str:
@@ -19,7 +21,7 @@ def render_answer(answer: Answer) -> str:
 
 def render_rest(answer: Answer, written: str) -> str:
     """Return the text to print after ``written``, the part of the answer that is already shown."""
-    text = _clean_lines(written)
+    text = _clean_lines(written) if answer.statements else to_one_line(written)
     if answer.text is None:
         return f"\nWithdrawn. {render_answer(answer)}"
     if _get_start(answer) != text:
@@ -30,7 +32,7 @@ def render_rest(answer: Answer, written: str) -> str:
 def _get_start(answer: Answer) -> str:
     """Return the part that is bold: the answer with its citations; lines of a list stay lines."""
     if answer.text is not None:
-        return _clean_lines(answer.cited_text or "")
+        return _clean_lines(answer.cited_text or "") if answer.statements else to_one_line(answer.text)
     return "No answer in these documents" if answer.sources else "No answer"
 
 
@@ -86,9 +88,13 @@ def _render_source(number: int, source: Source, answer: Answer) -> list[str]:
     return [f"[{number}] {to_one_line(passage.title or passage.document)}{weight}", excerpt, f"{INDENT}{where}"]
 
 
+def split_items(text: str) -> list[str]:
+    """Return the parts of a text that begin a line of their own: the items of a list."""
+    return _BEFORE_ITEM.split(text)
+
+
 def _clean_lines(text: str) -> str:
-    """Return the lines of a text that are not empty, each through ``to_one_line``."""
-    return "\n".join(filter(None, map(to_one_line, text.splitlines())))
+    return "\n".join(map(to_one_line, split_items(text)))
 
 
 def _wrap_lines(text: str) -> str:

@@ -79,8 +79,9 @@ class AnswerGenerator(Protocol):
 
     decoding: Decoding
     """Settings in use; no field is None."""
-    prior_warning: str | None
-    """Warning if the retriever that scores the hits is not the one used in training, or None."""
+    warning: str | None
+    """Warning for the user about how the reader is used, or None: that the retriever is not the one used in training,
+    or that the confidence is not calibrated."""
 
     @property
     def passages(self) -> int:

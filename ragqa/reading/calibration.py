@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +93,14 @@ class Evidence:
         return np.array([values[name] for name in names])
 
 
+class FeatureSource(Protocol):
+    """Evidence that has features."""
+
+    def compute_features(self, names: Sequence[str]) -> np.ndarray:
+        """Return the features [F] in the order of ``names``; raise KeyError for an unknown name."""
+        ...
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Coefficients of the regression, with the threshold and the prior for the same reader."""
@@ -115,7 +123,7 @@ class Calibration:
         row["questions"] = row.pop("answers")
         return row
 
-    def compute_confidence(self, evidence: Evidence) -> float:
+    def compute_confidence(self, evidence: FeatureSource) -> float:
         """Return the probability, from 0 to 1, that the answer is right."""
         coefficients = np.clip(self.coefficients, -1e100, 1e100)  # no product or sum overflows
         log_odds = np.dot(coefficients, evidence.compute_features(self.features))
@@ -132,9 +140,18 @@ class Calibration:
         Raises:
             DamagedArtefact: the file is not a calibration.
         """
+        return cls.load_for(Evidence(0.5, 0.0, 0.0), folder) or replace(UNCALIBRATED, threshold=threshold)
+
+    @classmethod
+    def load_for(cls, example: FeatureSource, folder: Path) -> "Calibration | None":
+        """Read the calibration in ``folder`` for evidence like ``example``; return None if there is no file.
+
+        Raises:
+            DamagedArtefact: the file is not a calibration, or its features are not those of the evidence.
+        """
         file = folder / CALIBRATION
         if not file.is_file():
-            return replace(UNCALIBRATED, threshold=threshold)
+            return None
         try:
             row = json.loads(file.read_text())
             calibration = cls(
@@ -145,14 +162,14 @@ class Calibration:
                 float(row.get("threshold", THRESHOLD)),
                 float(row.get("prior", 1.0)),
             )
-            calibration._check()
+            calibration._check(example)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise DamagedArtefact(f"{file} is damaged: {error!r:.200}") from error
         return calibration
 
-    def _check(self) -> None:
+    def _check(self, example: FeatureSource) -> None:
         """Raise ValueError or KeyError if the calibration cannot compute a confidence."""
-        Evidence(0.5, 0.0, 0.0).compute_features(self.features)
+        example.compute_features(self.features)
         if len(self.coefficients) != len(self.features):
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")
         if not all(map(isfinite, (*self.coefficients, self.prior))) or not 0 <= self.threshold <= 1:
@@ -168,7 +185,7 @@ UNCALIBRATED = Calibration((0.0, 1.0, 0.0, 0.0))
 
 
 def fit_calibration(
-    evidence: Sequence[Evidence],
+    evidence: Sequence[FeatureSource],
     right: npt.ArrayLike,
     fitted_on: str,
     *,

@@ -71,7 +71,7 @@ class GenerativeReader:
         self.decoding = _resolve_decoding(generator, decoding or Decoding())
         self._search = _make_search(self.kind, self.decoding, alternatives)
         self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
-        self._prior, self.prior_warning = _choose_prior(generator, scored_by)
+        self._prior, self.warning = _choose_prior(generator, scored_by)
         self._device = device
         self.fingerprint = fingerprint
 

@@ -10,17 +10,19 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from ragqa.artefacts.paths import find_local_model
-from ragqa.errors import BadInput
+from ragqa.artefacts.paths import find_local_model, is_loopback_url, parse_url
+from ragqa.errors import ArtefactError, BadInput
 from ragqa.models.generation.generator_kinds import GeneratorKind
 
 if TYPE_CHECKING:
     from ragqa.reading.base import Decoding, Reader, RetrieverIdentity
 
 SPAN = "span"
+CHAT = "chat"
 _GENERATIVE = "ragqa.reading.generative:GenerativeReader"
 READERS: dict[str, str] = {
     SPAN: "ragqa.reading.span:ExtractiveReader",
+    CHAT: "ragqa.reading.chat.reader:ChatReader",
     **dict.fromkeys(GeneratorKind, _GENERATIVE),
 }
 """Import path of the class of each reader kind; a path, so that this module imports no reader."""
@@ -37,7 +39,7 @@ def open_reader(
 
     Args:
         setting: directory of a reader, ``KIND:SOURCE`` for a model (directory or hub name) to use as that kind, or
-            None for the reader of the package.
+            None for the reader of the package. For ``chat``, the source is ``URL#MODEL`` or a GGUF file.
         decoding: settings of a generative reader; None for its settings in training.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
         scored_by: retriever that scores the hits; None for the retriever that the reader was trained with.
@@ -63,7 +65,8 @@ def split_setting(setting: str | None) -> tuple[str | None, str | None]:
     kind, colon, source = (setting or "").partition(":")
     if colon and kind in READERS:
         if not source:
-            raise BadInput(f"--reader {setting}: name the directory of the model after the colon")
+            wanted = "a server and its model, or a GGUF file," if kind == CHAT else "the directory of the model"
+            raise BadInput(f"--reader {setting}: name {wanted} after the colon")
         return kind, source
     return None, setting
 
@@ -78,12 +81,18 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def find_local_setting(setting: str) -> str:
-    """Return a setting with the directory of its model; nothing is downloaded.
+    """Return a setting that an artefact holds with the directory of its model; nothing is downloaded.
 
     Raises:
-        ArtefactError: there is no such directory, or the model was not downloaded.
+        ArtefactError: there is no such directory, or the model was not downloaded, or it is on another machine: a
+            pipeline from elsewhere must not send questions and passages to a server that the user has not named.
     """
     kind, source = split_setting(setting)
+    if kind == CHAT and source:
+        url = parse_url(source.partition("#")[0])
+        if url and not is_loopback_url(url):
+            raise ArtefactError(f"the pipeline would send your questions to {url}: to allow it, add --reader {setting}")
+        return setting
     return setting if kind is None or source is None else f"{kind}:{find_local_model(source)}"
 
 
@@ -112,7 +121,11 @@ def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str
     if name in readers:
         return readers[name]
     if name in READERS:
-        hint = f"it has {', '.join(readers)}" if readers else f"give a directory, or {name}:DIRECTORY"
+        hint = (
+            f"it has {', '.join(readers)}"
+            if readers
+            else f"give a directory, or {name}:{'URL#MODEL' if name == CHAT else 'DIRECTORY'}"
+        )
         raise BadInput(f"--reader {name}: {owner} names no such reader; {hint}")
     if readers and ":" not in name and not Path(name).exists():
         raise BadInput(f"--reader {name}: {owner} has {', '.join(readers)}, and no such directory is there")

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from weakref import finalize
 
 from ragqa.artefacts.paths import parse_url
+from ragqa.bounded_http import BoundedConnection, TooLarge
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.retrieval.base import PartialHits, check_k
-from ragqa.retrieval.bounded_http import BoundedConnection, TooLarge
 from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Hit, Passage
 

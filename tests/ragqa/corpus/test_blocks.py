@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ragqa.artefacts.paths import get_weights_dir
 from ragqa.corpus.blocks import (
     Splitter,
-    find_sentences,
     make_sentence_splitter,
     make_splitter,
     make_word_splitter,
@@ -22,6 +21,7 @@ from ragqa.corpus.blocks import (
 )
 from ragqa.corpus.sources import read_documents
 from ragqa.errors import BadInput
+from ragqa.matching.sentences import find_sentences
 from ragqa.runtime.tokens import Pieces, TextTokenizer
 
 

@@ -217,7 +217,7 @@ def test_scores_of_another_retriever_are_standardised_with_a_warning() -> None:
         ("bm25", None, "abc", False),
     ):
         reader = make_reader(words, retriever=own, scored_by=RetrieverIdentity(retriever, encoder))
-        assert (reader.prior_warning is None) == same
+        assert (reader.warning is None) == same
         reader.read(["when"], [scores])
         ((_, relevance_BK),) = reader._generator.seen
         spread = [0.0, -2 / 4.3204938, -10 / 4.3204938]  # the standard deviation of 30, 28, 20

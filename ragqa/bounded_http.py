@@ -7,7 +7,10 @@ and a chunk can have any size. Here, each request has a deadline and a maximum n
 import io
 import socket
 import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -85,16 +88,48 @@ class _BoundedSocket:
 class BoundedConnection:
     """Connection to an HTTP server that can be used for one request after another."""
 
-    def __init__(self, host: str, port: int | None, use_tls: bool) -> None:
+    def __init__(self, host: str, port: int | None, use_tls: bool, connect_seconds: float = inf) -> None:
         """Prepare a connection; the first request opens it.
 
         Args:
             host: name or address of the server.
             port: port of the server; None for the default port.
             use_tls: True for HTTPS, False for HTTP.
+            connect_seconds: time limit of opening the connection, within the deadline of the request.
         """
-        self._bounds = _Bounds()
+        self._bounds, self._connect_seconds = _Bounds(), connect_seconds
         self._connection = HTTPSConnection(host, port) if use_tls else HTTPConnection(host, port)
+
+    @contextmanager
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] = {},
+        *,
+        deadline: float,
+        max_bytes: int,
+    ) -> Iterator[HTTPResponse]:
+        """Send a request and yield the response, to be read in the block; follow no redirection.
+
+        The connection stays open for the next request if the response allows it and was read to its end. The arguments
+        and errors are those of ``exchange``; ``headers`` are sent in addition to the type of the body.
+        """
+        self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
+        try:
+            if self._connection.sock is None:
+                self._open()
+            sent = {"Content-Type": "application/json"} if body else {}
+            self._connection.request(method, path, body, {**sent, **headers})
+            with self._connection.getresponse() as response:
+                yield response
+                is_reusable = response.isclosed() and not response.will_close
+        except BaseException:
+            self.close()
+            raise
+        if not is_reusable:
+            self.close()
 
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
@@ -117,18 +152,8 @@ class BoundedConnection:
             HTTPException: the response is not HTTP, or shorter than its header says.
             OSError, UnicodeError: the server cannot be reached.
         """
-        self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
-        try:
-            if self._connection.sock is None:
-                self._open()
-            self._connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-            with self._connection.getresponse() as response:
-                data = _read_body(response, max_bytes)
-        except BaseException:
-            self.close()
-            raise
-        if response.will_close:
-            self.close()
+        with self.request(method, path, body, deadline=deadline, max_bytes=max_bytes) as response:
+            data = read_body(response, max_bytes)
         return response.status, data, not response.will_close
 
     def close(self) -> None:
@@ -136,14 +161,19 @@ class BoundedConnection:
         self._connection.close()
 
     def _open(self) -> None:
-        self._connection.timeout = self._bounds.get_seconds()
+        self._connection.timeout = min(self._bounds.get_seconds(), self._connect_seconds)
         self._connection.connect()
         connected: socket.socket | ssl.SSLSocket = self._connection.sock
         self._connection.sock = _BoundedSocket(connected, self._bounds)
 
 
-def _read_body(response: HTTPResponse, max_bytes: int) -> bytes:
-    """Read a body piece by piece, since the server can declare any length."""
+def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
+    """Read a body piece by piece, since the server can declare any length.
+
+    Raises:
+        TooLarge: the body is larger than ``max_bytes``.
+        HTTPException: the body is shorter than its header says.
+    """
     body = bytearray()
     while part := response.read(READ_BYTES):
         body += part

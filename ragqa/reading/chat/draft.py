@@ -1,0 +1,139 @@
+"""Answer that a language model is writing: each complete statement is checked, and citations are renumbered."""
+
+import re
+
+from ragqa.reading.chat.prompt import NumberedPassages
+from ragqa.reading.chat.statements import CitedSentence, ParsedReply, drop_open_mark, parse_reply
+from ragqa.reading.chat.verification import Asker, find_problem, locate_evidence, measure_overlap
+from ragqa.text import normalize_answer
+from ragqa.types import Hit, Source, Statement, cite_statements
+
+MAX_CHARACTERS = 50_000
+"""Longest reply in characters, for servers that ignore the number of tokens."""
+CANDIDATES = 3
+"""Number of passages in which a statement without a citation is looked for."""
+_CUT_MARK = re.compile(r"\s*[\[【][\d,\s]*\Z")
+_DECLINING = re.compile(
+    r"(?:the |these |this |provided |given )*(?:passages?|documents?|text|context|information)(?: provided| given)? "
+    r"(?:do(?:es)? not|don't|doesn't) (?:answer|contain|mention|provide|say|state|include|give|specify)"
+    r"|(?:i |we )(?:cannot|can't|could not) (?:answer|find)|(?:i |we )(?:do not|don't) know",
+    re.IGNORECASE,
+)
+
+
+class Draft:
+    """Reply of a language model while it is written.
+
+    Attributes:
+        statements: the complete and checked statements.
+        attributed: number of statements without a citation whose passage was found.
+        is_repeating: True if a statement came a second time, so that the answer ends before it.
+    """
+
+    def __init__(self, question: str, passages: NumberedPassages, ask: Asker | None) -> None:
+        """Begin an answer.
+
+        Args:
+            question: the question.
+            passages: passages of the prompt.
+            ask: span reader that checks the statements; None leaves this check out.
+        """
+        self.question, self.passages, self._ask = question, passages, ask
+        self.statements: list[Statement] = []
+        self.attributed, self.is_repeating = 0, False
+        self._raw = self._text = self._shown = ""
+        self._numbers: list[int] = []
+        """Numbers of the prompt by their numbers in the answer, in the order of their first citation."""
+
+    @property
+    def text(self) -> str:
+        """Text of the complete statements, without citations."""
+        return self._text[: self.statements[-1].end] if self.statements else ""
+
+    @property
+    def is_declined(self) -> bool:
+        """True if the model says nothing but that the passages do not answer the question."""
+        return bool(self.statements) and all(_DECLINING.match(statement.text) for statement in self.statements)
+
+    def add(self, piece: str) -> str:
+        """Add a piece of the reply; return the statements that it completes, with their citations."""
+        self._raw += piece
+        if len(self._raw) > MAX_CHARACTERS:
+            self.is_repeating = True
+            return ""
+        reply = parse_reply(drop_open_mark(self._raw))
+        return self._check(reply, reply.statements[:-1])  # the last one may go on
+
+    def finish(self) -> str:
+        """End the reply; return the rest of its statements, with their citations."""
+        if self.is_repeating:
+            return ""
+        reply = parse_reply(_CUT_MARK.sub("", self._raw))
+        return self._check(reply, reply.statements)
+
+    def count_cited(self) -> int:
+        """Return the number of statements to which the model gave a citation itself."""
+        return sum(bool(statement.citations) for statement in self.statements) - self.attributed
+
+    def make_sources(self) -> tuple[Source, ...]:
+        """Return the cited passages by their numbers in the answer, each with the sentence that is cited."""
+        total = sum(len(statement.citations) for statement in self.statements)
+        sources = []
+        for number, hit in enumerate(map(self._get_hit, self._numbers), 1):
+            citing = [statement for statement in self.statements if number in statement.citations]
+            spans = (locate_evidence(statement.text, hit.passage) for statement in citing)
+            sources.append(Source(hit, next(filter(None, spans), None), len(citing) / total))
+        return tuple(sources)
+
+    def _check(self, reply: ParsedReply, complete: tuple[CitedSentence, ...]) -> str:
+        """Check the statements that are new; return them with their citations and the text before them."""
+        for sentence in complete[len(self.statements) :]:
+            if self._is_repeated(sentence):
+                self.is_repeating = True
+                break
+            self.statements.append(self._make_statement(sentence))
+            self._text = reply.text
+        if self.is_declined:
+            return ""
+        shown, self._shown = self._shown, cite_statements(self.text, self.statements)
+        return self._shown[len(shown) :]
+
+    def _is_repeated(self, sentence: CitedSentence) -> bool:
+        text = normalize_answer(sentence.text)
+        return any(normalize_answer(statement.text) == text for statement in self.statements)
+
+    def _make_statement(self, sentence: CitedSentence) -> Statement:
+        """Check a sentence against the passages that it cites, or find its passage."""
+        count = len(self.passages.hits)
+        if wrong := [number for number in sentence.numbers if not 1 <= number <= count]:
+            known = tuple(self._renumber(number) for number in sentence.numbers if number not in wrong)
+            why = f"it cites [{wrong[0]}], but {count} passages were given"
+            return Statement(sentence.text, sentence.start, known, is_supported=False, reason=why)
+        if not sentence.numbers:
+            return self._attribute(sentence)
+        hits = [self._get_hit(number) for number in sentence.numbers]
+        problem = find_problem(sentence.text, hits, self.question, self._ask)
+        citations = tuple(self._renumber(number) for number in sentence.numbers)
+        marks = "".join(f"[{number}]" for number in citations)
+        reason = f"in {marks}, {problem}" if problem else None
+        return Statement(sentence.text, sentence.start, citations, is_supported=problem is None, reason=reason)
+
+    def _attribute(self, sentence: CitedSentence) -> Statement:
+        """Cite the passage that supports a sentence, if there is one among those that share most words with it."""
+        overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
+        order = sorted(range(len(overlaps)), key=lambda place: -overlaps[place])[:CANDIDATES]
+        for place in order if not _DECLINING.match(sentence.text) else []:
+            if find_problem(sentence.text, [self.passages.hits[place]], self.question, self._ask) is None:
+                self.attributed += 1
+                return Statement(sentence.text, sentence.start, (self._renumber(place + 1),))
+        why = "it cites no passage, and none that was read supports it"
+        return Statement(sentence.text, sentence.start, is_supported=False, reason=why)
+
+    def _get_hit(self, number: int) -> Hit:
+        return self.passages.hits[number - 1]
+
+    def _renumber(self, number: int) -> int:
+        """Return the number of a passage in the answer."""
+        if number not in self._numbers:
+            self._numbers.append(number)
+        return self._numbers.index(number) + 1

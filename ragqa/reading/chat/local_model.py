@@ -1,0 +1,110 @@
+"""Language model in a GGUF file, run in this process by llama.cpp (package ``llama-cpp-python``)."""
+
+import hashlib
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra
+from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow
+
+MAX_CONTEXT = 8192
+"""Longest context in tokens; a longer one takes gigabytes of memory in many models."""
+_MAGIC = b"GGUF"
+_HASHED = 1 << 20
+
+
+class LocalModel:
+    """Language model of a GGUF file; it is loaded with the first question."""
+
+    def __init__(self, path: str | Path, *, device: str = "cpu") -> None:
+        """Check a file; this does not load the model.
+
+        Args:
+            path: a GGUF file.
+            device: ``cpu``, or ``cuda`` for llama.cpp built with CUDA.
+
+        Raises:
+            ArtefactError: there is no such file.
+            DamagedArtefact: the file is not in the format GGUF.
+            MissingExtra: the package is not installed.
+        """
+        self._path, self._device = Path(path), device
+        if not self._path.is_file():
+            raise ArtefactError(f"{path}: no such file")
+        with self._path.open("rb") as file:
+            start = file.read(_HASHED)
+        if not start.startswith(_MAGIC):
+            raise DamagedArtefact(f"{path} is not a GGUF file: it begins with {start[:4]!r}")
+        try:
+            import llama_cpp  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra("a language model in a GGUF file", "llama") from error
+        size = self._path.stat().st_size
+        self._digest = hashlib.sha256(start + str(size).encode()).hexdigest()[:12]
+        self._llama: Any = None
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self._path.name
+
+    @property
+    def identity(self) -> str:
+        """Name of the file, with a digest of its first part and its size."""
+        return f"{self._path.name}#{self._digest}"
+
+    def find_context(self) -> int:
+        """Return the context length of the model, ``MAX_CONTEXT`` at most."""
+        return _find_context(self._load().metadata)
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
+
+    def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
+        """Yield the reply in pieces; return the reason why it ended.
+
+        Raises:
+            ContextOverflow: the messages are too long.
+        """
+        reason = COMPLETE
+        try:
+            for event in self._load().create_chat_completion(
+                messages, max_tokens=max_tokens, temperature=0.0, stream=True
+            ):
+                choice = event["choices"][0]
+                if text := choice["delta"].get("content"):
+                    yield text
+                reason = choice["finish_reason"] or reason
+        except ValueError as error:  # llama-cpp-python has no class of its own for this
+            if "context window" not in str(error):
+                raise
+            raise ContextOverflow(f"{self._path}: the prompt is too long ({error})") from error
+        return str(reason)
+
+    def _load(self) -> Any:
+        if self._llama is None:
+            import llama_cpp
+
+            threads = max(1, len(os.sched_getaffinity(0)) // 2)  # cores, not their two threads
+            layers = -1 if self._device.startswith("cuda") else 0
+            try:
+                self._llama = llama_cpp.Llama(
+                    str(self._path),
+                    n_ctx=MAX_CONTEXT,
+                    n_gpu_layers=layers,
+                    n_threads=threads,
+                    n_threads_batch=threads,
+                    verbose=False,
+                )
+            except (ValueError, OSError) as error:
+                raise DamagedArtefact(f"{self._path} cannot be loaded ({error}): download it again") from error
+        return self._llama
+
+
+def _find_context(metadata: dict[str, str]) -> int:
+    """Return the context length that the model was trained with, or the longest that is used if that is shorter."""
+    lengths = [int(value) for name, value in metadata.items() if name.endswith(".context_length") and value.isdigit()]
+    return min([MAX_CONTEXT, *lengths])

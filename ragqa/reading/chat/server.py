@@ -1,0 +1,357 @@
+"""Client of a language model behind ``POST /chat/completions``, as OpenAI's API defines it.
+
+Ollama, llama.cpp, vLLM, LM Studio and others speak this protocol. A request goes to the named host only: redirections
+are refused, and proxies are not used. The key of ``RAGQA_CHAT_KEY`` never appears in a message.
+"""
+
+import json
+import os
+import re
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, HTTPResponse
+from time import monotonic, sleep, time
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragqa.artefacts.paths import is_loopback_url
+from ragqa.bounded_http import BoundedConnection, TooLarge, read_body
+from ragqa.errors import BadInput, RemoteError
+from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow, estimate_tokens
+from ragqa.text import replace_surrogates
+
+KEY = "RAGQA_CHAT_KEY"
+"""Environment variable of the key: ``KEY`` for the named host, or ``HOST=KEY`` for one host; several with commas."""
+TIMEOUT = 600.0
+"""Time limit of a reply in seconds: a laptop may read a long prompt for minutes."""
+CONNECT_TIMEOUT, PROBE_TIMEOUT = 10.0, 10.0
+"""Time limits of a connection and of a question about the server, in seconds."""
+RETRIES = 3
+"""Number of repetitions after the status 429, 500, 502, 503 or 504, or a broken connection."""
+MAX_WAIT = 60.0
+"""Longest time that the server may ask to wait before a repetition, in seconds."""
+_RETRIED = (429, 500, 502, 503, 504)
+_MAX_BYTES = 4 << 20
+_MAX_LINE = 1 << 20
+_OLLAMA_CONTEXT = 4096
+"""Ollama's default; a prompt that is longer is cut without a word."""
+_PAIR = re.compile(r"([\w.-]+\.[\w-]+|localhost|\[[\da-f:]+\])(:\d+)?=(?!=*$)(.+)", re.IGNORECASE)
+_TOO_LONG = re.compile(r"context[_ ]?(?:length|size|window)|exceed_context|too many tokens|prompt is too long", re.I)
+
+
+class ChatServer:
+    """Language model on a server."""
+
+    def __init__(self, url: str, model: str = "", *, timeout: float = TIMEOUT) -> None:
+        """Prepare to ask a server; this sends nothing.
+
+        Args:
+            url: address of the API, for example ``http://localhost:11434/v1``.
+            model: name of the model; empty for the only model of the server.
+            timeout: time limit of a reply in seconds.
+
+        Raises:
+            BadInput: the URL is malformed, or a key would be sent over plain http to another machine.
+        """
+        try:
+            parts = urlsplit(url)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise BadInput(f"{url} is not a URL: {error}") from error
+        if not self._host or parts.username is not None or parts.query:
+            raise BadInput(
+                f"chat:{parts.scheme}://…: http://HOST:PORT/v1#MODEL is needed, without a name or a key in it"
+            )
+        self.url, self._model, self._timeout = url, model, timeout
+        self._is_https, self._path = parts.scheme == "https", parts.path.rstrip("/")
+        self._root = self._path.removesuffix("/v1")
+        self._key = _choose_key(os.environ.get(KEY, ""), self._host, self._port)
+        if self._key and not self._is_https and not is_loopback_url(url):
+            raise BadInput(f"{url}: {KEY} would be sent unencrypted; use https, or unset {KEY}")
+        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._context: int | None = None
+        self._options: dict[str, Any] = {"temperature": 0}
+        self._limit_name = "max_tokens"
+        self._described = False
+        self._can_tokenize = True
+
+    @property
+    def name(self) -> str:
+        """Name of the model and its host."""
+        return f"{self._model or 'the model'} at {self._host}"
+
+    @property
+    def identity(self) -> str:
+        """URL and name of the model."""
+        return f"{self.url}#{self._model}"
+
+    def find_context(self) -> int | None:
+        """Return the context length that the server tells (vLLM, llama.cpp, Ollama), or None; asks it once."""
+        if not self._described:
+            self._described = True
+            self._describe()
+        return self._context
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens by the server (llama.cpp, vLLM), or an estimate."""
+        if self._can_tokenize and self._context is not None:
+            row = self._probe("POST", f"{self._root}/tokenize", {"content": text, "prompt": text, "model": self._model})
+            tokens = row.get("tokens")
+            if isinstance(tokens, list):
+                return len(tokens)
+            self._can_tokenize = False
+        return estimate_tokens(text)
+
+    def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
+        """Yield the reply in pieces; return the server's reason why it ended.
+
+        Raises:
+            ContextOverflow: the server says that the messages are too long.
+            RemoteError: the server cannot be reached, refuses the request, or breaks the protocol.
+        """
+        with self._report_errors():
+            self.find_context()
+            waits = 0
+            while True:
+                body = {"model": self._model, "messages": messages, self._limit_name: max_tokens, "stream": True}
+                connection = self._connect()
+                try:
+                    with self._send(connection, body | self._options) as response:
+                        if response.status == 200:
+                            return (yield from self._read_reply(response))
+                        failure = _read_failure(response)
+                finally:
+                    connection.close()
+                if self._adapt(failure):
+                    continue
+                wait = 2.0**waits if failure.wait is None else failure.wait
+                if failure.status not in _RETRIED or waits == RETRIES or wait > MAX_WAIT:
+                    raise self._make_refusal(failure)
+                waits += 1
+                sleep(wait)
+
+    def _send(self, connection: BoundedConnection, body: dict[str, Any]) -> AbstractContextManager[HTTPResponse]:
+        data, deadline = json.dumps(body).encode(), monotonic() + self._timeout
+        path = f"{self._path}/chat/completions"
+        return connection.request("POST", path, data, self._headers, deadline=deadline, max_bytes=_MAX_BYTES)
+
+    @contextmanager
+    def _report_errors(self) -> Iterator[None]:
+        """Turn errors of the connection into RemoteError."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise RemoteError(f"{self.url} did not answer within {self._timeout:g} seconds") from error
+        except TooLarge as error:
+            raise RemoteError(f"{self.url} sends more than {_MAX_BYTES >> 20} MB for one reply") from error
+        except HTTPException as error:
+            raise RemoteError(f"{self.url} does not speak HTTP as it should: {self._clean(repr(error))}") from error
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise RemoteError(f"{self.url} cannot be reached ({why}): is a server running there?") from error
+
+    def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str]:
+        """Yield the pieces of a reply, which is streamed, or one object if the server cannot stream."""
+        reason, is_empty = COMPLETE, True
+        is_stream = "application/json" not in (response.getheader("Content-Type") or "")
+        for row in self._iter_events(response) if is_stream else [self._parse(read_body(response, _MAX_BYTES))]:
+            if error := row.get("error"):
+                raise self._make_refusal(_Failure(200, _get_message(error)))
+            choices = row.get("choices")
+            if not isinstance(choices, list):
+                raise RemoteError(f"{self.url} does not speak the chat protocol: its reply has no choices")
+            if not choices or not isinstance(choices[0], dict):
+                continue  # an event without one, such as the figures of usage
+            is_empty = False
+            part = choices[0].get("delta" if is_stream else "message")
+            text = part.get("content") if isinstance(part, dict) else None
+            if isinstance(text, str) and text:
+                yield replace_surrogates(text)
+            reason = choices[0].get("finish_reason") or reason
+        if is_empty:
+            raise RemoteError(f"{self.url} sends no reply: its list of choices is empty")
+        return str(reason)
+
+    def _iter_events(self, response: HTTPResponse) -> Iterator[dict[str, Any]]:
+        """Yield the objects of server-sent events until ``[DONE]`` or the end."""
+        size = 0
+        while line := response.readline(_MAX_LINE):
+            size += len(line)
+            if size > _MAX_BYTES or len(line) == _MAX_LINE:
+                raise TooLarge("the response is too large")
+            name, _, value = line.strip().partition(b":")
+            if name == b"data":
+                if value.strip() == b"[DONE]":
+                    return
+                yield self._parse(value)
+            elif line.strip() and name not in (b"", b"event", b"id", b"retry"):  # b"" is a comment
+                yield self._parse(line)  # an error outside of the stream
+
+    def _parse(self, data: bytes) -> dict[str, Any]:
+        try:
+            row = json.loads(data)
+            if not isinstance(row, dict):
+                raise TypeError
+        except (ValueError, TypeError, RecursionError) as error:
+            start = data[:80].decode("utf-8", "replace").strip()
+            raise RemoteError(
+                f"{self.url} does not answer with JSON: {self._clean(start)!r}; is it the API?"
+            ) from error
+        return row
+
+    def _get_choice(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the first choice; None for an event without one, such as the figures of usage."""
+        choices = row.get("choices")
+        if not isinstance(choices, list):
+            raise RemoteError(f"{self.url} does not speak the chat protocol: its reply has no choices")
+        return choices[0] if choices and isinstance(choices[0], dict) else None
+
+    def _adapt(self, failure: "_Failure") -> bool:
+        """Change a setting that the model refuses; return True if the request is worth repeating."""
+        if failure.status not in (400, 422):
+            return False
+        if "max_completion_tokens" in failure.message and self._limit_name == "max_tokens":
+            self._limit_name = "max_completion_tokens"
+            return True
+        if "temperature" in failure.message and self._options:
+            self._options = {}
+            return True
+        return False
+
+    def _make_refusal(self, failure: "_Failure") -> RemoteError:
+        status, text = failure.status, self._clean(failure.message)
+        if 300 <= status < 400:
+            target = self._clean(failure.location or "another address")
+            return RemoteError(f"{self.url} redirects to {target}, and ragqa follows no redirection: name that address")
+        if status in (401, 403):
+            hint = f"the key in {KEY} is refused" if self._key else f"set {KEY} to your key"
+            return RemoteError(f"{self.url} answers {status}: {hint} ({text})")
+        if _TOO_LONG.search(failure.message):
+            return ContextOverflow(f"{self.url}: the prompt is too long ({text})")
+        if status == 404 or (status == 400 and "model" in text.lower()):
+            names = ", ".join(str(row.get("id")) for row in self._fetch_models()[:10])
+            hint = f"it has {self._clean(names)}" if names else "is /v1 missing in the address?"
+            return RemoteError(f"{self.url} answers {status} for the model {self._model!r}: {hint} ({text})")
+        return RemoteError(f"{self.url} answers {status}: {text}" + "; try again later" * (status in _RETRIED))
+
+    def _describe(self) -> None:
+        """Find the context length; choose the only model if none is named."""
+        models = {str(row.get("id")): row for row in self._fetch_models()}
+        if not self._model:
+            if len(models) != 1:
+                known = f"it has {', '.join(list(models)[:10])}" if models else "it lists none"
+                raise BadInput(f"{self.url}: name a model after #, as in chat:{self.url}#MODEL; {known}")
+            self._model = next(iter(models))
+        self._context = _read_count(models.get(self._model, {}).get("max_model_len"))
+        if self._context is None and (row := self._probe("GET", f"{self._root}/props")):
+            settings = row.get("default_generation_settings")
+            self._context = _read_count(settings.get("n_ctx") if isinstance(settings, dict) else None)
+        if self._context is None and (row := self._probe("GET", f"{self._root}/api/ps")):
+            loaded = [model for model in row.get("models") or () if isinstance(model, dict)]
+            names = (self._model, f"{self._model}:latest")
+            lengths = (_read_count(m.get("context_length")) for m in loaded if m.get("name") in names)
+            self._context = next((length for length in lengths if length), _OLLAMA_CONTEXT)
+
+    def _fetch_models(self) -> list[dict[str, Any]]:
+        rows = self._probe("GET", f"{self._path}/models").get("data")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def _probe(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the object that a server answers to a question about itself; empty if it fails."""
+        data = None if body is None else json.dumps(body).encode()
+        deadline = monotonic() + PROBE_TIMEOUT
+        with suppress(HTTPException, OSError, UnicodeError, ValueError, RecursionError):
+            connection = self._connect()
+            try:
+                with connection.request(
+                    method, path, data, self._headers, deadline=deadline, max_bytes=_MAX_BYTES
+                ) as response:
+                    row = json.loads(read_body(response, _MAX_BYTES)) if response.status == 200 else {}
+                return row if isinstance(row, dict) else {}
+            finally:
+                connection.close()
+        return {}
+
+    def _connect(self) -> BoundedConnection:
+        return BoundedConnection(self._host, self._port, self._is_https, CONNECT_TIMEOUT)
+
+    def _clean(self, text: str) -> str:
+        """Return a server's text for a message: short, on one line, and without the key."""
+        line = " ".join(text.split())
+        return (line.replace(self._key, "…") if self._key else line)[:300]
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Response that is no reply."""
+
+    status: int
+    message: str
+    wait: float | None = None
+    """Seconds after which to repeat the request (``Retry-After``); None if the server does not say."""
+    location: str | None = None
+    """Target of a redirection."""
+
+
+def _choose_key(setting: str, host: str, port: int | None) -> str | None:
+    """Return the key for a host: that of its ``HOST=KEY``, or a setting without a host."""
+    for part in filter(None, map(str.strip, setting.split(","))):
+        pair = _PAIR.fullmatch(part)
+        if pair is None:
+            return _check_key(part)
+        if pair[1].strip("[]").lower() == host and pair[2] in (None, f":{port}"):
+            return _check_key(pair[3])
+    return None
+
+
+def _check_key(key: str) -> str:
+    if not key.isascii() or not key.isprintable():
+        raise BadInput(f"{KEY} holds a character that no key has: set it again")
+    return key
+
+
+def _read_failure(response: HTTPResponse) -> _Failure:
+    message = ""
+    with suppress(HTTPException, OSError):
+        data = read_body(response, _MAX_BYTES)
+        message = data[:1000].decode("utf-8", "replace")
+        with suppress(ValueError, RecursionError):
+            message = _get_message(json.loads(data))
+    return _Failure(
+        response.status,
+        message or response.reason,
+        _read_wait(response.getheader("Retry-After")),
+        response.getheader("Location"),
+    )
+
+
+def _read_wait(value: str | None) -> float | None:
+    """Return the seconds of a header ``Retry-After``, which is a number or a date."""
+    if value is None:
+        return None
+    with suppress(ValueError):
+        return (
+            max(0.0, float(value))
+            if value.strip()[:1].isdigit()
+            else max(0.0, parsedate_to_datetime(value).timestamp() - time())
+        )
+    return None
+
+
+def _get_message(row: Any) -> str:
+    """Return the message and code of an error in JSON: ``{"error": {"message": …}}``, or one of its simpler forms."""
+    code = ""
+    for _ in range(3):
+        if not isinstance(row, dict):
+            break
+        code = row["code"] if isinstance(row.get("code"), str) else code
+        row = next((row[name] for name in ("error", "message", "detail") if row.get(name)), json.dumps(row))
+    text = row if isinstance(row, str) else json.dumps(row)
+    return f"{text} ({code})" if code else text
+
+
+def _read_count(value: Any) -> int | None:
+    """Return a number of tokens of a server, or None if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

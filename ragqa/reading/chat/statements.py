@@ -1,0 +1,103 @@
+"""Statements of a reply: its sentences, and the numbers of the passages that each of them cites."""
+
+import re
+from dataclasses import dataclass
+
+from ragqa.matching.sentences import find_sentences
+
+_NUMBERS = r"\d{1,4}(?:\s*(?:,|;|and|–|-)\s*\d{1,4})*"
+_MARK = re.compile(rf"[^\S\n]*[\[【](?:passages?|sources?|documents?)?\s*#?({_NUMBERS})[\]】]", re.IGNORECASE)
+_BULLET = re.compile(r"\s*(?:[-*•–]\s+|\d{1,3}[.)]\s+|#+\s+|>\s+)?")
+_THINKING = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_MAX_RANGE = 50
+"""Longest range of numbers, such as [1-50]."""
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """Reply without its citations, and its statements."""
+
+    text: str
+    statements: tuple["CitedSentence", ...]
+
+
+@dataclass(frozen=True)
+class CitedSentence:
+    """Sentence of a reply."""
+
+    start: int
+    """First character in the reply's text."""
+    text: str
+    numbers: tuple[int, ...]
+    """Numbers of the passages that it cites, as the model wrote them; they need not exist."""
+
+
+def parse_reply(raw: str) -> ParsedReply:
+    """Split a reply into statements and take the citations out of its text.
+
+    A number belongs to the sentence before it; if the reply begins with a number, to the sentence after it. Each line
+    is a sentence of its own, whose bullet is no part of it.
+    """
+    raw = _THINKING.sub("", raw, count=1).replace("**", "").strip()
+    is_leading = _MARK.match(raw) is not None
+    text, marks = _take_out_marks(raw)
+    spans = [span for start, end in _find_lines(text) for span in _split_line(text, start, end)]
+    cited: dict[int, list[int]] = {}
+    for position, numbers in marks:
+        owner = _find_owner(spans, position, is_leading=is_leading)
+        cited.setdefault(owner, []).extend(numbers)
+    sentences = (
+        CitedSentence(start, text[start:end], tuple(dict.fromkeys(cited.get(number, ()))))
+        for number, (start, end) in enumerate(spans)
+    )
+    return ParsedReply(text, tuple(sentence for sentence in sentences if any(c.isalnum() for c in sentence.text)))
+
+
+def drop_open_mark(raw: str) -> str:
+    """Return a reply that is still being written without a citation whose bracket is not closed yet."""
+    start = max(raw.rfind("["), raw.rfind("【"))
+    return raw[:start] if start > max(raw.rfind("]"), raw.rfind("】")) else raw
+
+
+def _take_out_marks(raw: str) -> tuple[str, list[tuple[int, list[int]]]]:
+    """Return the text without citations, and for each citation its place in this text and its numbers."""
+    parts, marks, end, length = [], [], 0, 0
+    for match in _MARK.finditer(raw):
+        parts.append(raw[end : match.start()])
+        length += len(parts[-1])
+        marks.append((length, _read_numbers(match[1])))
+        end = match.end()
+    text = "".join((*parts, raw[end:]))
+    cut = len(text) - len(text.lstrip())
+    return text.strip(), [(max(0, place - cut), numbers) for place, numbers in marks]
+
+
+def _read_numbers(text: str) -> list[int]:
+    numbers: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:\s*[–-]\s*(\d+))?", text):
+        low, high = int(first), int(last or first)
+        numbers += range(low, high + 1) if 0 <= high - low < _MAX_RANGE else [low, high]
+    return numbers
+
+
+def _find_lines(text: str) -> list[tuple[int, int]]:
+    lines, start = [], 0
+    for line in text.splitlines(keepends=True):
+        bullet = _BULLET.match(line)
+        assert bullet is not None
+        lines.append((start + bullet.end(), start + len(line.rstrip())))
+        start += len(line)
+    return [(start, end) for start, end in lines if start < end]
+
+
+def _split_line(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    return [(start + first, start + last) for first, last, _ in find_sentences(text[start:end])]
+
+
+def _find_owner(spans: list[tuple[int, int]], position: int, *, is_leading: bool) -> int:
+    """Return the number of the sentence that a citation at a place belongs to."""
+    if is_leading:
+        after = [number for number, (_, end) in enumerate(spans) if end > position]
+        return after[0] if after else len(spans) - 1
+    before = [number for number, (start, _) in enumerate(spans) if start < position]
+    return before[-1] if before else 0

@@ -1,0 +1,273 @@
+"""Checks of a written statement against the passages that it cites.
+
+A statement fails if a number, date, name or address of it stands in none of the passages, if too few of its words do,
+or if it denies what a passage states (or states what a passage denies). A span reader finds more: the statement is
+asked as a question, with a name or a number of it replaced by a question word. If the reader is confident of another
+name or number, the passages say something else. None of these checks proves that a statement is right.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ragqa.matching.sentences import find_sentences
+from ragqa.text import FUNCTION_WORDS, to_nfd
+from ragqa.types import Hit, Passage, Span
+
+Asker = Callable[[str, list[Hit]], tuple[str, float] | None]
+"""Function that answers a question from hits: text and confidence of the best span, or None."""
+
+MIN_SHARED_WORDS = 0.4
+"""Smallest share of a statement's content words that its passages must have; chosen on labelled statements."""
+MIN_CONTRADICTION = 0.7
+"""Confidence from which another answer of the span reader counts; chosen on labelled statements."""
+MAX_QUESTIONS = 6
+"""Number of names and numbers of a statement that the span reader is asked for."""
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_NUMBER_WORDS = {word: number for number, word in enumerate(_UNITS.split())}
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+for _number, _tens in enumerate(_TENS, 2):
+    _NUMBER_WORDS |= {_tens: 10 * _number}
+    _NUMBER_WORDS |= {f"{_tens}-{unit}": 10 * _number + n for n, unit in enumerate(_UNITS.split()[:10]) if n}
+_MONTHS = "january february march april may june july august september october november december"
+_MONTH = rf"(?:{'|'.join(m.capitalize() for m in _MONTHS.split())})"
+_NEGATIONS = frozenset(["not", "no", "never", "neither", "nor", "cannot", "without", "none", "nobody", "nothing"])
+_WORD = re.compile(
+    rf"\d[\d.,]*\d(?:st|nd|rd|th)?\b|\d(?:st|nd|rd|th)?\b|(?:{'|'.join(_TENS)})-[a-z]+|[^\W\d_]+(?:['’][^\W\d_]+)*",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"\b(?:https?://|www\.)[^\s<>()\[\]]+|\b[\w.+-]+@[\w-]+\.\w+", re.IGNORECASE)
+_CAPITALISED = r"[^\W\d_a-zß-öø-ÿ][^\W_]*(?:[-’'][^\W_]+)*"
+_ITEM = re.compile(
+    rf"(?P<date>(?:\d{{1,2}} )?{_MONTH}(?: \d{{1,2}}(?!\d))?(?:,? \d{{4}})?)"
+    r"|(?P<number>\d[\d.,]*\d|\d)"
+    rf"|(?P<name>{_CAPITALISED}(?: (?:(?:of|de|da|di|van|von|the|la|le) )*{_CAPITALISED})*)"
+)
+_PLACE_BEFORE = re.compile(r"\b(?:in|at|from|near|to|into|towards) (?:the )?$", re.IGNORECASE)
+_YES_OR_NO = re.compile(r"^(?:yes|no)\b[,.;:]? *", re.IGNORECASE)
+_YEAR = re.compile(r"1\d{3}|20\d{2}")
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Words of a text by what is compared."""
+
+    numbers: frozenset[str]
+    stems: frozenset[str]
+    """Stems of all words but numbers."""
+    negated: frozenset[str]
+    """Stems that follow a negation at once."""
+    plain: frozenset[str]
+    """Stems that do not follow a negation."""
+
+
+def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: Asker | None = None) -> str | None:
+    """Return why passages do not support a statement, or None if no check fails.
+
+    Args:
+        statement: a sentence without citations.
+        hits: the passages that it cites; together they must support it.
+        question: the question that it answers; a statement of a few words is checked as an answer to it.
+        ask: span reader for the check by questions; None leaves this check out.
+    """
+    statement = _YES_OR_NO.sub("", statement)
+    passages = [hit.passage for hit in hits]
+    whole = "\n".join(f"{passage.titled_text} {passage.date}" for passage in passages)
+    problem = find_missing(statement, whole) or _find_denial(statement, passages)
+    if problem is None and ask is not None:
+        problem = find_contradiction(statement, hits, question, ask)
+    return problem
+
+
+def find_missing(statement: str, text: str) -> str | None:
+    """Return the first address, number or name of a statement that a text lacks, or that it lacks most words."""
+    addresses = _URL.findall(statement)
+    for address in addresses:
+        if address.rstrip(".,;:!?").lower() not in text.lower():
+            return f"{address!r:.80} is not there"
+    for address in addresses:
+        statement = statement.replace(address, " ")
+    said, there = _read_words(statement), _read_words(text)
+    for number in _iter_words(statement):
+        if (value := _to_number(number)) and value not in there.numbers:
+            return f"{number} is not there"
+    for name in _iter_names(statement):
+        if _stem(name) not in there.stems:
+            return f"{name} is not there"
+    if (date := _find_scattered_date(statement, text)) is not None:
+        return f"{date} is not there"
+    content = [stem for stem in said.stems if stem not in _FUNCTION_STEMS]
+    if not content and not said.numbers:
+        return "there is nothing to check in it"
+    shared = sum(stem in there.stems for stem in content)
+    if content and shared < MIN_SHARED_WORDS * len(content):
+        return f"only {shared} of its {len(content)} main words are there"
+    return None
+
+
+def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
+    """Return the other name or number that a span reader finds in place of one in the statement, or None."""
+    titles = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
+    asked = 0
+    for kind, start, end in _find_items(statement):
+        item, is_short = statement[start:end], not _content(statement[:start] + statement[end:])
+        if kind == "name" and not is_short and {_stem(word) for word in _iter_words(item)} <= titles:
+            continue  # what the passages are about; asking for it finds anything
+        if (asked := asked + 1) > MAX_QUESTIONS:
+            break
+        gap = _choose_question_word(kind, statement, start, end)
+        claim = question if is_short else f"{statement[:start]}{gap}{statement[end:]}".rstrip(" .!") + "?"
+        found = ask(claim, list(hits)) if claim else None
+        if found is None:
+            continue
+        text, confidence = found
+        if confidence >= MIN_CONTRADICTION and _is_same_kind(kind, text) and not _agrees(kind, item, text):
+            return f"a span reader finds {text!r:.80} instead of {item!r:.80}"
+    return None
+
+
+def _find_scattered_date(statement: str, text: str) -> str | None:
+    """Return a date of a statement whose day, month and year stand in no single sentence of a text, or None."""
+    dates = [statement[start:end] for kind, start, end in _find_items(statement) if kind == "date"]
+    if not dates:
+        return None
+    sentences = [_content(text[start:end]) for start, end, _ in find_sentences(text)]
+    return next((date for date in dates if not any(_content(date) <= sentence for sentence in sentences)), None)
+
+
+def locate_evidence(statement: str, passage: Passage) -> Span | None:
+    """Return the sentence of a passage that shares most words with a statement, or None if none shares a third."""
+    said = _content(statement)
+    best, most = None, 0.0
+    for start, end, _ in find_sentences(passage.text):
+        shared = len(said & _content(passage.text[start:end])) / max(1, len(said))
+        if shared > most:
+            best, most = Span(start, end), shared
+    return best if most >= 1 / 3 else None
+
+
+def measure_overlap(statement: str, passage: Passage) -> float:
+    """Return the share of a statement's main words and numbers that a passage has, from 0 to 1."""
+    said = _content(statement)
+    return len(said & _content(passage.titled_text)) / max(1, len(said))
+
+
+def _content(text: str) -> frozenset[str]:
+    words = _read_words(text)
+    return (words.stems - _FUNCTION_STEMS) | words.numbers
+
+
+def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
+    """Return what a statement denies although the nearest sentence states it, or the other way round."""
+    said = _read_words(statement)
+    for passage in passages:
+        if (span := locate_evidence(statement, passage)) is None:
+            continue
+        there = _read_words(passage.text[span.start : span.end])
+        turned = ((said.negated - said.plain) & (there.plain - there.negated)) | (
+            (said.plain - said.negated) & (there.negated - there.plain)
+        )
+        if turned - _FUNCTION_STEMS:
+            return "it denies what the passage states, or states what the passage denies"
+    return None
+
+
+def _iter_words(text: str) -> Iterator[str]:
+    """Yield the words and numbers of a text; a possessive ending is left out."""
+    for word in _WORD.finditer(text):
+        yield re.sub(r"['’]s?$", "", word[0])
+
+
+def _read_words(text: str) -> _Words:
+    numbers: set[str] = set()
+    negated: set[str] = set()
+    plain: set[str] = set()
+    is_negated = False
+    for word in _iter_words(text):
+        lower = word.lower()
+        if value := _to_number(word):
+            numbers.add(value)
+            if not word[0].isdigit():
+                plain.add(_stem(word))
+            continue
+        stem = _stem(word)
+        if lower in _NEGATIONS or lower.endswith(("n't", "n’t")):
+            is_negated = True
+            continue
+        (negated if is_negated else plain).add(stem)
+        is_negated = is_negated and lower in FUNCTION_WORDS  # "not been seen" denies "seen"
+    return _Words(frozenset(numbers), frozenset(negated | plain), frozenset(negated), frozenset(plain))
+
+
+def _to_number(word: str) -> str | None:
+    """Return a number in one spelling: 1280 for 1,280, 4 for four or 4th; None for other words."""
+    if word[0].isdigit():
+        digits = re.sub(r"(?:st|nd|rd|th)$", "", word)
+        digits = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", digits)
+        return re.sub(r"^0+(?=\d)", "", digits)
+    value = _NUMBER_WORDS.get(word.lower())
+    return str(value) if value is not None and value > 1 else None
+
+
+def _stem(word: str) -> str:
+    """Return a word without accents, case and the commonest endings of English."""
+    plain = "".join(c for c in to_nfd(word.lower()) if c.isalnum())
+    for ending, rest in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("ly", "")):
+        if plain.endswith(ending) and len(plain) - len(ending) >= 3 and not plain.endswith("ss"):
+            plain = plain[: -len(ending)] + rest
+            break
+    if len(plain) > 3 and plain[-1] == plain[-2]:  # stopped, stop
+        plain = plain[:-1]
+    return plain[:-1] if len(plain) > 3 and plain[-1] == "e" else plain
+
+
+_FUNCTION_STEMS = frozenset(map(_stem, FUNCTION_WORDS)) | {"ye"}
+
+
+def _iter_names(statement: str) -> Iterator[str]:
+    """Yield the capitalised words of a statement; a single one at its start may be a common word, and is left out."""
+    for kind, start, end in _find_items(statement):
+        words = list(_iter_words(statement[start:end]))
+        if kind != "number" and not (start == 0 and len(words) == 1):
+            yield from (word for word in words if word[0].isupper() and len(word) > 1)
+
+
+def _find_items(statement: str) -> list[tuple[str, int, int]]:
+    """Return kind, start and end of the dates, numbers and names of a statement."""
+    items = []
+    for match in _ITEM.finditer(statement):
+        kind, (start, end) = str(match.lastgroup), match.span()
+        first = match[0].split()[0]
+        if start == 0 and first.lower() in FUNCTION_WORDS:  # "The Althing", "It"
+            start = min(end, len(first) + 1)
+        if kind == "name" and _to_number(statement[start:end] or "?"):
+            kind = "number"
+        if end - start > (kind == "name"):  # a single letter is no name
+            items.append((kind, start, end))
+    return items
+
+
+def _choose_question_word(kind: str, statement: str, start: int, end: int) -> str:
+    item = statement[start:end]
+    if kind == "date":
+        return "which date"
+    if kind == "number":
+        return "which year" if _YEAR.fullmatch(item) else "how many"
+    return "which place" if _PLACE_BEFORE.search(statement[:start]) else "who or what"
+
+
+def _is_same_kind(kind: str, text: str) -> bool:
+    has_number = bool(_read_words(text).numbers)
+    if kind == "name":
+        return not has_number and any(word[0].isupper() for word in _iter_words(text))
+    return has_number
+
+
+def _agrees(kind: str, item: str, text: str) -> bool:
+    """Return True if one of two texts has all numbers (of names: all words) of the other."""
+    one, other = _read_words(item), _read_words(text)
+    first, second = (one.stems, other.stems) if kind == "name" else (one.numbers, other.numbers)
+    return first <= second or second <= first
