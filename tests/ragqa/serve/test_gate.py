@@ -123,9 +123,7 @@ def test_a_client_that_does_not_read_holds_nobody(pipeline: Pipeline) -> None:
         connection = socket.create_connection(("127.0.0.1", port), 5)
         with connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.sendall(
-                head.replace("Host: a", "Host: localhost").encode() + b"Content-Type: application/json\r\n\r\n" + body
-            )
+            connection.sendall(make_post("/retrieve", body))
             time.sleep(0.3)
             start = time.perf_counter()
             assert read_status(exchange(port, make_ask(), timeout=10)) == 200
