@@ -56,6 +56,8 @@ def serve(
         from ragqa.serve.json_protocol import JsonProtocol
     except ImportError as error:
         raise MissingExtra("ragqa serve", "serve") from error
+    if pipeline_options.in_ or pipeline_options.tag or pipeline_options.since:
+        raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
     settings = ServeSettings(
         access=make_access(host, token, no_auth, allow_host or [], cors or []),
         limits=Limits(request_seconds=request_timeout),

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
@@ -58,6 +59,7 @@ def make_app(
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(HTTPBearer(auto_error=False))],  # for OpenAPI; the gate checks the token
     )
     app.state.work, app.state.can_edit = Work(indexes), settings.can_edit
     app.state.needs_token = settings.access.token is not None

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -29,7 +30,12 @@ class Batcher(Generic[Key, Item, Result]):
     """
 
     def __init__(
-        self, name: str, work: Callable[[Key, list[Item]], list[Result]], queue: FairQueue, max_weight: int
+        self,
+        name: str,
+        work: Callable[[Key, list[Item]], list[Result]],
+        queue: FairQueue,
+        executor: Executor,
+        max_weight: int,
     ) -> None:
         """Make a batcher.
 
@@ -37,9 +43,11 @@ class Batcher(Generic[Key, Item, Result]):
             name: name with which the batches wait for their turns.
             work: function that returns one result for each item, in order.
             queue: queue of the turns.
+            executor: threads in which the function is called.
             max_weight: maximum weight of a batch of more than one item.
         """
-        self._name, self._work, self._queue, self._max_weight = name, work, queue, max_weight
+        self._name, self._work, self._queue, self._executor = name, work, queue, executor
+        self._max_weight = max_weight
         self._waiting: deque[_Job[Key, Item, Result]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -75,7 +83,9 @@ class Batcher(Generic[Key, Item, Result]):
 
     async def _finish(self, batch: list[_Job[Key, Item, Result]]) -> None:
         try:
-            results = await asyncio.to_thread(self._work, batch[0].key, [job.item for job in batch])
+            items = [job.item for job in batch]
+            loop = asyncio.get_running_loop()
+            results = await loop.run_in_executor(self._executor, self._work, batch[0].key, items)
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, ArtefactError | RemoteError):
                 for job in batch:  # one item shall not fail the others

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +81,13 @@ class Work:
         """Serve pipelines under names; the first is the default."""
         self.indexes = {name: ServedIndex(name, pipeline) for name, pipeline in indexes.items()}
         self.turns = FairQueue(1)
+        # Not the threads of asyncio, which slow readers of documents could hold.
+        self._computing = ThreadPoolExecutor(1, "ragqa-work")
+        self._writing = ThreadPoolExecutor(STREAMS, "ragqa-stream")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         most = PASSAGES_PER_CORE * max(2, cores)
-        self._retrieving = Batcher("retrieve", self._retrieve, self.turns, most)
-        self._reading = Batcher("read", self._read, self.turns, most)
+        self._retrieving = Batcher("retrieve", self._retrieve, self.turns, self._computing, most)
+        self._reading = Batcher("read", self._read, self.turns, self._computing, most)
         self._streams, self._change_lock, self._changes = asyncio.Semaphore(STREAMS), asyncio.Lock(), 0
 
     def find_index(self, name: str | None) -> ServedIndex:
@@ -117,7 +121,8 @@ class Work:
             return
         async with self._streams:
             pieces = index.pipeline.stream_answer(retrieved, min_confidence=min_confidence)
-            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            loop = asyncio.get_running_loop()
+            while (piece := await loop.run_in_executor(self._writing, next, pieces, None)) is not None:
                 yield piece
 
     async def answer(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
@@ -149,7 +154,8 @@ class Work:
     async def search(self, index: ServedIndex, questions: list[str], k: int, client: str) -> list[list[Hit]]:
         """Return the hits of some questions of a client, in a turn of the client."""
         async with self.turns.take_turn(client):
-            return await asyncio.to_thread(index.pipeline.find_passages, questions, k)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._computing, index.pipeline.find_passages, questions, k)
 
     def _retrieve(self, key: _RetrieveKey, questions: list[str]) -> list[RetrievedQuestion]:
         return self.indexes[key.index].pipeline.retrieve(questions, k=key.k, filter=key.filter)

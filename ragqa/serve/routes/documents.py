@@ -71,7 +71,14 @@ async def read_document(
     return reply_json(await asyncio.to_thread(read))
 
 
-@router.post("/documents", responses={200: {"model": ChangeReply}, **describe_errors(400, 401, 403, 404, 413, 503)})
+_FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
+
+
+@router.post(
+    "/documents",
+    responses={200: {"model": ChangeReply}, **describe_errors(400, 401, 403, 404, 413, 503)},
+    openapi_extra={"requestBody": _FILE},
+)
 async def add_document(
     request: Request,
     work: WorkOfApp,

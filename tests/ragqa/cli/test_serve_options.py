@@ -62,6 +62,7 @@ def test_errors_of_the_start_are_one_line(index: Path, tmp_path: Path, capsys: p
         (["--index", str(index), "--host", "0.0.0.0"], "everybody in the network could ask"),
         (["--index", str(index), "--host", "no.such.host.invalid"], "everybody in the network could ask"),
         (["--index", str(index), "--host", "192.0.2.1", "--no-auth"], "cannot be listened on"),
+        (["--index", str(index), "--in", "public"], "--in, --tag and --since do not protect documents"),
     ):
         status, out, err = run("serve", "--port", "0", *options, capsys=capsys)
         assert status == 2 and out == "" and line in err and err.count("\n") == 1

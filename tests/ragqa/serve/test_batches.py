@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ class Recorder:
 
 def run(work: Recorder, submit: Callable[[Batcher[str, int, int]], Coroutine[Any, Any, Any]], most: int = 4) -> Any:
     async def main() -> Any:
-        return await submit(Batcher("test", work, FairQueue(1), most))
+        with ThreadPoolExecutor(1) as executor:
+            return await submit(Batcher("test", work, FairQueue(1), executor, most))
 
     return asyncio.run(main())
 
