@@ -6,12 +6,13 @@
 
     [1] **Skarvik Lighthouse**, skarvik.md, line 3: “The lighthouse was built in 1871 by the engineer Ada Holm.”
 
-The text is Markdown. What comes from documents is escaped, so that it makes no links, images or HTML.
+The text is Markdown. What comes from documents and models is escaped, so that it makes no links, images or HTML: some
+programs load images of a message at once, and the address of an image can carry the conversation away.
 """
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ragqa.excerpts import choose_quote
 from ragqa.follow_ups import Turn
@@ -22,6 +23,8 @@ MAX_SOURCES = 3
 """Number of sources that a message cites."""
 NO_ANSWER = "These documents do not answer the question"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
+_LINKING = re.compile(r"(?P<marker>\[\d+\](?P<target>\()?)|[\\\[\]<]")
+"""Characters that make links, images and HTML, but in the numbers of sources."""
 _ESCAPED = re.compile(r"\\([\\`*_\[\]<>|])")
 _MARKER = re.compile(r"(?: ?\[\d+\])+$")
 _SOURCE = re.compile(r"^\[1\] \*\*(.*?)\*\*, ", re.MULTILINE)
@@ -60,7 +63,7 @@ def format_message(answer: Answer) -> ChatMessage:
     elif answer.statements:
         writer.write_statements(answer.text, answer)
     else:
-        writer.write(_escape(answer.text) + " " * bool(sources))
+        writer.write(_escape_links(answer.text) + " " * bool(sources))
         writer.cite(sources, range(1, len(sources) + 1))
     if answer.text is not None:
         unsupported = "" if answer.supported else f"; unsupported: {_escape(answer.reason or 'no passage says so')}"
@@ -84,8 +87,11 @@ class _Writer:
         self.text = ""
         self.citations: list[Citation] = []
 
-    def write(self, text: str) -> None:
-        self.text += text
+    def write(self, text: str) -> str:
+        """Append a text, which makes no link of a number before it; return what was appended."""
+        added = " " * (self.text.endswith("]") and text.startswith("(")) + text
+        self.text += added
+        return added
 
     def cite(self, sources: Sequence[Source], numbers: Iterable[int]) -> None:
         """Write the numbers of some sources, from 1, in brackets."""
@@ -98,13 +104,36 @@ class _Writer:
         """Write a text with the citations of its statements, as ``Answer.cited_text`` has them."""
         end = 0
         for statement in answer.statements:
-            self.write(_escape_lines(text[end : statement.start]))
+            self.write(_escape_links(text[end : statement.start]))
             body = statement.text.rstrip(SENTENCE_ENDS)
-            self.write(_escape_lines(body) + " " * bool(statement.citations))
+            self.write(_escape_links(body) + " " * bool(statement.citations))
             self.cite(answer.sources, statement.citations)
             self.write(" (unsupported)" * (not statement.is_supported) + statement.text[len(body) :])
             end = statement.end
-        self.write(_escape_lines(text[end:]))
+        self.write(_escape_links(text[end:]))
+
+
+class MessageStream:
+    """Message that is sent while a reader writes the answer."""
+
+    def __init__(self) -> None:
+        self._writer = _Writer()
+
+    def add(self, piece: str) -> str:
+        """Return the text to send for a piece of ``Pipeline.stream``."""
+        return self._writer.write(_escape_links(piece))
+
+    def finish(self, answer: Answer) -> ChatMessage:
+        """Return the text to send after all pieces, with the citations of the whole text.
+
+        If the answer is not what was written, such as a declined one, its message follows.
+        """
+        sent, message = self._writer.text, format_message(answer)
+        if message.text.startswith(sent):
+            return ChatMessage(message.text[len(sent) :], message.citations)
+        shift = len(sent) + 2
+        moved = (replace(each, start=each.start + shift, end=each.end + shift) for each in message.citations)
+        return ChatMessage(f"\n\n{message.text}", tuple(moved))
 
 
 def read_message(question: str, text: str) -> Turn:
@@ -122,9 +151,15 @@ def _format_source(source: Source, question: str) -> str:
     return f"**{title}**, {_escape(source.format_place())}: “{_escape(choose_quote(source, question))}”"
 
 
-def _escape_lines(text: str) -> str:
-    """Return a text without special characters of Markdown; its line ends and spaces stay."""
-    return _SPECIAL.sub(r"\\\1", escape_controls(text))
+def _escape_links(text: str) -> str:
+    """Return a text of a model or document that makes no links, images or HTML; numbers of sources stay."""
+
+    def escape(match: re.Match[str]) -> str:
+        if match["target"]:
+            return f"{match[0][:-1]} ("
+        return match["marker"] or f"\\{match[0]}"
+
+    return _LINKING.sub(escape, escape_controls(text))
 
 
 def _escape(text: str) -> str:

@@ -1,6 +1,6 @@
 """Answers as messages of a chat, with the places of their citations."""
 
-from ragqa.chat_text import NO_ANSWER, format_message, read_message
+from ragqa.chat_text import NO_ANSWER, MessageStream, format_message, read_message
 from ragqa.follow_ups import Turn
 from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
 
@@ -54,7 +54,7 @@ def test_citations_stand_behind_the_statements_that_they_support() -> None:
     message = format_message(
         Answer("When?", text, 1.0, 0.5, sources, supported=False, reason="1 statement", statements=statements)
     )
-    first_line = "It was built in 1871 [1]. Nobody knows \\*why\\* [2][1] (unsupported)."
+    first_line = "It was built in 1871 [1]. Nobody knows *why* [2][1] (unsupported)."
     assert message.text.startswith(f"{first_line}\n\nConfidence 0.50; unsupported: 1 statement.\n")
     assert [message.text[c.start : c.end] for c in message.citations] == ["[1]", "[2]", "[1]"]
     assert [c.source.hit.passage.title for c in message.citations] == [
@@ -71,6 +71,43 @@ def test_documents_make_no_links_images_html_or_control_characters() -> None:
     assert "![x](" not in shown and "<script" not in shown.replace("\\<", "") and "[a](" not in shown
     assert "\\!" not in shown and "!\\[x\\](" in shown
     assert "\x1b" not in shown and "\u202e" not in shown
+
+
+def test_no_number_of_a_source_becomes_a_link_or_an_image() -> None:
+    text = "See![1](https://evil.example/?q=1) and \\[2](https://evil.example) or <img src=x>."
+    statements = (Statement("Look!", 0, (1,)), Statement("(https://evil.example/a.png)", 5, ()))
+    answers = [
+        Answer("Who?", text, 1.0, 0.9, (CITED,)),
+        Answer("Who?", "Look!(https://evil.example/a.png)", 1.0, 0.9, (CITED,), statements=statements),
+    ]
+    for answer in answers:
+        shown = format_message(answer).text
+        assert "](" not in shown and "<img" not in shown.replace("\\<", "")
+        stream = MessageStream()
+        for piece in ("See![1]", "(https://evil.example/?q=1)", "[1](x)"):
+            stream.add(piece)
+        assert "](" not in stream.add("") + stream.finish(answer).text
+
+
+def test_a_streamed_message_is_the_whole_message() -> None:
+    text = "It was built in 1871. Nobody [sic] knows why."
+    statements = (Statement(text[:21], 0, (1,)), Statement(text[22:], 22, (2,), is_supported=False, reason="no name"))
+    answer = Answer("When?", text, 1.0, 0.5, (CITED, make_source("Other")), statements=statements, supported=False)
+    whole, stream = format_message(answer), MessageStream()
+    pieces = ["It was built in 1871 [1].", " Nobody [sic] knows why [2] (unsupported)."]
+    sent = "".join(map(stream.add, pieces))
+    rest = stream.finish(answer)
+    assert sent + rest.text == whole.text and rest.citations == whole.citations
+    assert sent == "It was built in 1871 [1]. Nobody \\[sic\\] knows why [2] (unsupported)."
+
+
+def test_a_declined_question_follows_what_was_written() -> None:
+    stream = MessageStream()
+    sent = stream.add("Perhaps Otto [1].")
+    rest = stream.finish(Answer("Who?", None, 0.0, 0.0, (make_source(),), reason="too low", supported=None))
+    assert rest.text.startswith(f"\n\n{NO_ANSWER}: too low.")
+    (citation,) = rest.citations
+    assert (sent + rest.text)[citation.start : citation.end] == "[1]" and citation.start > len(sent)
 
 
 def test_a_message_is_read_back_as_a_turn() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from ragqa.chat_text import ChatMessage, format_message, read_message
+from ragqa.chat_text import ChatMessage, MessageStream, format_message, read_message
 from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.follow_ups import Turn
@@ -136,16 +136,14 @@ async def _iter_chunks(
         return _format_data(completion.make("chat.completion.chunk", [choice]))
 
     yield format_chunk({"role": "assistant", "content": ""})
-    written = ""
+    message = MessageStream()
     try:
         async for piece in work.stream(index, retrieved, None):
-            if not isinstance(piece, Answer):
-                written += piece
-                yield format_chunk({"content": piece})
-                continue
-            message = format_message(piece)
-            rest = message.text.removeprefix(written) if written else message.text
-            yield format_chunk({"content": rest, "annotations": completion.make_annotations(message)})
+            if isinstance(piece, Answer):
+                rest = message.finish(piece)
+                yield format_chunk({"content": rest.text, "annotations": completion.make_annotations(rest)})
+            else:
+                yield format_chunk({"content": message.add(piece)})
         yield format_chunk({}, "stop")
         if with_usage:
             yield _format_data(completion.make("chat.completion.chunk", [], usage=_USAGE))
