@@ -37,6 +37,12 @@ class ReaderLosses:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
         return (spans_B + config.relevance * self.relevance_B).mean()
 
+    def measure(self, config: ReaderConfig) -> dict[str, float]:
+        """Return the figures for the log by their keys: means over the questions, in nats, and a share of questions."""
+        figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
+        figures |= {"right": self.has_gold_B} | ({} if config.teacher is None else {"kl": self.kl_B})
+        return {name: value.float().mean().item() for name, value in figures.items()}
+
 
 def compute_losses(
     reader: SpanReader,
