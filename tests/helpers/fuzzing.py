@@ -148,7 +148,8 @@ def _make_slides() -> bytes:
 
 def _make_workbook() -> bytes:
     rows = "".join(make_row(n, text, n / 4, date(2024, 3, 1)) for n, text in enumerate(_SENTENCES, 2))
-    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""})
+    rows = rows.replace('<c r="B', '<c s="2" r="B')
+    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""}, ['#,##0.0 "m"'])
 
 
 def _make_open_text() -> bytes:
