@@ -23,7 +23,7 @@ from pipelines.realm.pretrain_loop import (
 )
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.objectives import IGNORED, realm_mlm_nll
+from ragqa.objectives import realm_mlm_nll
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.groups import replace_settings
@@ -78,8 +78,7 @@ def test_the_loss_of_a_step_agrees_with_the_equations(config: PretrainConfig, tm
     first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
         found = predict(model, index, blocks, batch, replace_settings(config, k=4))
-        counted = batch.labels_BM != IGNORED
-        loss = pretrain_loop.marginal_nll(found.gold_BKM, found.relevance_BK, counted, marginal=marginal)
+        loss, _ = marginalise(found, replace_settings(config, marginal=marginal))
         logits, relevance = [], []
         for row, text in enumerate(batch.texts):
             x = [first, *text.ids, last]
@@ -141,12 +140,11 @@ def test_passages_that_an_approximate_index_misses_change_nothing(config: Pretra
     with torch.no_grad():
         few = predict(model, index, blocks, batch, replace_settings(config, k=6))
         two = predict(model, FixedIndex([4, 2]), blocks, batch, replace_settings(config, k=3))
-    counted = batch.labels_BM != IGNORED
     rows = [
-        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, has_null=True)
+        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, g.counted_BM, g.rows_BK, has_null=True)
         for g in (few, two)
     ]
-    losses = [pretrain_loop.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
+    losses = [marginalise(g, config)[0].item() for g in (few, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16
     for name in ("utility", "null"):
         assert rows[0][name] == pytest.approx(rows[1][name], rel=5e-2, abs=1e-2)
