@@ -113,7 +113,7 @@ class _Writer:
         self.write(_escape_links(text[end:]))
 
 
-class MessageStream:
+class StreamedMessage:
     """Message that is sent while a reader writes the answer."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ LAYERS = ("ragqa", "index", "pipelines", "eval")
 """Each layer may import those before it, never those after it: eval ──► pipelines ──► index ──► ragqa."""
 
 SHARED_BY_ALL = {"artefacts", "errors", "types", "text", "metrics", "matching"}
-SHARED_BY_ALL |= {"question_files", "progress", "terminal"}
+SHARED_BY_ALL |= {"question_files", "progress", "terminal", "excerpts", "bounded_http"}
 """Parts of ``ragqa`` that each of its parts may import."""
 
 SHARED_BY_RECIPES = ("pipelines.common",)

@@ -24,7 +24,7 @@ passages: list[str] = json.loads((FOLDER / "passages.json").read_text())
 vectors = np.load(FOLDER / "vectors.npy")
 
 
-class Question(BaseModel):
+class PeerQuestion(BaseModel):
     """Body of a request."""
 
     question: str
@@ -38,7 +38,7 @@ def check() -> dict[str, str]:
 
 
 @app.post("/ask")
-def ask(body: Question) -> dict[str, Any]:
+def ask(body: PeerQuestion) -> dict[str, Any]:
     """Answer a question from its nearest passages."""
     query = encoder.encode([body.question], normalize_embeddings=True)[0]
     contexts = [passages[row] for row in np.argsort(-(vectors @ query))[: body.k]]

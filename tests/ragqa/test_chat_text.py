@@ -1,6 +1,6 @@
 """Answers as messages of a chat, with the places of their citations."""
 
-from ragqa.chat_text import NO_ANSWER, MessageStream, format_message, read_message
+from ragqa.chat_text import NO_ANSWER, StreamedMessage, format_message, read_message
 from ragqa.follow_ups import Turn
 from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
 
@@ -83,7 +83,7 @@ def test_no_number_of_a_source_becomes_a_link_or_an_image() -> None:
     for answer in answers:
         shown = format_message(answer).text
         assert "](" not in shown and "<img" not in shown.replace("\\<", "")
-        stream = MessageStream()
+        stream = StreamedMessage()
         for piece in ("See![1]", "(https://evil.example/?q=1)", "[1](x)"):
             stream.add(piece)
         assert "](" not in stream.add("") + stream.finish(answer).text
@@ -93,7 +93,7 @@ def test_a_streamed_message_is_the_whole_message() -> None:
     text = "It was built in 1871. Nobody [sic] knows why."
     statements = (Statement(text[:21], 0, (1,)), Statement(text[22:], 22, (2,), is_supported=False, reason="no name"))
     answer = Answer("When?", text, 1.0, 0.5, (CITED, make_source("Other")), statements=statements, supported=False)
-    whole, stream = format_message(answer), MessageStream()
+    whole, stream = format_message(answer), StreamedMessage()
     pieces = ["It was built in 1871 [1].", " Nobody [sic] knows why [2] (unsupported)."]
     sent = "".join(map(stream.add, pieces))
     rest = stream.finish(answer)
@@ -102,7 +102,7 @@ def test_a_streamed_message_is_the_whole_message() -> None:
 
 
 def test_a_declined_question_follows_what_was_written() -> None:
-    stream = MessageStream()
+    stream = StreamedMessage()
     sent = stream.add("Perhaps Otto [1].")
     rest = stream.finish(Answer("Who?", None, 0.0, 0.0, (make_source(),), reason="too low", supported=None))
     assert rest.text.startswith(f"\n\n{NO_ANSWER}: too low.")

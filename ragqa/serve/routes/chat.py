@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from ragqa.chat_text import ChatMessage, MessageStream, format_message, read_message
+from ragqa.chat_text import ChatMessage, StreamedMessage, format_message, read_message
 from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.follow_ups import Turn
@@ -136,7 +136,7 @@ async def _iter_chunks(
         return _format_data(completion.make("chat.completion.chunk", [choice]))
 
     yield format_chunk({"role": "assistant", "content": ""})
-    message = MessageStream()
+    message = StreamedMessage()
     try:
         async for piece in work.stream(index, retrieved, None):
             if isinstance(piece, Answer):
