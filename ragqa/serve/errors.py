@@ -6,7 +6,7 @@ from typing import Any
 from ragqa.terminal import to_one_line
 
 BUG = "the server has a bug; its log has more"
-UNAVAILABLE = "the index cannot be used now; the server's log has more"
+UNAVAILABLE = "the index or its reader cannot be used now; the server's log has more"
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -241,7 +241,7 @@ class ErrorReply(BaseModel):
 
 
 class RetrieveBody(BaseModel):
-    """Queries of Search-R1's trainer, or of FlashRAG."""
+    """Queries of Search-R1's trainer."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
     queries: Annotated[list[str], Field(max_length=MAX_QUERIES)]

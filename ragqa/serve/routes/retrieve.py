@@ -1,4 +1,4 @@
-"""``POST /retrieve``: the protocol by which Search-R1's trainer calls its retriever, and FlashRAG."""
+"""``POST /retrieve``: the protocol by which Search-R1's trainer calls its retriever."""
 
 import json
 from collections.abc import AsyncIterator
