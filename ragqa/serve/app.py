@@ -11,7 +11,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
 
 from ragqa import __version__
@@ -70,15 +69,7 @@ def make_app(
         app.add_exception_handler(kind, handler)
     public = {"/", "/healthz", *(f"/{file.relative_to(PAGE).as_posix()}" for file in PAGE.rglob("*"))}
     access = replace(settings.access, public_paths=public)
-    gate: Any = Gate(app, access, settings.limits, log, log_questions=settings.log_questions)
-    if settings.access.origins:
-        gate = CORSMiddleware(
-            gate,
-            allow_origins=list(settings.access.origins),
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type"],
-        )
-    return gate
+    return Gate(app, access, settings.limits, log, log_questions=settings.log_questions)
 
 
 def _reply(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

@@ -44,6 +44,12 @@ HEADERS = (
     (b"cache-control", b"no-store"),
 )
 """Headers of every response, in addition to ``X-Content-Type-Options: nosniff``."""
+PREFLIGHT_HEADERS = (
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type"),
+    (b"access-control-max-age", b"600"),
+)
+"""Headers with which a browser lets a page of another origin send a request."""
 ENTRY = "ragqa.entry"
 """Name of the request's ``LogEntry`` in its ASGI scope."""
 
@@ -121,9 +127,10 @@ class Gate:
         start, entry = perf_counter(), LogEntry()
         scope[ENTRY] = entry
         body = RequestBody(receive)
-        reply = ResponseWriter(
-            scope, send, self._limits.send_seconds, lambda: body.discard_rest(self._limits.linger_seconds), HEADERS
-        )
+        allowed = self._find_allowed_origin(scope["headers"])
+        headers = (*HEADERS, (b"access-control-allow-origin", allowed), (b"vary", b"Origin")) if allowed else HEADERS
+        linger = self._limits.linger_seconds
+        reply = ResponseWriter(scope, send, self._limits.send_seconds, lambda: body.discard_rest(linger), headers)
         try:
             await self._answer(scope, body, reply, entry)
         finally:
@@ -133,6 +140,10 @@ class Gate:
         try:
             check_header_size(scope)
             self._check_source(scope)
+            if scope["method"] == "OPTIONS" and self._find_allowed_origin(scope["headers"]):
+                await reply.start(204, *PREFLIGHT_HEADERS)
+                await reply.send(b"", is_last=True)
+                return
             entry.has_token = self._has_token(scope["headers"])
             if not entry.has_token and scope["path"] not in self._access.public_paths:
                 raise RefusedRequest(401, "a token is needed: send the header Authorization: Bearer TOKEN")
@@ -169,6 +180,12 @@ class Gate:
             origin = value.decode("latin-1").lower()
             if name == b"origin" and origin not in self._access.origins and _get_place(origin) != host:
                 raise RefusedRequest(403, f"the origin {origin[:100]!r} is another page: allow it with --cors ORIGIN")
+
+    def _find_allowed_origin(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """Return the origin of the page that sends a request, if it may read responses."""
+        origins = [value for name, value in headers if name == b"origin"]
+        is_allowed = len(origins) == 1 and origins[0].decode("latin-1").lower() in self._access.origins
+        return origins[0] if is_allowed else None
 
     def _has_token(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if self._token is None:

@@ -69,9 +69,24 @@ def test_only_named_origins_may_read_responses(cors_client: Any) -> None:
     assert refused.status_code == 403 and "access-control-allow-origin" not in refused.headers
     headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     preflight = cors_client.options("/ask", headers={"Origin": ORIGIN, **headers})
-    assert preflight.status_code == 200 and preflight.headers["access-control-allow-origin"] == ORIGIN
+    assert preflight.status_code == 204 and preflight.headers["access-control-allow-origin"] == ORIGIN
+    assert preflight.headers["access-control-allow-headers"] == "Authorization, Content-Type"
     preflight = cors_client.options("/ask", headers={"Origin": "https://evil.example", **headers})
-    assert preflight.status_code == 400 and "access-control-allow-origin" not in preflight.headers
+    assert preflight.status_code == 403 and "access-control-allow-origin" not in preflight.headers
+    for reply in (allowed, refused, preflight, cors_client.get("/nothing", headers={"Origin": ORIGIN})):
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+
+
+def test_a_page_of_a_named_origin_reads_errors_and_sends_the_token(pipeline: Pipeline) -> None:
+    token = "a-token-of-the-tests"
+    with open_client({"a": pipeline}, origins=(ORIGIN,), token=token) as client:
+        headers = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+        assert client.options("/ask", headers=headers).status_code == 204
+        reply = client.get("/documents", headers={"Origin": ORIGIN})
+        assert reply.status_code == 401 and reply.headers["access-control-allow-origin"] == ORIGIN
+        reply = client.get("/documents", headers={"Origin": ORIGIN, "Authorization": f"Bearer {token}"})
+        assert reply.status_code == 200 and reply.headers["vary"] == "Origin"
 
 
 def test_without_named_origins_there_are_no_headers_of_cors(pipeline: Pipeline) -> None:
