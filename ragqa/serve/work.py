@@ -106,7 +106,8 @@ class Work:
         self, index: ServedIndex, question: str, k: int | None, filter: PassageFilter | None
     ) -> RetrievedQuestion:
         """Return a question with its passages, as ``Pipeline.retrieve`` does."""
-        return await self._retrieving.submit(_RetrieveKey(index.name, k, filter), question, 1)
+        weight = -(-(k or index.pipeline.k) // 10)  # a search reads its passages, which takes a tenth of reading them
+        return await self._retrieving.submit(_RetrieveKey(index.name, k, filter), question, weight)
 
     async def read(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
         """Answer a question, as ``Pipeline.read`` does."""
