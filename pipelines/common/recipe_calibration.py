@@ -22,7 +22,7 @@ from ragqa.metrics import exact_match
 from ragqa.progress import SILENT, Progress
 from ragqa.reading import registry
 from ragqa.reading.base import get_default_passages
-from ragqa.reading.calibration import BASIC_FEATURES, Calibration, Evidence, fit_calibration
+from ragqa.reading.calibration import BASIC_FEATURES, Calibration, Evidence, FeatureSource, fit_calibration
 from ragqa.reading.generative import GenerativeReader, WrittenAnswer
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
 from ragqa.retrieval.base import Retriever
@@ -108,7 +108,7 @@ def collect_answers(
 
 
 def cross_fit(
-    rows: Sequence[tuple[Evidence, float]],
+    rows: Sequence[tuple[FeatureSource, float]],
     fitted_on: str,
     *,
     features: Sequence[str] = BASIC_FEATURES,

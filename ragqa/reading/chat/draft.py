@@ -10,8 +10,11 @@ from ragqa.types import Hit, Source, Statement, cite_statements
 
 MAX_CHARACTERS = 50_000
 """Longest reply in characters, for servers that ignore the number of tokens."""
-CANDIDATES = 3
-"""Number of passages in which a statement without a citation is looked for."""
+CANDIDATES, MIN_OVERLAP = 3, 0.6
+"""Number of passages in which a statement without a citation is looked for, and the share of its words that they have.
+
+The share is higher than for a statement that the language model itself ascribes to a passage.
+"""
 _CUT_MARK = re.compile(r"\s*[\[【][\d,\s]*\Z")
 _DECLINING = re.compile(
     r"(?:the |these |this |provided |given )*(?:passages?|documents?|text|context|information)(?: provided| given)? "
@@ -121,7 +124,8 @@ class Draft:
     def _attribute(self, sentence: CitedSentence) -> Statement:
         """Cite the passage that supports a sentence, if there is one among those that share most words with it."""
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
-        order = sorted(range(len(overlaps)), key=lambda place: -overlaps[place])[:CANDIDATES]
+        near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]
+        order = sorted(near, key=lambda place: -overlaps[place])[:CANDIDATES]
         for place in order if not _DECLINING.match(sentence.text) else []:
             if find_problem(sentence.text, [self.passages.hits[place]], self.question, self._ask) is None:
                 self.attributed += 1

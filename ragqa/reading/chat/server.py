@@ -113,14 +113,19 @@ class ChatServer:
         """
         with self._report_errors():
             self.find_context()
-            waits = 0
+            waits, is_stream = 0, True
             while True:
-                body = {"model": self._model, "messages": messages, self._limit_name: max_tokens, "stream": True}
+                body = {"model": self._model, "messages": messages, self._limit_name: max_tokens, "stream": is_stream}
                 connection = self._connect()
                 try:
                     with self._send(connection, body | self._options) as response:
                         if response.status == 200:
-                            return (yield from self._read_reply(response))
+                            if (end := (yield from self._read_reply(response))) is not None:
+                                return end
+                            if not is_stream:
+                                raise RemoteError(f"{self.url} sends no reply: its list of choices is empty")
+                            is_stream = False  # llama-cpp-python names an error only outside of a stream
+                            continue
                         failure = _read_failure(response)
                 finally:
                     connection.close()
@@ -152,8 +157,8 @@ class ChatServer:
             why = getattr(error, "strerror", None) or error
             raise RemoteError(f"{self.url} cannot be reached ({why}): is a server running there?") from error
 
-    def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str]:
-        """Yield the pieces of a reply, which is streamed, or one object if the server cannot stream."""
+    def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str | None]:
+        """Yield the pieces of a reply, which is streamed, or one object; return why it ended, None without a choice."""
         reason, is_empty = COMPLETE, True
         is_stream = "application/json" not in (response.getheader("Content-Type") or "")
         for row in self._iter_events(response) if is_stream else [self._parse(read_body(response, _MAX_BYTES))]:
@@ -170,9 +175,7 @@ class ChatServer:
             if isinstance(text, str) and text:
                 yield replace_surrogates(text)
             reason = choices[0].get("finish_reason") or reason
-        if is_empty:
-            raise RemoteError(f"{self.url} sends no reply: its list of choices is empty")
-        return str(reason)
+        return None if is_empty else str(reason)
 
     def _iter_events(self, response: HTTPResponse) -> Iterator[dict[str, Any]]:
         """Yield the objects of server-sent events until ``[DONE]`` or the end."""

@@ -3,7 +3,8 @@
 A statement fails if a number, date, name or address of it stands in none of the passages, if too few of its words do,
 or if it denies what a passage states (or states what a passage denies). A span reader finds more: the statement is
 asked as a question, with a name or a number of it replaced by a question word. If the reader is confident of another
-name or number, the passages say something else. None of these checks proves that a statement is right.
+name or number, the passages say something else. So they do if the reader answers the user's question otherwise than a
+statement that repeats the question. None of these checks proves that a statement is right.
 """
 
 import re
@@ -21,6 +22,8 @@ MIN_SHARED_WORDS = 0.4
 """Smallest share of a statement's content words that its passages must have; chosen on labelled statements."""
 MIN_CONTRADICTION = 0.7
 """Confidence from which another answer of the span reader counts; chosen on labelled statements."""
+MIN_REPEATED = 0.6
+"""Share of a question's main words that a statement must have to be an answer to it in a full sentence."""
 MAX_QUESTIONS = 6
 """Number of names and numbers of a statement that the span reader is asked for."""
 _UNITS = (
@@ -78,7 +81,9 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
     whole = "\n".join(f"{passage.titled_text} {passage.date}" for passage in passages)
     problem = find_missing(statement, whole) or _find_denial(statement, passages)
     if problem is None and ask is not None:
-        problem = find_contradiction(statement, hits, question, ask)
+        problem = find_other_answer(statement, hits, question, ask) or find_contradiction(
+            statement, hits, question, ask
+        )
     return problem
 
 
@@ -106,6 +111,18 @@ def find_missing(statement: str, text: str) -> str | None:
     if content and shared < MIN_SHARED_WORDS * len(content):
         return f"only {shared} of its {len(content)} main words are there"
     return None
+
+
+def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
+    """Return the span reader's answer to the question if a statement that repeats the question lacks it, or None."""
+    said, asked = _content(statement), _content(question)
+    if not asked or len(said & asked) < MIN_REPEATED * len(asked) or (found := ask(question, list(hits))) is None:
+        return None
+    text, confidence = found
+    answer = _content(text)
+    if confidence < MIN_CONTRADICTION or not answer or answer & (said - asked) or answer <= said:
+        return None
+    return f"a span reader answers the question with {text!r:.80}"
 
 
 def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:

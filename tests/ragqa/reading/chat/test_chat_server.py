@@ -175,6 +175,13 @@ def test_a_prompt_that_is_too_long_is_an_error_of_its_own(row: dict[str, Any]) -
         ask(recording.url)
 
 
+def test_an_empty_stream_is_asked_again_in_one_piece_for_its_error() -> None:
+    with run_chat_server(Response(b""), say_json(PYTHON_TOO_LONG, 400)) as recording:
+        with pytest.raises(ContextOverflow):
+            ask(recording.url)
+        assert [request.body["stream"] for request in recording.received[-2:]] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("facts", "context"),
     [
