@@ -50,12 +50,15 @@ class PipelineOptions:
     ] = None
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="Number of passages to read.  [default: as in the reader's training, or 10]"),
+        typer.Option("-k", min=1, help="Number of passages to read.  [default: the reader's own, such as 10]"),
     ] = None
     retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.  [default: the index's]")] = None
     reader: Annotated[
         str | None,
-        typer.Option(help=f"Reader: a directory, KIND:MODEL, or one saved in the pipeline: {', '.join(READERS)}."),
+        typer.Option(
+            help="Reader: a directory, KIND:MODEL, such as chat:http://localhost:11434/v1#llama3.2, or one that is "
+            f"saved in the pipeline: {', '.join(READERS)}."
+        ),
     ] = None
     beams: Annotated[int | None, typer.Option(min=1, help="Beams of the search (generative readers); 1 is greedy.")] = (
         None
@@ -63,7 +66,7 @@ class PipelineOptions:
     fast: Annotated[bool | None, typer.Option("--fast", help="Decode fast instead of thoroughly (rag-sequence).")] = (
         None
     )
-    max_answer: Annotated[int | None, typer.Option(help="Maximum answer length in tokens (generative readers).")] = None
+    max_answer: Annotated[int | None, typer.Option(help="Maximum answer length in tokens (readers that write).")] = None
     min_answer: Annotated[
         int | None, typer.Option(min=0, help="Minimum answer length in tokens (generative readers).")
     ] = None

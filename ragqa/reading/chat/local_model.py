@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Generator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra
@@ -44,6 +45,8 @@ class LocalModel:
         size = self._path.stat().st_size
         self._digest = hashlib.sha256(start + str(size).encode()).hexdigest()[:12]
         self._llama: Any = None
+        self._lock = Lock()
+        """Lock of the model, whose state is that of one chat; the threads of a server take turns."""
 
     @property
     def name(self) -> str:
@@ -57,11 +60,13 @@ class LocalModel:
 
     def find_context(self) -> int:
         """Return the context length of the model, ``MAX_CONTEXT`` at most."""
-        return _find_context(self._load().metadata)
+        with self._lock:
+            return _find_context(self._load().metadata)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text."""
-        return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
+        with self._lock:
+            return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
         """Yield the reply in pieces; return the reason why it ended.
@@ -70,18 +75,20 @@ class LocalModel:
             ContextOverflow: the messages are too long.
         """
         reason = COMPLETE
-        try:
-            for event in self._load().create_chat_completion(
-                messages, max_tokens=max_tokens, temperature=0.0, stream=True
-            ):
-                choice = event["choices"][0]
-                if text := choice["delta"].get("content"):
-                    yield text
-                reason = choice["finish_reason"] or reason
-        except ValueError as error:  # llama-cpp-python has no class of its own for this
-            if "context window" not in str(error):
-                raise
-            raise ContextOverflow(f"{self._path}: the prompt is too long ({error})") from error
+        with self._lock:
+            try:
+                events = self._load().create_chat_completion(
+                    messages, max_tokens=max_tokens, temperature=0.0, stream=True
+                )
+                for event in events:
+                    choice = event["choices"][0]
+                    if text := choice["delta"].get("content"):
+                        yield text
+                    reason = choice["finish_reason"] or reason
+            except ValueError as error:  # llama-cpp-python has no class of its own for this
+                if "context window" not in str(error):
+                    raise
+                raise ContextOverflow(f"{self._path}: the prompt is too long ({error})") from error
         return str(reason)
 
     def _load(self) -> Any:
