@@ -335,7 +335,7 @@ def test_unknown_choices_are_named(index: Path, folder: Path, tmp_path: Path, ca
 
 
 def test_a_bug_exits_with_its_own_status(index: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(Pipeline, "ask", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(Pipeline, "read", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(sys, "argv", ["ragqa", "ask", QUESTION, "--index", str(index)])
     with pytest.raises(SystemExit) as stop:
         main.main()
@@ -383,5 +383,5 @@ def test_invalid_arguments_of_ask_are_refused(
 
 
 def test_unknown_reader_names_are_refused(index: Path) -> None:
-    with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, rag-token"):
+    with pytest.raises(BadInput, match=r"readers=\{'spans': …\}: the names are span, chat, rag-token"):
         Pipeline.load(index, readers={"spans": "a"})
