@@ -8,8 +8,8 @@ from ragqa.reading.chat.verification import Asker, find_problem, locate_evidence
 from ragqa.text import normalize_answer
 from ragqa.types import Hit, Source, Statement, cite_statements
 
-MAX_CHARACTERS = 50_000
-"""Longest reply in characters, for servers that ignore the number of tokens."""
+MAX_CHARACTERS, MAX_STATEMENTS = 20_000, 100
+"""Longest reply in characters and in statements, for servers that ignore the number of tokens."""
 CANDIDATES, MIN_OVERLAP = 3, 0.6
 """Number of passages in which a statement without a citation is looked for, and the share of its words that they have.
 
@@ -30,7 +30,7 @@ class Draft:
     Attributes:
         statements: the complete and checked statements.
         attributed: number of statements without a citation whose passage was found.
-        is_repeating: True if a statement came a second time, so that the answer ends before it.
+        is_repeating: True if a statement came a second time, or the reply is too long, so that the answer ends before.
     """
 
     def __init__(self, question: str, passages: NumberedPassages, ask: Asker | None) -> None:
@@ -45,6 +45,7 @@ class Draft:
         self.statements: list[Statement] = []
         self.attributed, self.is_repeating = 0, False
         self._raw = self._text = self._shown = ""
+        self._next_check = 0
         self._numbers: list[int] = []
         """Numbers of the prompt by their numbers in the answer, in the order of their first citation."""
 
@@ -64,6 +65,9 @@ class Draft:
         if len(self._raw) > MAX_CHARACTERS:
             self.is_repeating = True
             return ""
+        if len(self._raw) < self._next_check:
+            return ""
+        self._next_check = len(self._raw) * 101 // 100  # pieces of one character would take quadratic time
         reply = parse_reply(drop_open_mark(self._raw))
         return self._check(reply, reply.statements[:-1])  # the last one may go on
 
@@ -91,7 +95,7 @@ class Draft:
     def _check(self, reply: ParsedReply, complete: tuple[CitedSentence, ...]) -> str:
         """Check the statements that are new; return them with their citations and the text before them."""
         for sentence in complete[len(self.statements) :]:
-            if self._is_repeated(sentence):
+            if self._is_repeated(sentence) or len(self.statements) == MAX_STATEMENTS:
                 self.is_repeating = True
                 break
             self.statements.append(self._make_statement(sentence))

@@ -162,7 +162,7 @@ class ChatReader:
         if end == CUT:
             notes.append(f"the answer was cut at {self.decoding.max_answer} tokens (--max-answer)")
         if draft.is_repeating:
-            notes.append("the language model began to repeat itself, so its answer ends there")
+            notes.append("the language model repeats itself or does not end, so its answer is cut")
         if draft.attributed and not draft.is_declined:
             count = "one statement" if draft.attributed == 1 else f"{draft.attributed} statements"
             notes.append(f"the language model cited nothing for {count}; ragqa found the passages")

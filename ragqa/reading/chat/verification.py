@@ -42,7 +42,7 @@ _WORD = re.compile(
     rf"\d[\d.,]*\d(?:st|nd|rd|th)?\b|\d(?:st|nd|rd|th)?\b|(?:{'|'.join(_TENS)})-[a-z]+|[^\W\d_]+(?:['’][^\W\d_]+)*",
     re.IGNORECASE,
 )
-_URL = re.compile(r"\b(?:https?://|www\.)[^\s<>()\[\]]+|\b[\w.+-]+@[\w-]+\.\w+", re.IGNORECASE)
+_URL = re.compile(r"(?:\bhttps?:)?//[^\s<>()\[\]'\"]+|\bwww\.[^\s<>()\[\]'\"]+|\b[\w.+-]+@[\w-]+\.\w+", re.IGNORECASE)
 _CAPITALISED = r"[^\W\d_a-zß-öø-ÿ][^\W_]*(?:[-’'][^\W_]+)*"
 _ITEM = re.compile(
     rf"(?P<date>(?:\d{{1,2}} )?{_MONTH}(?: \d{{1,2}}(?!\d))?(?:,? \d{{4}})?)"
@@ -51,6 +51,16 @@ _ITEM = re.compile(
 )
 _PLACE_BEFORE = re.compile(r"\b(?:in|at|from|near|to|into|towards) (?:the )?$", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"^(?:yes|no)\b[,.;:]? *", re.IGNORECASE)
+_WRITING = r"(?:answer|reply|respond|say|write|print|output|repeat|begin|start|end|tell)"
+_ORDER = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,60}\b(?:instructions?|prompts?|rules?|previous|above"
+    r"|guidelines)\b|\b(?:system|developer) (?:prompt|message|mode)\b|^\W*(?:system|assistant|user)\W*:"
+    rf"|\bas an ai\b|\blanguage model\b|\b{_WRITING}\b (?:\w+ ){{0,4}}(?:only|exactly|always|with)\b"
+    rf"|\b(?:only|always|just|must|should|now|please) {_WRITING}\b"
+    rf"|(?:^|[:;!] )\W*(?:{_WRITING}|pretend|reveal|visit|send|call)\b",
+    re.IGNORECASE,
+)
+"""Orders to whoever reads a text, as people hide them in documents for language models."""
 _YEAR = re.compile(r"1\d{3}|20\d{2}")
 
 
@@ -79,7 +89,7 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
     statement = _YES_OR_NO.sub("", statement)
     passages = [hit.passage for hit in hits]
     whole = "\n".join(f"{passage.titled_text} {passage.date}" for passage in passages)
-    problem = find_missing(statement, whole) or _find_denial(statement, passages)
+    problem = find_missing(statement, whole) or _find_denial(statement, passages) or _find_order(statement, passages)
     if problem is None and ask is not None:
         problem = find_other_answer(statement, hits, question, ask) or find_contradiction(
             statement, hits, question, ask
@@ -189,6 +199,15 @@ def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
         )
         if turned - _FUNCTION_STEMS:
             return "it denies what the passage states, or states what the passage denies"
+    return None
+
+
+def _find_order(statement: str, passages: Sequence[Passage]) -> str | None:
+    """Return a problem if the sentences that support a statement are orders to a language model, not information."""
+    spans = ((passage.text, locate_evidence(statement, passage)) for passage in passages)
+    found = [text[span.start : span.end] for text, span in spans if span is not None]
+    if found and all(_ORDER.search(sentence) for sentence in found):
+        return "the passage tells a language model what to write"
     return None
 
 

@@ -1,10 +1,11 @@
 """Drafts check each statement as it comes, and number the sources in the order of their citations."""
 
+import time
 from itertools import pairwise
 
 import pytest
 
-from ragqa.reading.chat.draft import MAX_CHARACTERS, Draft
+from ragqa.reading.chat.draft import MAX_CHARACTERS, MAX_STATEMENTS, Draft
 from ragqa.reading.chat.prompt import NO_ANSWER, number_passages
 from ragqa.types import Answer, Hit, Passage
 
@@ -102,6 +103,17 @@ def test_an_endless_reply_ends() -> None:
     for _ in range(MAX_CHARACTERS // 1000 + 1):
         draft.add("word " * 200)
     assert draft.is_repeating
+
+
+def test_an_endless_list_ends_and_takes_linear_time() -> None:
+    draft = make_draft()
+    start = time.process_time()
+    for number in range(MAX_CHARACTERS):
+        draft.add("- Item " if not number % 9 else "x" if number % 9 < 8 else "\n")
+        if draft.is_repeating:
+            break
+    assert draft.is_repeating and len(draft.statements) <= MAX_STATEMENTS
+    assert time.process_time() - start < 20
 
 
 def test_offsets_are_those_of_the_text() -> None:

@@ -87,7 +87,7 @@ def test_a_wrong_model_name_and_a_long_prompt_are_handled(server: str) -> None:
     hits = [Hit(Passage(n, f"{n}.md", "Log", text, f"{n}.md", 0, len(text)), 1.0) for n in range(4)]
     (answer,) = ChatReader.load(server, decoding=Decoding(max_answer=16)).read(["What did he write?"], [hits])
     assert answer.note and answer.note.startswith("1 of 4 passages fitted")
-    with pytest.raises(RemoteError, match="v1 missing in the address|answers 404"):
+    with pytest.raises(RemoteError, match=r"v1 missing in the address|answers 404"):
         ChatReader.load(server.replace("/v1", "/v9")).read(["What did he write?"], [hits[:1]])
 
 
