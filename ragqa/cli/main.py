@@ -11,6 +11,7 @@ from ragqa.cli import demo as demo_command
 from ragqa.cli import evaluate as evaluate_commands
 from ragqa.cli import export as export_command
 from ragqa.cli import index as index_commands
+from ragqa.cli import mcp as mcp_command
 from ragqa.cli import serve as serve_command
 from ragqa.cli.options import SETTINGS, MultiValueCommand, QuestionGroup
 from ragqa.cli.output import BAD, BUG, INTERRUPTED, print_error, print_result
@@ -48,6 +49,9 @@ app.command(cls=MultiValueCommand, epilog="Example: ragqa update notes.index --s
 app.add_typer(evaluate_commands.app, name="eval")
 app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")(export_command.export)
 app.command(epilog="Example: ragqa serve --index notes=notes.index --port 8000")(serve_command.serve)
+app.command(epilog="Example: ragqa mcp --index notes.index, as the command of a server in your agent's settings")(
+    mcp_command.mcp
+)
 app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)
 
 

@@ -65,7 +65,7 @@ def serve(
         log_questions=log_questions,
     )
     with open_listener(host, port) as listener:
-        paths = name_indexes(pipeline_options.index or [_find_demo()])
+        paths = name_indexes(pipeline_options.index or [find_demo()])
         indexes: dict[str, Pipeline] = {name: pipeline_options.load_pipeline(path) for name, path in paths.items()}
         stop = Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,7 +119,8 @@ def name_indexes(paths: list[Path]) -> dict[str, Path]:
     return named
 
 
-def _find_demo() -> Path:
+def find_demo() -> Path:
+    """Return the index of the demo with its name, and make it first if it does not exist."""
     from ragqa.demo import demo_index
     from ragqa.progress import Bars
 

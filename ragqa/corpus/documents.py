@@ -6,9 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
+_OF_RECORD = "::"
+"""Mark between the path of a file and the id of a record in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,12 @@ class IndexedDocument:
     """Number of its passages."""
     first_row: int
     """Row of its first passage."""
+
+
+def format_reference(passage: Passage) -> str:
+    """Return a short name of a place: the document of a passage and the passage's first character."""
+    is_record = passage.document != passage.path  # other files can have records of the same id
+    return f"{passage.path + _OF_RECORD if is_record else ''}{passage.document}#{passage.start}"
 
 
 class DocumentList:
@@ -55,6 +64,35 @@ class DocumentList:
         """Return the documents with an id; several files can have documents of the same id."""
         numbers = np.flatnonzero(np.isin(self._first_rows, self._store.find_rows([identifier])))
         return [self.read(number, 1)[0] for number in numbers.tolist()]
+
+    def find_reference(self, reference: str) -> tuple[IndexedDocument, int]:
+        """Return the document that a reference names, and the character of it.
+
+        Args:
+            reference: result of ``format_reference``, or the id of a document.
+
+        Raises:
+            BadInput: there is no such document, or several have the id.
+        """
+        head, _, tail = reference.rpartition("#")
+        choices = [(reference, 0)]
+        if head and tail.isascii() and tail.isdecimal() and len(tail) < 16:
+            choices = [(head, int(tail)), *choices]
+        for name, start in choices:
+            path, mark, record = name.partition(_OF_RECORD)
+            found = [document for document in self.find(record) if document.path == path] if mark else []
+            found = found or self.find(name)
+            if len(found) > 1:
+                raise BadInput(f"{len(found)} documents have the id {name[:100]!r}: name one as PATH{_OF_RECORD}ID")
+            if found:
+                return found[0], start
+        raise BadInput(f"there is no document {reference[:100]!r}: search for its id")
+
+    def read_passages(self, document: IndexedDocument) -> list[Passage]:
+        """Return the passages of a document, in the order of its text."""
+        rows = self.find_passage_rows(document)
+        wanted = set(rows.tolist())
+        return [p for p in self._store.read_rows(int(rows[0]), int(rows[-1]) + 1) if p.id in wanted]
 
     def find_passage_rows(self, document: IndexedDocument) -> Rows:
         """Return the rows of the passages of a document, in the order of its text."""

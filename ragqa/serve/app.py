@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from ragqa import __version__
@@ -64,6 +66,10 @@ def make_app(
     app.state.needs_token = settings.access.token is not None
     for module in (answers, documents, chat, retrieve, health):
         app.include_router(module.router)
+    if find_spec("mcp"):  # the extra `mcp`
+        from ragqa.serve.mcp_endpoint import McpEndpoint
+
+        app.router.routes.append(Route("/mcp", McpEndpoint(app.state.work)))
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

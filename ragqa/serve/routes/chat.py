@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -16,11 +15,12 @@ from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.follow_ups import Turn
 from ragqa.serve.errors import UNAVAILABLE, make_error
+from ragqa.serve.links import make_page_link
 from ragqa.serve.routes.common import WorkOfApp, log_questions, reply_json
 from ragqa.serve.schemas import MAX_TURNS, ChatBody, ChatMessageBody, describe_errors
 from ragqa.serve.work import ServedIndex, Work
 from ragqa.terminal import to_json
-from ragqa.types import Answer, Source
+from ragqa.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 """Start of the server, as the time at which its models were made."""
@@ -49,24 +49,11 @@ class _Completion:
                     "start_index": citation.start,
                     "end_index": citation.end,
                     "title": citation.source.hit.passage.title or citation.source.format_place(),
-                    "url": self._make_url(citation.source),
+                    "url": make_page_link(self.base_url, self.model, citation.source),
                 },
             }
             for citation in message.citations
         ]
-
-    def _make_url(self, source: Source) -> str:
-        """Return the address at which the page shows a source in its document."""
-        passage, span = source.hit.passage, source.span
-        start, end = (span.start, span.end) if span else (0, len(passage.text))
-        query = {
-            "index": self.model,
-            "document": passage.document,
-            "path": passage.path,
-            "start": passage.start + start,
-            "end": passage.start + end,
-        }
-        return f"{self.base_url}?{urlencode(query)}"
 
 
 @router.get("/models", responses=describe_errors(401))

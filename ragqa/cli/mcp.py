@@ -1,0 +1,23 @@
+"""``ragqa mcp``: the tools for agents, over standard input and output."""
+
+import asyncio
+
+from ragqa.cli.options import PipelineOptions, add_pipeline_options
+from ragqa.cli.serve import find_demo, name_indexes
+from ragqa.errors import BadInput, MissingExtra
+
+
+@add_pipeline_options
+def mcp(pipeline_options: PipelineOptions) -> None:
+    """Serve an index to an agent over the Model Context Protocol (standard input and output)."""
+    try:
+        from ragqa.serve.mcp_tools import make_mcp_server
+        from ragqa.serve.work import Work
+    except ImportError as error:
+        raise MissingExtra("ragqa mcp", "mcp") from error
+    if pipeline_options.in_ or pipeline_options.tag or pipeline_options.since:
+        raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
+    path = pipeline_options.find_index()
+    ((name, path),) = name_indexes([path or find_demo()]).items()
+    work = Work({name: pipeline_options.load_pipeline(path)})
+    asyncio.run(make_mcp_server(work, name).run_stdio_async())

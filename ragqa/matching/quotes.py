@@ -1,0 +1,183 @@
+"""Check of quotations: does a text contain a quotation, and if not, what is nearest to it?"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa.errors import BadInput
+from ragqa.matching.folded_text import FoldedText, fold_text, is_between_words
+from ragqa.matching.word_alignment import Alignment, Word, align_words
+
+MAX_QUOTE = 2_000
+"""Maximum length of a quotation in characters."""
+MAX_TEXT = 10_000_000
+"""Maximum length of a text in characters; a check needs about 100 bytes of memory for each."""
+MAX_COUNT = 1_000
+"""Number of occurrences that are counted at most."""
+MIN_SIMILARITY = 0.4
+"""Similarity below which no text is called near."""
+_GRAM = 3
+_CANDIDATES = 4
+"""Number of places that are compared word by word."""
+_SHOWN = 30
+"""Number of equal characters that a difference shows on each side of a deviation."""
+_LONGEST_DIFFERENCE = 1_000
+_LONGEST_WORD = 100
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])\w)+|[^\w\s]")
+"""Word, ideograph or punctuation mark."""
+
+Match = Literal["exact", "typographic", "different", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteMatch:
+    """Result of the check of a quotation."""
+
+    match: Match
+    """``exact``; ``typographic``: but for white space, case, hyphens, dashes and quotation marks; ``different``: the
+    text has something near; or ``none``."""
+    start: int | None = None
+    """First character of the quotation in the text, or of what is nearest to it."""
+    end: int | None = None
+    """End of the same."""
+    count: int = 0
+    """Number of occurrences, at most ``MAX_COUNT``; 0 if the text does not contain the quotation."""
+    similarity: float = 0.0
+    """Share of the characters of quotation and text that are in words of both, from 0 to 1."""
+    difference: str | None = None
+    """Text with ``[-words that only the quotation has-]`` and ``{+words that only the text has+}``."""
+
+    @property
+    def is_found(self) -> bool:
+        """True if the text contains the quotation, exactly or but for typography."""
+        return self.match in ("exact", "typographic")
+
+
+def find_quote(quote: str, text: str) -> QuoteMatch:
+    """Find a quotation in a text, or else the nearest words, in a time proportional to the length of the text.
+
+    A quotation begins and ends with whole words: "art" is no quotation from "party".
+
+    Args:
+        quote: the quotation, at most ``MAX_QUOTE`` characters.
+        text: the text.
+
+    Raises:
+        BadInput: the quotation has no letter or digit, or one of both is too long.
+    """
+    quote = quote.strip()
+    if len(text) > MAX_TEXT:
+        raise BadInput(f"the text has {len(text)} characters: quotations are checked in at most {MAX_TEXT}")
+    if len(quote) > MAX_QUOTE:
+        raise BadInput(f"the quotation has {len(quote)} characters: check at most {MAX_QUOTE} at once")
+    folded_quote = fold_text(quote)
+    if not any(character.isalnum() for character in folded_quote.text):
+        raise BadInput("the quotation has no letters or digits: nothing can be checked")
+    folded = fold_text(text)
+    places = _find_all(folded_quote.text, folded.text)
+    first = next(places, None)
+    if first is None:
+        return _find_nearest(quote, folded_quote, text, folded)
+    count = 1 + sum(1 for _ in places)
+    exact = next(_find_all(quote, text), None)
+    if exact is not None:
+        return QuoteMatch("exact", exact, exact + len(quote), count, 1.0)
+    return QuoteMatch("typographic", *folded.locate(first, first + len(folded_quote.text)), count, 1.0)
+
+
+def _find_all(part: str, text: str) -> Iterator[int]:
+    """Yield at most ``MAX_COUNT`` places at which a text contains a part that consists of whole words."""
+    place, found = text.find(part), 0
+    while place >= 0 and found < MAX_COUNT:
+        if is_between_words(text, place) and is_between_words(text, place + len(part)):
+            found += 1
+            yield place
+            place += len(part) - 1
+        place = text.find(part, place + 1)
+
+
+def _find_nearest(quote: str, folded_quote: FoldedText, text: str, folded: FoldedText) -> QuoteMatch:
+    words = _split_words(folded_quote.text, 0, len(folded_quote.text))
+    best: tuple[Alignment, list[Word]] | None = None
+    size = len(folded_quote.text)
+    for place in _find_candidates(folded_quote, folded):
+        near = _split_words(folded.text, place - size // 2, place + size + size // 2)
+        alignment = align_words(words, near)
+        if best is None or alignment.cost < best[0].cost:
+            best = alignment, near
+    if best is None or best[0].similarity < MIN_SIMILARITY:
+        return QuoteMatch("none")
+    alignment, near = best
+    start, end = folded.locate(near[alignment.first].start, near[alignment.last].end)
+    difference = _format_difference(alignment, (quote, folded_quote, words), (text, folded, near))
+    return QuoteMatch("different", start, end, 0, round(alignment.similarity, 4), difference)
+
+
+def _split_words(text: str, start: int, end: int) -> list[Word]:
+    """Return the words of a part of a text, and those that the ends of the part would cut."""
+    start = max(0, min(start, len(text) - 1))
+    low = max(start - _LONGEST_WORD, text.rfind(" ", max(0, start - _LONGEST_WORD), start) + 1, 0)
+    high = text.find(" ", end, end + _LONGEST_WORD)
+    high = min(len(text), end + _LONGEST_WORD) if high < 0 else high
+    return [Word(match[0], match.start(), match.end()) for match in _WORD.finditer(text, low, high)]
+
+
+def _find_candidates(quote: FoldedText, text: FoldedText) -> list[int]:
+    """Return the places of the text that share most with the quotation: rare sequences of three characters."""
+    if len(text.codes) < _GRAM or len(quote.codes) < _GRAM:
+        return []
+    wanted = np.unique(_make_grams(quote.codes))
+    grams = _make_grams(text.codes)
+    numbers = np.minimum(np.searchsorted(wanted, grams), len(wanted) - 1)
+    is_shared = wanted[numbers] == grams
+    counts = np.bincount(numbers[is_shared], minlength=len(wanted))
+    weights = np.log1p(len(grams) / np.maximum(counts, 1))
+    scores = np.concatenate(([0.0], np.cumsum(np.where(is_shared, weights[numbers], 0.0))))
+    size = min(len(quote.codes) - _GRAM + 1, len(grams))
+    windows = scores[size:] - scores[:-size]
+    places: list[int] = []
+    while len(places) < _CANDIDATES and windows.max() > 0:
+        place = int(windows.argmax())
+        places.append(place)
+        windows[max(0, place - size // 2) : place + size // 2 + 1] = 0
+    return places
+
+
+def _make_grams(codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    wide = codes.astype(np.int64)  # three code points of 21 bits
+    return (wide[:-2] << 42) | (wide[1:-1] << 21) | wide[2:]
+
+
+_Side = tuple[str, FoldedText, list[Word]]
+
+
+def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
+    """Return the quotation and the text as one line with marks, and only a few words between the marks."""
+    parts = []
+    for number, step in enumerate(alignment.steps):
+        if step.is_equal:
+            shown = _cut_words(text, step.text)
+            is_first, is_last = number == 0, number == len(alignment.steps) - 1
+            if len(shown) > (1 if is_first or is_last else 2) * (_SHOWN + 3):
+                before = "" if is_first else shown[:_SHOWN].rpartition(" ")[0] + " "
+                after = "" if is_last else " " + shown[-_SHOWN:].partition(" ")[2]
+                shown = f"{before}…{after}"
+            parts.append(shown)
+        else:
+            removed, added = _cut_words(quote, step.quote), _cut_words(text, step.text)
+            parts.append(f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added))
+    line = " ".join(parts)
+    return line if len(line) <= _LONGEST_DIFFERENCE else f"{line[:_LONGEST_DIFFERENCE]}…"
+
+
+def _cut_words(side: _Side, words: range) -> str:
+    """Return words as they are written, in one line."""
+    if not words:
+        return ""
+    original, folded, all_words = side
+    start, end = folded.locate(all_words[words[0]].start, all_words[words[-1]].end)
+    return " ".join(original[start:end].split())

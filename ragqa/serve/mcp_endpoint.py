@@ -1,0 +1,58 @@
+"""``/mcp``: the Model Context Protocol over HTTP."""
+
+import asyncio
+from urllib.parse import parse_qs
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+
+from ragqa.serve.mcp_tools import make_mcp_server
+from ragqa.serve.request_limits import MAX_BYTES, Receive, RefusedRequest, Scope, Send
+from ragqa.serve.work import Work
+
+
+class McpEndpoint:
+    """ASGI application that answers MCP's requests, each one by itself and in JSON.
+
+    ``?index=NAME`` chooses another index than the first. The gate before the application checks hosts and tokens.
+    """
+
+    def __init__(self, work: Work) -> None:
+        """Serve the indexes of ``work``."""
+        self._work = work
+        self._managers: dict[str, tuple[StreamableHTTPSessionManager, asyncio.Task[None]]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request.
+
+        Raises:
+            RefusedRequest: there is no such index, or the request is for a stream or a session.
+        """
+        if scope["method"] != "POST":
+            raise RefusedRequest(405, "this server has no streams and no sessions: send a POST request")
+        names = parse_qs(scope["query_string"].decode("latin-1")).get("index")
+        index = self._work.find_index(names[0] if names else None).name
+        if index not in self._managers:
+            self._managers[index] = await self._start(index)
+        await self._managers[index][0].handle_request(scope, receive, send)
+
+    async def _start(self, index: str) -> tuple[StreamableHTTPSessionManager, asyncio.Task[None]]:
+        """Start the manager of an index in a task of its own, which runs until the server ends."""
+        server = make_mcp_server(self._work, index)
+        server.streamable_http_app(
+            json_response=True,
+            stateless_http=True,
+            max_request_body_size=MAX_BYTES,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the gate's task
+        )
+        manager = server.session_manager
+        has_started = asyncio.Event()
+
+        async def run() -> None:
+            async with manager.run():
+                has_started.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(run())
+        await has_started.wait()
+        return manager, task
