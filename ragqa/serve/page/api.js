@@ -45,7 +45,9 @@ async function getJson(path, options) {
 
 /** Return the path of a document's route. */
 function formatDocumentPath(id, parameters) {
-  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined));
+  const query = new URLSearchParams(
+    Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined),
+  );
   return `documents/${encodeURIComponent(id)}?${query}`;
 }
 

@@ -38,7 +38,11 @@ class DocumentView {
     this.first = row.first;
     this.last = row.first + row.parts.length;
     this.text = make("div.text", {}, ...this.makeParts(row.parts));
-    this.earlier = make("button", { type: "button", click: () => this.add(Math.max(0, this.first - LIMIT), true) }, "Show earlier text");
+    this.earlier = make(
+      "button",
+      { type: "button", click: () => this.add(Math.max(0, this.first - LIMIT), true) },
+      "Show earlier text",
+    );
     this.later = make("button", { type: "button", click: () => this.add(this.last, false) }, "Show later text");
     this.content = [makeFacts(row), this.earlier, this.text, this.later];
     this.updateButtons();
@@ -81,7 +85,8 @@ class DocumentView {
       const cut = Math.max(0, Math.min(done - part.start, part.end - part.start));
       done = Math.max(done, part.end);
       const characters = Array.from(part.text).slice(cut);
-      const marks = this.passageStart === null ? part.marks.map(([low, high]) => [Math.max(0, low - cut), high - cut]) : [];
+      const marks =
+        this.passageStart === null ? part.marks.map(([low, high]) => [Math.max(0, low - cut), high - cut]) : [];
       const unit = UNITS.find((name) => part[name] !== null);
       const lines = makeText(splitAtMarks(characters, marks), unit, part[unit] ?? 0);
       const label = [part.sheet && `Sheet ${part.sheet}`, ...part.headings].filter(Boolean).join(" › ");

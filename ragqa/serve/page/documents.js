@@ -21,7 +21,11 @@ export class DocumentsView {
     this.onChange = onChange;
     this.count = make("p.count");
     this.list = make("ul.documents");
-    this.more = make("button", { type: "button", hidden: "", click: () => this.load(this.list.children.length) }, "Show more");
+    this.more = make(
+      "button",
+      { type: "button", hidden: "", click: () => this.load(this.list.children.length) },
+      "Show more",
+    );
     this.progress = make("p.progress", { role: "status" });
     this.errors = make("div");
   }
@@ -30,7 +34,15 @@ export class DocumentsView {
   async open() {
     const isShown = openPanel(`Documents in ${this.index}`, make("p.progress", {}, "Opening …"));
     await this.load(0);
-    if (isShown()) setContent(...(this.canEdit ? [this.makeUpload()] : []), this.progress, this.errors, this.count, this.list, this.more);
+    if (isShown())
+      setContent(
+        ...(this.canEdit ? [this.makeUpload()] : []),
+        this.progress,
+        this.errors,
+        this.count,
+        this.list,
+        this.more,
+      );
   }
 
   /** Add files, one after the other. */
@@ -58,7 +70,13 @@ export class DocumentsView {
       await this.upload([...input.files]);
       input.value = "";
     });
-    return make("div.upload", {}, make("label", { for: "files" }, "Add files"), input, make("p", {}, "Or drag them onto the page."));
+    return make(
+      "div.upload",
+      {},
+      make("label", { for: "files" }, "Add files"),
+      input,
+      make("p", {}, "Or drag them onto the page."),
+    );
   }
 
   async load(first) {
@@ -79,7 +97,11 @@ export class DocumentsView {
     const place = { index: this.index, document: document.id, path: document.path, title };
     const facts = [getFileName(document.path), document.date, ...document.tags.map((tag) => `#${tag}`)].filter(Boolean);
     const remove = this.canEdit
-      ? make("button.quiet", { type: "button", "aria-label": `Delete ${title}`, click: () => this.delete(document, title) }, "Delete")
+      ? make(
+          "button.quiet",
+          { type: "button", "aria-label": `Delete ${title}`, click: () => this.delete(document, title) },
+          "Delete",
+        )
       : null;
     return make(
       "li",
@@ -112,5 +134,7 @@ function confirm(text) {
   dialog.returnValue = "no";
   dialog.showModal();
   announce("");
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) =>
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }),
+  );
 }

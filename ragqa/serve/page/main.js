@@ -93,7 +93,10 @@ function openLinkedDocument() {
 }
 
 function splitList(text) {
-  return text.split(",").map((part) => part.trim()).filter(Boolean);
+  return text
+    .split(",")
+    .map((part) => part.trim())
+    .filter(Boolean);
 }
 
 function readFilter() {
@@ -160,7 +163,6 @@ function resize() {
 
 function openDocuments() {
   state.documents = new DocumentsView(find("index").value, state.canEdit, () => {});
-  find("show-documents").setAttribute("aria-expanded", "true");
   return state.documents.open();
 }
 
@@ -210,7 +212,6 @@ find("restart").addEventListener("click", () => {
 });
 find("index").addEventListener("change", startOver);
 find("show-documents").addEventListener("click", openDocuments);
-find("panel").addEventListener("close", () => find("show-documents").setAttribute("aria-expanded", "false"));
 document.addEventListener("keydown", handleKey);
 for (const type of ["dragover", "dragleave", "drop"]) document.addEventListener(type, handleDrag);
 addEventListener("popstate", readAddress);

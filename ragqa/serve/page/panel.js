@@ -35,7 +35,6 @@ export function closePanel() {
   update();
   if (opener?.isConnected && opener !== document.body) opener.focus();
   else find("question").focus();
-  find("panel").dispatchEvent(new Event("close"));
 }
 
 /** Set the title of the panel. */

@@ -6,7 +6,9 @@ const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script
 const SIDE = 160;
 const LONGEST_WORD = 30;
 const STOP_WORDS = new Set(
-  "what which when where whose whom does have from with that this were they their there will would about into".split(" "),
+  "what which when where whose whom does have from with that this were they their there will would about into".split(
+    " ",
+  ),
 );
 
 function isInsideWord(characters, place) {
@@ -65,7 +67,9 @@ function chooseWindow(characters, question) {
   let [best, most] = [0, 0];
   for (const { start } of found.slice(0, 500)) {
     const first = Math.max(0, Math.min(start - SIDE / 4, characters.length - size));
-    const shown = new Set(found.filter((other) => other.start >= first && other.end <= first + size).map((o) => o.word));
+    const shown = new Set(
+      found.filter((other) => other.start >= first && other.end <= first + size).map((o) => o.word),
+    );
     if (shown.size > most) [best, most] = [first, shown.size];
   }
   return [best, Math.min(characters.length, best + size)];
@@ -79,7 +83,8 @@ function listWords(characters) {
     while (end < characters.length && WORD.test(characters[end])) end += 1;
     if (end === start) continue;
     const word = characters.slice(start, end).join("").toLowerCase();
-    if ((word.length > 3 && !STOP_WORDS.has(word)) || /\p{N}/u.test(word)) words.push({ word: word.slice(0, 6), start, end });
+    if ((word.length > 3 && !STOP_WORDS.has(word)) || /\p{N}/u.test(word))
+      words.push({ word: word.slice(0, 6), start, end });
     start = end;
   }
   return words;

@@ -58,8 +58,12 @@ export class TurnView {
     this.body.replaceChildren(...head, ...makeNotes(answer), ...this.makeSources(answer), ...makeRunnersUp(answer));
     const count = answer.sources.length;
     const sources = `${count} ${isDeclined ? "nearest " : ""}${isDeclined ? "passage" : "source"}${count === 1 ? "" : "s"}`;
-    const text = isDeclined ? `No answer in these documents. ${toSentence(answer.reason ?? "")}` : toSentence(answer.answer);
-    const words = isDeclined ? "" : `${describeConfidence(answer.confidence)}, confidence ${answer.confidence.toFixed(2)}. `;
+    const text = isDeclined
+      ? `No answer in these documents. ${toSentence(answer.reason ?? "")}`
+      : toSentence(answer.answer);
+    const words = isDeclined
+      ? ""
+      : `${describeConfidence(answer.confidence)}, confidence ${answer.confidence.toFixed(2)}. `;
     announce(`${text} ${words}${sources}.`);
   }
 
@@ -85,9 +89,14 @@ export class TurnView {
     const content = answer.statements.length ? this.makeStatements(answer) : [answer.answer];
     const bar = make("span.bar", { "aria-hidden": "true" }, make("span"));
     bar.firstChild.style.width = `${100 * answer.confidence}%`;
-    const confidence = [bar, make("span.words", {}, describeConfidence(answer.confidence)), makeNumber(answer.confidence)];
+    const confidence = [
+      bar,
+      make("span.words", {}, describeConfidence(answer.confidence)),
+      makeNumber(answer.confidence),
+    ];
     if (!answer.supported) {
-      confidence.push(make("span.unsupported-tag", {}, `Unsupported: ${answer.reason ?? "no passage says so"}`));
+      const reason = answer.reason ?? "no passage says so";
+      confidence.push(make("span.unsupported-tag", {}, answer.statements.length ? reason : `Unsupported: ${reason}`));
     }
     return [
       make(isLong ? "p.answer.long" : "p.answer", { dir: "auto" }, ...content),
@@ -103,7 +112,13 @@ export class TurnView {
         const source = answer.sources[number - 1];
         if (!source) return [];
         const label = `Source ${number}: ${getTitle(source)}`;
-        return [make("button.cite", { type: "button", "aria-label": label, click: () => this.openSource(source) }, `${number}`)];
+        return [
+          make(
+            "button.cite",
+            { type: "button", "aria-label": label, click: () => this.openSource(source) },
+            `${number}`,
+          ),
+        ];
       });
       if (part.supported) return make("span", {}, words, ...citations, end);
       const tag = make("span.unsupported-tag", { title: part.reason }, "unsupported");
@@ -135,7 +150,11 @@ export class TurnView {
     const quote = chooseQuote(source, answer.question).map((piece) =>
       piece.isMarked ? make("mark", {}, piece.text) : piece.text,
     );
-    const open = make("button", { type: "button", click: () => this.openSource(source) }, make("bdi", {}, getTitle(source)));
+    const open = make(
+      "button",
+      { type: "button", click: () => this.openSource(source) },
+      make("bdi", {}, getTitle(source)),
+    );
     return make(
       "li.card",
       {},
@@ -168,11 +187,17 @@ function makeDeclined(answer) {
 function makeNotes(answer) {
   const missing = answer.missing.length ? `No answer from ${answer.missing.join(", ")}.` : null;
   const asked = answer.asked && make("p.note", {}, "Asked as ", make("q", { dir: "auto" }, answer.asked));
-  return [asked, answer.note && make("p.note", {}, toSentence(answer.note)), missing && make("p.note", {}, missing)].filter(Boolean);
+  return [
+    asked,
+    answer.note && make("p.note", {}, toSentence(answer.note)),
+    missing && make("p.note", {}, missing),
+  ].filter(Boolean);
 }
 
 function makeRunnersUp(answer) {
-  const others = answer.alternatives.slice(answer.answer === null ? 1 : 0).filter((other) => other.confidence >= LIKELY);
+  const others = answer.alternatives
+    .slice(answer.answer === null ? 1 : 0)
+    .filter((other) => other.confidence >= LIKELY);
   if (!others.length) return [];
   const rows = others.map((other) => make("li", {}, make("bdi", {}, other.answer), " ", makeNumber(other.confidence)));
   return [make("details", {}, make("summary", {}, make("h3", {}, "Other candidates")), make("ul.others", {}, ...rows))];
