@@ -43,7 +43,7 @@ class Tab:
         self.port, self.complaints = port, list[str]()
         self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        self.context.set_default_timeout(60_000)
+        self.context.set_default_timeout(20_000)
         self.context.add_init_script(REPORT_VIOLATIONS)
         self.page = self.context.new_page()
         self.page.on("dialog", self._dismiss)
