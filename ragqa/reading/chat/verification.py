@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ragqa.matching.sentences import find_sentences
+from ragqa.reading.answer_kinds import make_kind_check
 from ragqa.text import FUNCTION_WORDS, to_nfd
 from ragqa.types import Hit, Passage, Span
 
@@ -24,6 +25,8 @@ MIN_CONTRADICTION = 0.7
 """Confidence from which another answer of the span reader counts; chosen on labelled statements."""
 MIN_REPEATED = 0.6
 """Share of a question's main words that a statement must have to be an answer to it in a full sentence."""
+SHORT = 6
+"""Number of words up to which a statement is an answer by itself."""
 MAX_QUESTIONS = 6
 """Number of names and numbers of a statement that the span reader is asked for."""
 _UNITS = (
@@ -89,7 +92,12 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
     statement = _YES_OR_NO.sub("", statement)
     passages = [hit.passage for hit in hits]
     whole = "\n".join(f"{passage.titled_text} {passage.date}" for passage in passages)
-    problem = find_missing(statement, whole) or _find_denial(statement, passages) or _find_order(statement, passages)
+    problem = (
+        find_missing(statement, whole)
+        or _find_denial(statement, passages)
+        or _find_order(statement, passages)
+        or _find_other_kind(statement, question)
+    )
     if problem is None and ask is not None:
         problem = find_other_answer(statement, hits, question, ask) or find_contradiction(
             statement, hits, question, ask
@@ -125,9 +133,9 @@ def find_missing(statement: str, text: str) -> str | None:
 
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
     """Return the span reader's answer to the question if a statement that repeats the question lacks it, or None."""
-    said, asked = _content(statement), _content(question)
-    if not asked or len(said & asked) < MIN_REPEATED * len(asked) or (found := ask(question, list(hits))) is None:
+    if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
+    said, asked = _content(statement), _content(question)
     text, confidence = found
     answer = _content(text)
     if confidence < MIN_CONTRADICTION or not answer or answer & (said - asked) or answer <= said:
@@ -137,12 +145,14 @@ def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: A
 
 def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
     """Return the other name or number that a span reader finds in place of one in the statement, or None."""
-    titles = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
+    # What the passages are about, and what the question takes for granted: asking for it finds anything.
+    known = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
+    known |= {_stem(word) for word in _iter_words(question)} if _repeats(statement, question) else set()
     asked = 0
     for kind, start, end in _find_items(statement):
         item, is_short = statement[start:end], not _content(statement[:start] + statement[end:])
-        if kind == "name" and not is_short and {_stem(word) for word in _iter_words(item)} <= titles:
-            continue  # what the passages are about; asking for it finds anything
+        if kind == "name" and not is_short and {_stem(word) for word in _iter_words(item)} <= known:
+            continue
         if (asked := asked + 1) > MAX_QUESTIONS:
             break
         gap = _choose_question_word(kind, statement, start, end)
@@ -153,6 +163,20 @@ def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: 
         text, confidence = found
         if confidence >= MIN_CONTRADICTION and _is_same_kind(kind, text) and not _agrees(kind, item, text):
             return f"a span reader finds {text!r:.80} instead of {item!r:.80}"
+    return None
+
+
+def _repeats(statement: str, question: str) -> bool:
+    """Return True if a statement has most words of the question, as an answer in a full sentence does."""
+    asked = _content(question)
+    return bool(asked) and len(_content(statement) & asked) >= MIN_REPEATED * len(asked)
+
+
+def _find_other_kind(statement: str, question: str) -> str | None:
+    """Return a problem if a short answer is of another kind than asked for, or only repeats the question."""
+    is_short = len(statement.split()) <= SHORT
+    if is_short and question and not make_kind_check(question)(statement.rstrip(" .")):
+        return "there is nothing of the kind that the question asks for"
     return None
 
 

@@ -60,6 +60,38 @@ def test_unsupported_statements_are_named(statement: str, problem: str) -> None:
     assert find_problem(statement, [make_hit(LAMP)]) == problem
 
 
+@pytest.mark.parametrize(
+    ("question", "statement", "problem"),
+    [
+        ("How long was the lamp lit in 1902?", "1902", "there is nothing of the kind that the question asks for"),
+        ("When was the lamp lit?", "by Ada Holm", "there is nothing of the kind that the question asks for"),
+        ("When was the lamp lit?", "in 1902", None),
+        ("Was the lamp lit in 1902 or 1903?", "1902", None),
+    ],
+)
+def test_a_short_answer_must_be_of_the_kind_that_is_asked_for(
+    question: str, statement: str, problem: str | None
+) -> None:
+    assert find_problem(statement, [make_hit(LAMP)], question) == problem
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (("Olaf Berg", 0.9), "a span reader answers the question with 'Olaf Berg'"),
+        (("Ada Holm", 0.9), None),
+        (("Olaf Berg", 0.5), None),
+        (None, None),
+    ],
+)
+def test_a_statement_that_repeats_the_question_must_have_its_answer(
+    found: tuple[str, float] | None, problem: str | None
+) -> None:
+    question, statement = "Who lit the lamp of Tern Island?", "The lamp of Tern Island was lit by Ada Holm."
+    answers = {question: found}
+    assert find_problem(statement, [make_hit(LAMP)], question, lambda asked, _: answers.get(asked)) == problem
+
+
 def test_several_passages_support_a_statement_together() -> None:
     hits = [make_hit("The lamp was lit in 1902."), make_hit("The keepers left in 1958.", number=1)]
     statement = "The lamp was lit in 1902 and the keepers left in 1958."
