@@ -56,6 +56,12 @@ class ReaderConfig(TrainingConfig):
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
     """Weight of the loss of relevance, whose target is 1 for a passage with an answer and 0 without."""
+    absence: float = 0.0
+    """Weight of the loss of "no answer": all spans of a passage against the span of its first token."""
+    early_layer: int | None = None
+    """Number of layers after which relevance is scored for the first time; a reader to continue from has its own."""
+    early: float = 0.25
+    """Weight of the loss of the relevance after ``early_layer``."""
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0
@@ -97,10 +103,10 @@ class ReaderConfig(TrainingConfig):
         """Raise BadInput for settings that cannot be used."""
         super().__post_init__()
         require_positive(self, "depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every")
-        require_positive(self, "patience")
+        require_positive(self, "patience", "early_layer")
         require_share(self, "teacher_weight")
         require_share_below_1(self, "held_out")
-        require_non_negative(self, "relevance")
+        require_non_negative(self, "relevance", "absence", "early")
         is_even = self.accumulate > 0 and self.batch % self.accumulate == 0
         require(self, "accumulate", is_even, f"a divisor of the batch, {self.batch}")
         has_comparable_teacher = not (self.per_passage and self.teacher)

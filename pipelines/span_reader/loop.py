@@ -109,6 +109,8 @@ def train_step(
         tokens += part.tokens
         figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
         figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
+        figures |= {"absence_bce": losses.absence_B} if config.absence else {}
+        figures |= {"early_bce": losses.early_B} if reader.early_head is not None else {}
         rows.append({name: value.float().mean().item() for name, value in figures.items()})
     rate = config.compute_rate(run.step)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
@@ -155,6 +157,8 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     torch.manual_seed(config.seed)
     is_reader = read_head_name(config.encoder) == SpanReader.head_name
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
+    if config.early_layer:
+        reader.add_early_head(config.early_layer)
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
     # The smaller of ``reader_tokens`` and the encoder's positions is saved, so that answering reads no more.

@@ -113,31 +113,75 @@ class SpanReader(EncoderReader):
     """Reader that scores every token as start and as end, and the passage as a whole.
 
     Starts and ends are scored as in BERT (Devlin et al. 2019, section 4.2). The relevance of the passage is scored from
-    the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1).
+    the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1). The span of the first token alone stands
+    for "this passage has no answer" (Devlin et al. 2019, section 4.3), if the reader was trained on such passages.
+
+    With an early layer, a second score of relevance is computed after this layer, so that hopeless passages need not
+    go through the others.
     """
 
     head_name = "ends"
     prior = "spread"
     outputs = ("start", "end", "relevance")
 
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__(encoder)
-        self.head = nn.Linear(self.config.hidden_size, 3)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+    def __init__(self, encoder: nn.Module, *, early_layer: int | None = None) -> None:
+        """Put a new head on an encoder.
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        Args:
+            encoder: encoder of transformers.
+            early_layer: number of layers after which relevance is scored for the first time, or None.
+        """
+        super().__init__(encoder)
+        self.head = self._make_head(3)
+        self.early_head: nn.Linear | None = None
+        if early_layer:
+            self.add_early_head(early_layer)
+
+    def add_early_head(self, layer: int) -> None:
+        """Put a new head after the first ``layer`` layers, unless there is one already.
+
+        Raises:
+            BadInput: the encoder does not have more layers than these.
+        """
+        count = self.config.num_hidden_layers
+        if layer >= count:
+            raise BadInput(f"--early-layer {layer}: the encoder has {count} layers, and the last one has its own head")
+        if self.early_head is None or self.config.reader_early_layer != layer:
+            self.early_head, self.config.reader_early_layer = self._make_head(1), layer
+
+    def _make_head(self, scores: int) -> nn.Linear:
+        head = nn.Linear(self.config.hidden_size, scores)
+        nn.init.normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+        return head
+
+    @classmethod
+    def _read_sizes(cls, config: Any) -> dict[str, int]:
+        layer = getattr(config, "reader_early_layer", None)
+        return {} if layer is None else {"early_layer": layer}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Score the inputs of ``encode``.
 
         Returns:
-            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``.
+            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also its
+            relevance ``[N]``.
         """
-        hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
+        hidden_NLD, early_ND = self._encode_twice(input_ids, attention_mask, token_type_ids)
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
-        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
+            early = () if self.early_head is None else (self.early_head(early_ND.float())[:, 0],)
+        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2], *early
+
+    def _encode_twice(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the hidden states ``[N, L, D]``, and those of the first token after the early layer ``[N, D]``."""
+        if self.early_head is None:
+            hidden_NLD = self.encode(*inputs)
+            return hidden_NLD, hidden_NLD[:, 0]
+        input_ids, attention_mask, token_type_ids = inputs
+        options = select_segments(self.config, token_type_ids) | {"output_hidden_states": True}
+        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
+        return outputs.last_hidden_state, outputs.hidden_states[self.config.reader_early_layer][:, 0]
 
 
 class MlpSpanReader(EncoderReader):
