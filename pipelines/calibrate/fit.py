@@ -156,7 +156,7 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     weight, likelihoods = choose_prior_weight(by_weight, reader.prior)
     description = "; ".join(f"{len(questions.questions)} of {questions}" for questions in sets)
     fitted_on = f"questions that training held out: {description}; k = {config.k}"
-    calibration, figures = fit_rows(by_weight[weight], fitted_on, weight)
+    calibration, figures = fit_rows(by_weight[weight], fitted_on, weight, reader.features)
     report = {
         "date": datetime.date.today().isoformat(),
         "hardware": describe_hardware(),
@@ -327,13 +327,16 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
     return best if prior == SPREAD else 1.0, likelihoods
 
 
-def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) -> tuple[Calibration, dict[str, Any]]:
+def fit_rows(
+    rows: list[CalibrationRow], fitted_on: str, prior_weight: float, features: Sequence[str] = SPAN_FEATURES
+) -> tuple[Calibration, dict[str, Any]]:
     """Return a calibration fitted on ``rows``, and figures of its quality.
 
     Args:
         rows: answers of all sets.
         fitted_on: description of the questions, saved with the calibration.
         prior_weight: weight of retrieval scores.
+        features: names of the features of the fit.
 
     Raises:
         BadInput: too few answers are right.
@@ -344,7 +347,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
     result = cross_fit(
         [(row.evidence, row.right) for row in rows],
         fitted_on,
-        features=SPAN_FEATURES,
+        features=features,
         weights=balance_files(rows),
         halves=[row.number % 2 for row in rows],
     )
@@ -353,7 +356,7 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
     full, kind = np.array([not row.is_shallow for row in rows]), np.array([row.kind for row in rows])
     return calibration, {
         "fitted_on": fitted_on,
-        "coefficients": dict(zip(SPAN_FEATURES, calibration.coefficients, strict=True)),
+        "coefficients": dict(zip(features, calibration.coefficients, strict=True)),
         "threshold": threshold,
         "right_answers_refused_below": declined,
         "retrieval_counts": prior_weight,

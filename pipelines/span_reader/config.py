@@ -9,7 +9,7 @@ from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_fi
 from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.passage_sampler import PassageMix
 from ragqa.errors import BadInput
-from ragqa.reading.span import MAX_ANSWER
+from ragqa.reading.span_candidates import MAX_ANSWER
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import (
     report_together,

@@ -159,6 +159,8 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
     if config.early_layer:
         reader.add_early_head(config.early_layer)
+    if config.absence:
+        reader.config.reader_absence = True
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
     # The smaller of ``reader_tokens`` and the encoder's positions is saved, so that answering reads no more.

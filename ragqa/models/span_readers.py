@@ -68,7 +68,10 @@ class EncoderReader(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that a ``SpanScorer`` of the reader needs."""
-        return {"reader": self.head_name, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
+        limits = {"max_tokens": self.max_tokens, "max_span": self.max_span}
+        optional = {name: getattr(self.config, f"reader_{name}", None) for name in ("early_layer", "absence")}
+        present = {name: value for name, value in optional.items() if value}
+        return {"reader": self.head_name, "prior": self.prior, **limits, **present}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Encode three integer tensors ``[N, L]`` as hidden states ``[N, L, D]``."""
@@ -141,11 +144,13 @@ class SpanReader(EncoderReader):
         """Put a new head after the first ``layer`` layers, unless there is one already.
 
         Raises:
-            BadInput: the encoder does not have more layers than these.
+            BadInput: the encoder does not have more layers than these, or is not built like BERT.
         """
-        count = self.config.num_hidden_layers
-        if layer >= count:
-            raise BadInput(f"--early-layer {layer}: the encoder has {count} layers, and the last one has its own head")
+        encoder = cast(Any, self.encoder)
+        layers = getattr(getattr(encoder, "encoder", None), "layer", ())
+        if layer >= len(layers) or not hasattr(encoder, "embeddings"):
+            words = f"the encoder has {len(layers)} layers" if layers else "the encoder is not built like BERT"
+            raise BadInput(f"--early-layer {layer}: {words}")
         if self.early_head is None or self.config.reader_early_layer != layer:
             self.early_head, self.config.reader_early_layer = self._make_head(1), layer
 
@@ -167,21 +172,47 @@ class SpanReader(EncoderReader):
             Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also its
             relevance ``[N]``.
         """
-        hidden_NLD, early_ND = self._encode_twice(input_ids, attention_mask, token_type_ids)
+        if self.early_head is None:
+            return self._score_tokens(self.encode(input_ids, attention_mask, token_type_ids))
+        segments = select_segments(self.config, token_type_ids)
+        outputs = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, **segments
+        )
+        early_NLD = outputs.hidden_states[self.config.reader_early_layer]
+        return *self._score_tokens(outputs.last_hidden_state), self._score_early(early_NLD)
+
+    def _score_tokens(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
-            early = () if self.early_head is None else (self.early_head(early_ND.float())[:, 0],)
-        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2], *early
+        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
 
-    def _encode_twice(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the hidden states ``[N, L, D]``, and those of the first token after the early layer ``[N, D]``."""
-        if self.early_head is None:
-            hidden_NLD = self.encode(*inputs)
-            return hidden_NLD, hidden_NLD[:, 0]
-        input_ids, attention_mask, token_type_ids = inputs
-        options = select_segments(self.config, token_type_ids) | {"output_hidden_states": True}
-        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **options)
-        return outputs.last_hidden_state, outputs.hidden_states[self.config.reader_early_layer][:, 0]
+    def _score_early(self, hidden_NLD: Tensor) -> Tensor:
+        assert self.early_head is not None
+        with torch.autocast(hidden_NLD.device.type, enabled=False):
+            early_N: Tensor = self.early_head(hidden_NLD[:, 0].float())[:, 0]
+        return early_N
+
+    def read_early(self, input_ids: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the layers up to the early one on unpadded text.
+
+        Args:
+            input_ids: ``[N, L]``.
+            token_type_ids: ``[N, L]``.
+
+        Returns:
+            Hidden states ``[N, L, D]``, and relevance ``[N]``.
+        """
+        encoder = cast(Any, self.encoder)
+        hidden_NLD = encoder.embeddings(input_ids=input_ids, **select_segments(self.config, token_type_ids))
+        for layer in encoder.encoder.layer[: self.config.reader_early_layer]:
+            hidden_NLD = layer(hidden_NLD)
+        return hidden_NLD, self._score_early(hidden_NLD)
+
+    def read_on(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the layers after the early one on hidden states ``[N, L, D]``; return the first scores of ``forward``."""
+        for layer in cast(Any, self.encoder).encoder.layer[self.config.reader_early_layer :]:
+            hidden_NLD = layer(hidden_NLD)
+        return self._score_tokens(hidden_NLD)
 
 
 class MlpSpanReader(EncoderReader):
