@@ -1,6 +1,6 @@
 """Suites (data sets with their scoring rules), and the command that scores a pipeline.
 
-Each data set has its own file: ``eval/nq.py``, ``webq.py``, ``curatedtrec.py``, ``squad.py``.
+Each data set has its own file, such as ``eval/webq.py``; ``eval/registry.py`` lists them.
 """
 
 import sys

@@ -21,8 +21,8 @@ def realm_mlm_nll(
 ) -> Tensor:
     """Compute the masked language modelling loss of REALM, marginalised over the passages.
 
-    This function defines the loss for tests and users. REALM's training step calls ``marginal_nll``, which does not
-    need all logits at once.
+    This function defines the loss for tests and users; a change here does not change training. REALM's training step
+    calls ``marginal_nll``, which does not need all logits at once (``marginalise`` in pipelines/realm).
 
     Args:
         logits: ``[B, K, L, V]``, logits of the knowledge-augmented encoder.

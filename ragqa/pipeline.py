@@ -83,12 +83,12 @@ class Pipeline:
             retriever: kind of retriever, a ``RetrieverKind``; by default the kind of the index. A served index is
                 always searched with its server's kind.
             reader: reader to use instead of the pipeline's own: a directory, a name in ``readers``, or ``KIND:SOURCE``
-                for a seq2seq model that is used as rag-token, rag-sequence, fid or closed-book.
+                for a model that is used as this kind (a key of ``ragqa.reading.registry.READERS``).
             encoder: another form of the encoder that made the index: its export, or its torch weights.
             fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
             k: number of passages to read for a question; by default the number saved in the pipeline, or the number
                 in the reader's training.
-            readers: readers to add to the pipeline by the names span, rag-token, rag-sequence, fid or closed-book.
+            readers: readers to add to the pipeline by their kinds (keys of ``ragqa.reading.registry.READERS``).
             decoding: search settings of a generative reader; by default the settings saved in the pipeline.
             device: device of index search and torch models; exports run on the CPU.
 

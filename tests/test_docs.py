@@ -186,11 +186,13 @@ def test_every_measurement_is_named() -> None:
     assert files <= named
 
 
-@pytest.mark.parametrize(("name", "questions"), [("nq", 1800), ("webq", 1057), ("curatedtrec", 342)])
-def test_lists_of_test_questions_are_complete(name: str, questions: int) -> None:
-    hashes = (ROOT / "docs" / "measurements" / "test-a" / f"{name}.txt").read_text().split()
-    assert len(hashes) == questions
-    assert all(re.fullmatch(r"[0-9a-f]{16}", each) for each in hashes)
+def test_the_documents_name_the_threshold_of_the_shipped_reader() -> None:
+    weights = ROOT / "ragqa" / "weights" / "reader"
+    threshold = json.loads((weights / "calibration.json").read_text())["threshold"]
+    pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/ask.md", "docs/results.md")]
+    assert [page for page in (*pages, weights / "README.md") if f"{threshold:.2f}" not in page.read_text("utf-8")] == []
+    shown = [re.findall(r"below (0\.\d\d)\.", page.read_text("utf-8")) for page in (pages[0], pages[2])]
+    assert shown == [[f"{threshold:.2f}"]] * 2
 
 
 def test_the_small_shape_fits_the_shipped_tokenizer() -> None:

@@ -19,7 +19,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS = ("ragqa", "index", "pipelines", "eval")
-"""Each layer may import those before it, never those after it."""
+"""Each layer may import those before it, never those after it: eval ──► pipelines ──► index ──► ragqa."""
+
+SHARED_BY_ALL = {"artefacts", "errors", "types", "text", "metrics", "matching"}
+SHARED_BY_ALL |= {"question_files", "progress", "terminal"}
+"""Parts of ``ragqa`` that each of its parts may import."""
 
 SHARED_BY_RECIPES = ("pipelines.common",)
 """Parts of ``pipelines`` that every recipe may import."""
@@ -191,6 +195,25 @@ def test_no_import_breaks_a_rule(tree: tuple[list[Import], set[str]]) -> None:
 
 def test_no_modules_import_each_other(tree: tuple[list[Import], set[str]]) -> None:
     assert find_cycle(*tree) == []
+
+
+def test_the_table_of_the_parts_of_ragqa_is_that_of_the_code(tree: tuple[list[Import], set[str]]) -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = text.partition("\n## Know the layers inside")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    names = re.compile(r"`(\w+)`")
+    described = {part: set(names.findall(imports)) for parts, imports in rows for part in names.findall(parts)}
+    found: dict[str, set[str]] = {}
+    for each in tree[0]:
+        (layer, part, *_), target = f"{each.importer}.".split("."), each.target.split(".")
+        if layer == target[0] == "ragqa" and part not in ("", "__main__") and len(target) > 1:
+            found.setdefault(part, set()).update({target[1]} - {part})
+    assert {part: found.get(part, set()) - SHARED_BY_ALL for part in described} == described
+    assert set(found) - SHARED_BY_ALL <= set(described)
+    order = list(described)
+    assert [(a, b) for a in order for b in described[a] if order.index(b) < order.index(a)] == []
+    assert [(a, b) for a in SHARED_BY_ALL for b in found.get(a, set()) - SHARED_BY_ALL] == []
+    assert all(f"`{name}`" in section for name in SHARED_BY_ALL)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from eval.command import run_command
+from eval.registry import SUITES
 from pipelines.common.examples.data_sets import HELD_OUT_SHARE, is_held_out
 from pipelines.common.questions import drop_known, make_question_keys
 from ragqa import artefacts
@@ -42,8 +43,8 @@ from ragqa.types import Question
 
 NQ_GOLD, QED = "nq/test-a-gold-passages.jsonl.xz", "nq/train-with-passages.jsonl.xz"
 SQUAD_TRAIN, SQUAD_TEST = "squad/train-v1.1.json.xz", "squad/dev-a-v1.1.json.xz"
-TESTS = ("nq/test-a.jsonl", "webq/test-a.jsonl", "curatedtrec/test-a.jsonl", SQUAD_TEST)
-"""Test files, whose questions are left out of training; a missing file is ignored."""
+TESTS = tuple(f"{key}/{suite.splits[suite.default_split].file}" for key, suite in SUITES.items())
+"""Test files of all suites, whose questions are left out of training; a missing file is ignored."""
 INDEX, REPORT = "corpus.index", "report.json"
 _SPACED = (
     (re.compile(r"`` ?"), '"'),

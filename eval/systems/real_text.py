@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eval.registry import SUITES
+from eval.suite import read_split
 from eval.systems.corpus import INDEX, REPORT
 from eval.systems.runner import DEPTH, TableRunner
 from ragqa.errors import ArtefactError, BadInput, Mismatch
@@ -89,12 +91,9 @@ class TableConfig:
             corpus: description of the corpus.
             batch: number of questions in a batch.
         """
-        from eval import curatedtrec, nq, squad, webq
-        from eval.suite import read_split
         from ragqa.evaluation import evaluate
 
-        suites = (nq.NQ, webq.WEBQ, curatedtrec.CURATEDTREC, squad.SQUAD)
-        suite = next(suite for suite in suites if suite.key == key)
+        suite = SUITES[key]
         questions = read_split(suite, suite.default_split, self.data / key).sample(self.limit)
         settings = suite.make_settings(questions, corpus=corpus, depth=DEPTH, batch=batch)
         figures = evaluate(pipeline, questions, settings, out=out, progress=Bars()).figures

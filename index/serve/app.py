@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from index.serve.fair_queue import FairQueue, QueueFull
 from index.serve.request_checks import (
     BODY_SECONDS,
-    EXAMPLE,
     LINGER_SECONDS,
     LOOPBACK_NAMES,
     BodyBudget,
@@ -75,6 +74,10 @@ class SearchApp:
         self._queue, self._bodies = queue or FairQueue(TURNS), BodyBudget()
         self._body_seconds, self._send_seconds, self._linger_seconds = body_seconds, send_seconds, linger_seconds
         self._description: asyncio.Task[ServedCollection] | None = None
+        self._routes: dict[tuple[str, str], Callable[[Scope, Receive, _Reply], Awaitable[None]]] = {
+            ("GET", HEALTH): self._answer_health,
+            ("POST", SEARCH): self._answer_search,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of the ASGI server."""
@@ -100,17 +103,20 @@ class SearchApp:
     async def _answer(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
         check_header_size(scope)
         check_host(scope["headers"], self._hosts, (scope.get("server") or ("",))[0])
-        route = scope["method"], scope["path"]
-        if route == ("GET", HEALTH):
-            await reply.send_row(200, asdict(await self._describe()))
-        elif route == ("POST", SEARCH):
-            client = (scope.get("client") or ("",))[0]
-            with self._queue.enter(client):
-                body = await self._bodies.read(receive, scope["headers"], self._body_seconds)
-                await self._search(*parse_request(body, self._max_k), client, reply)
-        else:
+        answer = self._routes.get((scope["method"], scope["path"]))
+        if answer is None:
             route_line = f"{scope['method']} {scope['raw_path'].decode('ascii', 'replace')}"[:100]  # still encoded
-            raise RefusedRequest(404, f"there is no {route_line}: GET {HEALTH} or POST {SEARCH} {EXAMPLE}")
+            raise RefusedRequest(404, f"there is no {route_line}: send {' or '.join(map(' '.join, self._routes))}")
+        await answer(scope, receive, reply)
+
+    async def _answer_health(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        await reply.send_row(200, asdict(await self._describe()))
+
+    async def _answer_search(self, scope: Scope, receive: Receive, reply: "_Reply") -> None:
+        client = (scope.get("client") or ("",))[0]
+        with self._queue.enter(client):
+            body = await self._bodies.read(receive, scope["headers"], self._body_seconds)
+            await self._search(*parse_request(body, self._max_k), client, reply)
 
     async def _search(self, questions: list[str], k: int, client: str, reply: "_Reply") -> None:
         """Search the questions in pieces, and send the hits of a piece before the next piece is searched."""

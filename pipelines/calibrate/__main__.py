@@ -6,12 +6,13 @@ r"""Calibrate the confidence of an exported span reader on held-out questions.
 The reader answers the questions of the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from
 each question's own paragraph, and from all paragraphs of the file. It answers the questions of ``--questions`` from
 ``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and ``--selection-sample``
-must be ``--seed``, ``--held-out`` and ``--sample`` of the training.
+must be ``--seed``, ``--held-out`` and ``--sample`` of the training. All questions of ``--own-questions`` are answered
+from ``--own-index``; they may include questions without an answer.
 
-Half of the questions are answered again without the documents that contain an answer, so that every answer is wrong.
-These answers have the low weight ``UNANSWERABLE_WEIGHT``, because most questions of users have an answer. Answers from
-the first ``SHALLOW_HITS`` passages alone have the weight ``SHALLOW_WEIGHT``, because some users read few passages. All
-files have the same total weight.
+Half of the other questions are answered again without the documents that contain an answer, so that every answer is
+wrong. These answers have the low weight ``UNANSWERABLE_WEIGHT``, because most questions of users have an answer.
+Answers from the first ``SHALLOW_HITS`` passages alone have the weight ``SHALLOW_WEIGHT``, because some users read few
+passages. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
 and each of them counts as right. With one annotator's answer alone, confidence would be too low. So an answer that

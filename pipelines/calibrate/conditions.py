@@ -94,11 +94,11 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question: ``ANSWERABLE``, ``MISSED`` or ``UNANSWERABLE``.
+    """Return the kind of a question: ``ANSWERABLE``, ``MISSED``, ``UNANSWERABLE`` or ``NEAR_MISS``.
 
     Args:
         hits: passages to read.
-        question: question with gold answers.
+        question: question with gold answers; without any for ``NEAR_MISS``.
         is_unanswerable: True if all documents with an answer were removed.
     """
     if is_unanswerable:

@@ -118,7 +118,7 @@ class CalibrationRow:
     number: int
     """Number of the question in its set."""
     kind: str
-    """Kind of the question: ``ANSWERABLE``, ``MISSED`` or ``UNANSWERABLE``."""
+    """Kind of the question, as ``classify_question`` returns it."""
     evidence: Evidence
     right: float
     """Probability that the answer is right."""

@@ -116,6 +116,8 @@ def compute_loss(
     with torch.no_grad():
         marginal_nll = token_nll if config.marginal == "token" else sequence_nll
         nll = marginal_nll(scored.gold_BKT, scored.relevance_BK, scored.counted_BT).mean().item()
+        one_passage_B1 = torch.zeros_like(scored.relevance_BK[:, :1])
+        alone = marginal_nll(scored.alone_B1T, one_passage_B1, scored.counted_BT).mean().item()
     health = measure_retrieval(
         scored.gold_BKT,
         scored.alone_B1T,
@@ -123,8 +125,7 @@ def compute_loss(
         scored.counted_BT,
         scored.rows_BK,
         has_null=False,
-        marginal="sequence",  # a mean over answers, as ``nll`` is
     )
-    figures = {"nll": nll, "loss": loss.item(), **health}
+    figures = {"nll": nll, "nll_alone": alone, "loss": loss.item(), **health}
     counted_B = torch.ones_like(scored.nll_B)
     return BatchLoss.from_mean(loss, counted_B, tokens=scored.tokens, flops=scored.flops, **figures)

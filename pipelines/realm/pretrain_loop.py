@@ -229,6 +229,9 @@ def measure(
         counted: True for each item that counts in the mean.
         config: settings of the run.
     """
+    one_passage_B1 = torch.zeros_like(prediction.relevance_BK[:, :1])
+    with torch.no_grad():
+        alone, _ = marginalise(replace(prediction, gold_BKM=prediction.alone_B1M, relevance_BK=one_passage_B1), config)
     health = measure_retrieval(
         prediction.gold_BKM,
         prediction.alone_B1M,
@@ -237,11 +240,11 @@ def measure(
         # Texts of all processes may share passages.
         parallel.gather_rows(torch.from_numpy(prediction.rows_BK))[0].numpy(),
         has_null=config.null,
-        marginal=config.marginal,
     )
     modules = (model.retriever.questions, model.retriever.passages, model.reader)
     predicted = prediction.rows_BK.size * prediction.counted_BM.shape[1]  # padding included
     flops = sum(map(count_flops, modules, prediction.tokens, (0, 0, predicted)))
+    health["nll_alone"] = alone.item()
     return BatchLoss.from_mean(loss, counted, tokens=sum(prediction.tokens), flops=flops, **health)
 
 

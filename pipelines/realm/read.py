@@ -1,4 +1,4 @@
-"""Reading in REALM's pretraining: predict the masked words of a text next to a passage.
+"""Reading of masked texts in pretraining and warm-up: predict the masked words of a text next to a passage.
 
 Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
 V vocabulary.

@@ -104,14 +104,9 @@ def train_step(
     weight = parallel.compute_loss_weight(torch.ones(size, device=config.device)) / len(parts)
     for part in (part.to(config.device) for part in parts):
         losses = compute_losses(reader, teacher, part, size, config, is_hard=is_hard)
-        total = losses.total(config)
-        (total * weight).backward()
+        (losses.total(config) * weight).backward()
         tokens += part.tokens
-        figures = {"loss": total, "span_nll": losses.nll_B, "relevance_bce": losses.relevance_B}
-        figures |= {"right": losses.has_gold_B} | ({"kl": losses.kl_B} if teacher else {})
-        figures |= {"absence_bce": losses.absence_B} if config.absence else {}
-        figures |= {"early_bce": losses.early_B} if reader.early_head is not None else {}
-        rows.append({name: value.float().mean().item() for name, value in figures.items()})
+        rows.append(losses.measure(config))
     rate = config.compute_rate(run.step)
     norm = apply_gradients(run.state.optimizer, rate=rate, clip=config.clip, step=run.step)
     means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

@@ -1,4 +1,4 @@
-"""Retriever of an index directory, which switches to each new version of the index."""
+"""Retriever of an index directory: ``open_retriever`` opens it, and it switches to each new version of the index."""
 
 from collections.abc import Callable
 from pathlib import Path

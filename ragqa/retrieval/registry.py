@@ -49,8 +49,9 @@ class RetrieverKind(StrEnum):
 
     def with_vectors(self) -> "RetrieverKind":
         """Return the kind of an index of this kind after vectors are added to it."""
-        kinds = [kind for kind in RetrieverKind if kind.needs_vectors and kind.needs_terms == self.needs_terms]
-        return self if self.needs_vectors else kinds[0]
+        if self.needs_vectors:
+            return self
+        return RetrieverKind.HYBRID if self.needs_terms else RetrieverKind.DENSE
 
     def open_ranker(self, index: "IndexVersion") -> "Ranker":
         """Open a ranker of this kind over an index."""

@@ -1,11 +1,11 @@
 """Client of an index that is served over HTTP, and the protocol.
 
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
-    POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 1, "missing": [], "found": [[HIT, …], …]}
+    POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 2, "missing": [], "found": [[HIT, …], …]}
 
-A hit is ``{"id", "document", "title", "text", "path", "start", "end", "score"}``. The id is valid within the hits of
-one question only, since an update of a shard changes the ids of the shards after it. Every response has the version of
-the protocol under ``ragqa``. A response with a status other than 200 has a message under ``error``.
+A hit has the fields of ``Passage`` and a score (see ``hit_to_row``). Its id is valid within the hits of one question
+only, since an update of a shard changes the ids of the shards after it. Every response has the version of the protocol
+under ``ragqa``. A response with a status other than 200 has a message under ``error``.
 """
 
 import json
@@ -27,8 +27,12 @@ from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Hit, Passage
 
 PROTOCOL = 2
-"""Version of the protocol; a client refuses newer versions."""
+"""Version of the protocol; a client refuses newer versions.
+
+Raise it if a client of the version before would misread a response, for example because a hit has other fields.
+"""
 HEALTH, SEARCH = "/healthz", "/search"
+"""Paths of the requests, for the client and for ``index.serve``."""
 BATCH = 64
 """Maximum number of questions in a request; more questions take several requests."""
 BATCH_PASSAGES = 16_000

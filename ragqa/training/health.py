@@ -10,13 +10,11 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from ragqa.objectives import marginal_nll
 
 WINDOW = 50
 """Number of steps over which figures are averaged before an alarm is raised."""
@@ -62,9 +60,11 @@ def measure_retrieval(
     rows_BK: np.ndarray,
     *,
     has_null: bool,
-    marginal: Literal["token", "sequence"] = "token",
 ) -> dict[str, float]:
     """Return figures of the retrieval in a training step.
+
+    The caller adds ``nll`` and ``nll_alone``, the losses with and without retrieval, because the recipe chooses its
+    loss.
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
@@ -73,12 +73,10 @@ def measure_retrieval(
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
         has_null: True if the last candidate is the null passage.
-        marginal: marginal of the loss, as in ``ragqa.objectives.realm_mlm_nll``.
 
     Returns:
         - ``entropy``: entropy of p(z|x) as a share of log K
         - ``distinct``: from 0 if all texts got the same passages, to 1 if no two texts share a passage
-        - ``nll_alone``: loss without retrieval
         - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), in nats
         - ``utility_top``: RU(z|x) of the most probable passage, in nats
         - ``null``: p(z|x) of the null passage, if it is a candidate
@@ -90,11 +88,9 @@ def measure_retrieval(
         weights_BK = prior_BK[:, passages]
         gains_BK = compute_passage_utility(gold_BKM[:, passages], alone_B1M, counted_BM)
         gain_B = (gains_BK * weights_BK).sum(-1) / weights_BK.sum(-1).clamp_min(1e-9)
-        one_passage_B1 = torch.zeros_like(prior_BK[:, :1])
         row = {
             "entropy": entropy / math.log(max(2, relevance_BK.shape[1])),
             "distinct": _measure_distinct(rows_BK[:, passages]),
-            "nll_alone": marginal_nll(alone_B1M, one_passage_B1, counted_BM, marginal=marginal).item(),
             "utility": gain_B.mean().item(),
             "utility_top": gains_BK.gather(1, weights_BK.argmax(-1, keepdim=True)).mean().item(),
         }
@@ -131,7 +127,7 @@ class Health:
         """Record the figures of a step and return new alarms, one line each.
 
         Args:
-            row: result of ``measure_retrieval`` and the step's ``nll``; only ``nll`` if nothing is retrieved.
+            row: result of ``measure_retrieval`` with ``nll`` and ``nll_alone``; only ``nll`` if nothing is retrieved.
             retriever_steps: number of steps in which the retriever has learned from the reader.
         """
         self._steps.append(row)

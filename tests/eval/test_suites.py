@@ -7,22 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from eval import registry
 from eval.published import TEST_SETS, Published
 from eval.suite import Suite, read_split
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions, read_squad
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def find_suites() -> list[Suite]:
-    """Return the suites that the files of ``eval/`` declare."""
-    modules = [import_module(f"eval.{file.stem}") for file in sorted((ROOT / "eval").glob("[a-z]*.py"))]
-    found = {value.key: value for module in modules for value in vars(module).values() if isinstance(value, Suite)}
-    return list(found.values())
-
-
-SUITES = find_suites()
+DOCS = ROOT / "docs"
+SUITES = list(registry.SUITES.values())
 STANDARD_TEST = {"nq": ("test", 3_610), "webq": ("test", 2_032), "curatedtrec": ("test", 694), "squad": ("dev", 10_570)}
 """Split and number of questions on which papers report."""
 
@@ -112,8 +105,20 @@ def test_a_file_is_no_larger_than_the_hubs_split(suite: Suite) -> None:
             assert split.questions <= whole[1]
 
 
+def test_every_suite_is_registered_and_named_as_its_file() -> None:
+    names = {file.stem for file in (ROOT / "eval").glob("[a-z]*.py")} - {"registry"}
+    declared = [
+        (name, value.key)
+        for name in sorted(names)
+        for value in vars(import_module(f"eval.{name}")).values()
+        if isinstance(value, Suite)
+    ]
+    assert declared and all(name == key for name, key in declared)
+    assert {key for _, key in declared} == set(registry.SUITES)
+
+
 def test_every_suite_of_the_papers_is_found() -> None:
-    assert {suite.key for suite in SUITES} >= {"nq", "webq", "curatedtrec", "squad"}
+    assert set(registry.SUITES) >= {"nq", "webq", "curatedtrec", "squad"}
     assert {suite.key for suite in SUITES if suite.published} == set(TEST_SETS)
 
 
@@ -122,6 +127,27 @@ def test_the_standard_test_set_is_a_split_too(suite: Suite) -> None:
     split, questions = STANDARD_TEST[suite.key]
     assert split == suite.default_split.removesuffix("-a")
     assert suite.splits[split].questions == questions
+
+
+@suites
+def test_the_documents_have_a_suite_with_its_questions(suite: Suite) -> None:
+    row = re.search(rf"\| `python -m eval\.{suite.key}` \| ([^|]+) \|", (DOCS / "evaluate.md").read_text("utf-8"))
+    assert row, "docs/evaluate.md has a row for each suite"
+    counts = {name: int(count.replace(",", "")) for name, count in re.findall(r"([\w-]+) ([\d,]*\d)", row[1])}
+    assert counts == {name: split.questions for name, split in suite.splits.items()}
+    questions = suite.splits[suite.default_split].questions
+    listed = rf"(?m)^\| [^|]+ {suite.default_split} \| {questions:,} \|.*/test-a/{suite.key}\.txt\)"
+    assert re.search(listed, (DOCS / "train" / "data.md").read_text("utf-8"))
+
+
+@suites
+def test_the_list_of_the_test_questions_is_complete(suite: Suite) -> None:
+    lines = (DOCS / "measurements" / "test-a" / f"{suite.key}.txt").read_text("utf-8").splitlines()
+    split = suite.splits[suite.default_split]
+    if split.file.endswith(".jsonl"):
+        assert len(lines) == split.questions and all(re.fullmatch(r"[0-9a-f]{16}", line) for line in lines)
+    else:
+        assert len(lines) == len(set(lines)) == 16  # articles of SQuAD
 
 
 def test_each_data_set_of_the_papers_is_scored_by_its_own_rule() -> None:

@@ -33,6 +33,7 @@ from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import markup, notebook, plain
 from ragqa.corpus.sources import read_documents
+from tests.helpers.compound import make_message
 from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
 from tests.helpers.office import (
     make_book,
@@ -48,8 +49,9 @@ from tests.helpers.office import (
 from tests.helpers.pdf import make_pdf
 from tests.helpers.tables import write_arrow_file, write_arrow_stream, write_parquet
 
-OLD_WORKBOOK = Path(__file__).parents[1] / "data" / "towers.xls"
-"""File of Excel 97 with the sentences; no package that ragqa uses writes such files."""
+_DATA = Path(__file__).parents[1] / "data"
+OLD_WORKBOOK, OLD_WORD, OLD_SLIDES = _DATA / "towers.xls", _DATA / "towers.doc", _DATA / "towers.ppt"
+"""Files of Office 97; no package that ragqa uses writes such files."""
 CPU_SECONDS = 10.0
 """CPU time after which a mutation counts as one that hangs; a good file takes a few milliseconds."""
 MEMORY_BYTES = 4 << 30
@@ -148,7 +150,8 @@ def _make_slides() -> bytes:
 
 def _make_workbook() -> bytes:
     rows = "".join(make_row(n, text, n / 4, date(2024, 3, 1)) for n, text in enumerate(_SENTENCES, 2))
-    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""})
+    rows = rows.replace('<c r="B', '<c s="2" r="B')
+    return make_workbook({"Towers": make_row(1, "Tower", "Height", "Day") + rows, "Empty": ""}, ['#,##0.0 "m"'])
 
 
 def _make_open_text() -> bytes:
@@ -214,6 +217,9 @@ TARGETS = {
     "slides": Target(office.read, "a.pptx", _make_slides),
     "workbook": Target(office.read, "a.xlsx", _make_workbook),
     "workbook-old": Target(office.read, "a.xls", lambda: OLD_WORKBOOK.read_bytes()),
+    "word-old": Target(office.read, "a.doc", lambda: OLD_WORD.read_bytes()),
+    "slides-old": Target(office.read, "a.ppt", lambda: OLD_SLIDES.read_bytes()),
+    "message": Target(office.read, "a.msg", lambda: make_message({0x37: "Tower", 0x1000: _TEXT[:1500]}, ["a@b.c"])),
     "open-text": Target(office.read, "a.odt", _make_open_text),
     "open-slides": Target(office.read, "a.odp", _make_open_slides),
     "open-sheet": Target(

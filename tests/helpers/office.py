@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from tests.helpers.documents import make_zip
 
@@ -101,20 +101,19 @@ def make_open_document(kind: str, body: str, *, title: str = "", manifest: str =
 
 
 def make_open_table(rows: Sequence[Sequence[str]], name: str = "") -> str:
-    """Return a table of an OpenDocument file."""
-    cells = (
-        "".join(
-            f'<table:table-cell office:value-type="string"><text:p>{escape(cell)}</text:p></table:table-cell>'
-            for cell in row
-        )
-        for row in rows
-    )
+    """Return a table of an OpenDocument file; whole numbers are percentages."""
+
+    def make_cell(text: str) -> str:
+        kind = f'percentage" office:value="{int(text) / 100}' if text.isdecimal() else "string"
+        return f'<table:table-cell office:value-type="{kind}"><text:p>{escape(text)}</text:p></table:table-cell>'
+
+    cells = ("".join(map(make_cell, row)) for row in rows)
     lines = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
     return f'<table:table table:name="{name}">{lines}</table:table>'
 
 
-def make_workbook(sheets: Mapping[str, str]) -> bytes:
-    """Return an Excel file with sheets whose rows are XML; the style 1 of a cell is a date."""
+def make_workbook(sheets: Mapping[str, str], formats: Sequence[str] = ()) -> bytes:
+    """Return an Excel file with sheets whose rows are XML; style 1 of a cell is a date, those from 2 ``formats``."""
     space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
     list_ = "".join(
         f'<sheet name="{name}" sheetId="{n}" r:id="s{n}" xmlns:r="{_KINDS}"/>' for n, name in enumerate(sheets)
@@ -123,7 +122,11 @@ def make_workbook(sheets: Mapping[str, str]) -> bytes:
         f'<Relationship Id="s{n}" Type="{_KINDS}/worksheet" Target="worksheets/{n}.xml"/>' for n in range(len(sheets))
     )
     entries += f'<Relationship Id="t" Type="{_KINDS}/styles" Target="styles.xml"/>'
-    styles = '<cellXfs count="2"><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs>'
+    codes = "".join(
+        f'<numFmt numFmtId="{number}" formatCode={quoteattr(code)}/>' for number, code in enumerate(formats, 164)
+    )
+    more = "".join(f'<xf numFmtId="{number}"/>' for number in range(164, 164 + len(formats)))
+    styles = f'<numFmts>{codes}</numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/>{more}</cellXfs>'
     return make_zip(
         {
             "[Content_Types].xml": "<Types/>",

@@ -11,8 +11,9 @@ from ragqa.corpus.store import PassageStore
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.update import UpdateReport, update_index
 from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.registry import RetrieverKind
 
-RETRIEVERS = ["bm25", "dense", "hybrid"]
+RETRIEVERS = sorted(RetrieverKind)
 TEXTS = {
     "cat": "a cat sat on the red mat",
     "dog": "a dog barked at the postman",

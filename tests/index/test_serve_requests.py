@@ -1,14 +1,17 @@
 """Requests to a collection, settings of its server, and the merge of hits: all without a running server."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from index.serve.app import SearchApp
 from index.serve.deploy import ServeConfig, check_same_scoring
-from index.serve.gateway import merge_hits
+from index.serve.gateway import Gateway, merge_hits
 from index.serve.request_checks import MAX_QUESTIONS, parse_request
 from ragqa.errors import BadInput, Mismatch
+from ragqa.retrieval import remote
 from ragqa.retrieval.base import Scoring
 from ragqa.retrieval.registry import RetrieverKind
 
@@ -24,6 +27,13 @@ def test_equal_scores_keep_the_order_of_the_shards() -> None:
 def test_a_request_is_parsed_with_its_defaults() -> None:
     assert parse_request(b'{"questions": ["  a\\n b? "]}', 50) == (["a b?"], 10)
     assert parse_request(b'{"questions": ["a", "b"], "k": 50}', 50) == (["a", "b"], 50)
+
+
+def test_the_documents_list_every_route() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "index.md").read_text("utf-8")
+    routes = set(SearchApp(Gateway([], 1.0), 10)._routes)
+    assert set(re.findall(r"(?m)^\| `([A-Z]+) (/\w+)`", guide)) == routes
+    assert set(re.findall(r"(?m)^    ([A-Z]+) +(/\w+)", str(remote.__doc__))) == routes
 
 
 @pytest.mark.parametrize(

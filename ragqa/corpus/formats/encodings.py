@@ -18,6 +18,14 @@ _SAMPLE_BYTES = 16_384
 _GUESSES = ["cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"]
 """Encodings of other scripts. The encodings of Latin script differ too little to be told apart in a short text."""
 _FALLBACK = "cp1252"
+# Signs of cp1252 inside a word, and letters that hardly occur in Western Europe: Polish ł and ą, Czech š and ž.
+_CENTRAL_LETTERS = re.compile(
+    rb"(?<=[A-Za-z\xc0-\xff])[\xa3\xa5\xaf\xb3\xb9\xbe\xbf\x8f\x9d\x9f]+(?=[a-z\xdf-\xff])|[\x8a\x8e\x9a\x9d\x9e]"
+)
+_CENTRAL_SHARE = 1 / 20
+"""Share of these bytes among those that are not ASCII, from which on a text of Latin script is cp1250."""
+_WESTERN_LETTERS = re.compile(rb"[\xc0\xc5\xe0\xe3\xe5]")
+"""The letters à, ã and å, whose bytes are rare letters in cp1250."""
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _SHORT_RUN = 2
 """Number of letters with diacritics that follow each other in Latin script; words of other scripts have more."""
@@ -97,6 +105,7 @@ def _guess_encoding(data: bytes) -> str:
     sample = data[start : start + _SAMPLE_BYTES]
     runs = [len(run) for run in _NOT_ASCII.findall(sample)]
     if 2 * sum(run for run in runs if run > _SHORT_RUN) < sum(runs):
-        return _FALLBACK
+        central, western = len(_CENTRAL_LETTERS.findall(sample)), len(_WESTERN_LETTERS.findall(sample))
+        return "cp1250" if central > western and central >= _CENTRAL_SHARE * sum(runs) else _FALLBACK
     best = from_bytes(sample, cp_isolation=[*_GUESSES, _FALLBACK]).best()
     return best.encoding if best else _FALLBACK

@@ -1,7 +1,9 @@
 """Front matter: the fields between two lines of dashes at the start of a Markdown file."""
 
 import re
+from contextlib import suppress
 from datetime import date
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 _BLOCK = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -35,8 +37,10 @@ def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
 
 
 def parse_date(text: str) -> str:
-    """Return the date at the start of a text, YYYY-MM-DD, or an empty string if there is none."""
-    try:
+    """Return the date at the start of a text, or that of a mail, as YYYY-MM-DD; an empty string if there is none."""
+    with suppress(ValueError):
         return date.fromisoformat(text.strip()[:10]).isoformat()
-    except ValueError:
+    try:
+        return parsedate_to_datetime(text).date().isoformat()
+    except (ValueError, TypeError, IndexError, OverflowError):
         return ""

@@ -1,7 +1,8 @@
 """Table of the document formats, and the choice of the format of an input.
 
-To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``. The suffix of the file name
-determines the format; if the suffix is unknown, the first bytes of the content determine it.
+To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``; docs/architecture.md also has
+the steps for Office files, light markup and containers. The suffix of the file name determines the format; if the
+suffix is unknown, the first bytes of the content determine it.
 """
 
 import bz2

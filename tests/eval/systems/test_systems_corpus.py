@@ -40,6 +40,11 @@ def test_tokenised_texts_become_prose(spaced: str, prose: str) -> None:
     assert detokenize(spaced) == prose
 
 
+def test_the_test_files_of_all_suites_are_left_out_of_training() -> None:
+    of_suites = ("nq/test-a.jsonl", "webq/test-a.jsonl", "curatedtrec/test-a.jsonl", "squad/dev-a-v1.1.json.xz")
+    assert set(of_suites) <= set(corpus.TESTS)
+
+
 def test_the_corpus_holds_each_gold_passage_once_and_whole_articles(made_corpus: CorpusConfig) -> None:
     report = json.loads((made_corpus.out / "report.json").read_text())
     # Gold passages: 2 different ones of NQ, 6 of SQuAD and 10 of QED, so 18 blocks. 42 remain: 14 articles of 3.

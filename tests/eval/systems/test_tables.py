@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from eval import nq, squad
-from eval.suite import Split, Suite
+from eval.registry import SUITES
+from eval.suite import Split
 from eval.systems import corpus, generators, realm_ablation
 from eval.systems.corpus import CorpusConfig
 from eval.systems.generators import GeneratorsConfig
@@ -120,18 +120,19 @@ def test_a_table_shows_intervals_differences_and_notes() -> None:
         select_arms(arms, ["none"])
 
 
-def shrink(suite: Suite, questions: int) -> Suite:
-    """Return a suite whose default split is as small as the data."""
-    file = suite.splits[suite.default_split].file
-    return replace(suite, splits={suite.default_split: Split(file=file, questions=questions)})
+def shrink_suites(monkeypatch: pytest.MonkeyPatch, **questions: int) -> None:
+    """Make the default splits of suites as small as the data."""
+    for key, count in questions.items():
+        suite = SUITES[key]
+        split = Split(file=suite.splits[suite.default_split].file, questions=count)
+        monkeypatch.setitem(SUITES, key, replace(suite, splits={suite.default_split: split}))
 
 
 @pytest.fixture
 def ablation(made: CorpusConfig, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AblationConfig:
     torch.manual_seed(0)
     KnowledgeAugmentedEncoder.from_config(small).save(tmp_path / "encoder")
-    monkeypatch.setattr(nq, "NQ", shrink(nq.NQ, 10))
-    monkeypatch.setattr(squad, "SQUAD", shrink(squad.SQUAD, 6))
+    shrink_suites(monkeypatch, nq=10, squad=6)
     return AblationConfig(
         data=made.data, corpus=made.out, encoder=tmp_path / "encoder", work=tmp_path / "work", limit=4, smoke=True
     )
@@ -180,15 +181,7 @@ def test_all_arms_of_the_ablation_run(ablation: AblationConfig) -> None:
 
 @pytest.mark.slow
 def test_all_generators_run(made: CorpusConfig, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eval import curatedtrec, webq
-
-    for module, name, count in (
-        (nq, "NQ", 10),
-        (webq, "WEBQ", 5),
-        (curatedtrec, "CURATEDTREC", 1),
-        (squad, "SQUAD", 6),
-    ):
-        monkeypatch.setattr(module, name, shrink(getattr(module, name), count))
+    shrink_suites(monkeypatch, nq=10, webq=5, curatedtrec=1, squad=6)
     SpanReader.from_encoder(small).save(tmp_path / "reader")
     (tmp_path / "reader" / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
     config = GeneratorsConfig(

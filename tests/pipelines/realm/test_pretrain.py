@@ -88,14 +88,15 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_to_continue_from(
     config: PretrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss of step 4 is not a number; the run continues from the checkpoint of step 3."""
-    marginal_nll, calls = pretrain_loop.marginal_nll, []
+    marginalise, calls = pretrain_loop.marginalise, []
 
-    def fail_once(*arguments: Any, **options: Any) -> torch.Tensor:
-        calls.append(1)
-        return marginal_nll(*arguments, **options) * (math.nan if len(calls) == 5 else 1.0)
+    def fail_once(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.extend([1] * torch.is_grad_enabled())  # the loss without passages is only measured
+        loss, counted = marginalise(*arguments)
+        return loss * (math.nan if len(calls) == 5 else 1.0), counted
 
     with monkeypatch.context() as patch, pytest.raises(NonFiniteLoss, match="at step 4"):
-        patch.setattr(pretrain_loop, "marginal_nll", fail_once)
+        patch.setattr(pretrain_loop, "marginalise", fail_once)
         pretrain(config)
     assert len(read_losses(config.out)) == 4 and not (config.out / "model").exists()
     assert max(path.name for path in (config.out / "checkpoints").glob("step-*")) == "step-00000003"

@@ -12,10 +12,18 @@ from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.common.training_index import score_with_towers
 from pipelines.realm import pretrain_loop
 from pipelines.realm.config import PretrainConfig
-from pipelines.realm.pretrain_loop import Realm, make_triviality_test, predict, propose
+from pipelines.realm.pretrain_loop import (
+    MaskedPrediction,
+    Realm,
+    make_triviality_test,
+    marginalise,
+    measure,
+    predict,
+    propose,
+)
 from ragqa.errors import BadInput
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.objectives import IGNORED, realm_mlm_nll
+from ragqa.objectives import realm_mlm_nll
 from ragqa.retrieval.base import Ranking
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.settings.groups import replace_settings
@@ -70,8 +78,7 @@ def test_the_loss_of_a_step_agrees_with_the_equations(config: PretrainConfig, tm
     first, last = blocks.tokenizer.special_ids
     with torch.no_grad():
         found = predict(model, index, blocks, batch, replace_settings(config, k=4))
-        counted = batch.labels_BM != IGNORED
-        loss = pretrain_loop.marginal_nll(found.gold_BKM, found.relevance_BK, counted, marginal=marginal)
+        loss, _ = marginalise(found, replace_settings(config, marginal=marginal))
         logits, relevance = [], []
         for row, text in enumerate(batch.texts):
             x = [first, *text.ids, last]
@@ -93,6 +100,19 @@ def test_the_loss_of_a_step_agrees_with_the_equations(config: PretrainConfig, tm
         )
     assert loss.item() == pytest.approx(expected.item(), rel=2e-2)  # the step is in bfloat16
     assert found.rows_BK.tolist() == [[4, 2, 7, NULL]] * 4
+
+
+@pytest.mark.parametrize(("marginal", "expected"), [("token", 10 / 3), ("sequence", 5.0)])
+def test_the_loss_without_passages_is_the_loss_of_the_step(
+    config: PretrainConfig, marginal: str, expected: float
+) -> None:
+    """Without passages, average tokens of 1, 2 and 7 nats in two texts: over tokens, or over texts."""
+    alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
+    counted, rows = torch.tensor([[True, True], [True, False]]), np.array([[4], [2]])
+    prediction = MaskedPrediction(2 * alone, alone, torch.tensor([[3.0], [5.0]]), rows, counted, (1, 1, 1))
+    settings = replace_settings(config, marginal=marginal, null=False)
+    figures = measure(load_realm(config), prediction, *marginalise(prediction, settings), settings).figures
+    assert (figures["nll"], figures["nll_alone"]) == pytest.approx((2 * expected, expected))
 
 
 def test_scores_are_computed_in_float32(config: PretrainConfig, tmp_path: Path) -> None:
@@ -120,12 +140,11 @@ def test_passages_that_an_approximate_index_misses_change_nothing(config: Pretra
     with torch.no_grad():
         few = predict(model, index, blocks, batch, replace_settings(config, k=6))
         two = predict(model, FixedIndex([4, 2]), blocks, batch, replace_settings(config, k=3))
-    counted = batch.labels_BM != IGNORED
     rows = [
-        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, counted, g.rows_BK, has_null=True)
+        measure_retrieval(g.gold_BKM, g.alone_B1M, g.relevance_BK, g.counted_BM, g.rows_BK, has_null=True)
         for g in (few, two)
     ]
-    losses = [pretrain_loop.marginal_nll(g.gold_BKM, g.relevance_BK, counted).item() for g in (few, two)]
+    losses = [marginalise(g, config)[0].item() for g in (few, two)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the step is in bfloat16
     for name in ("utility", "null"):
         assert rows[0][name] == pytest.approx(rows[1][name], rel=5e-2, abs=1e-2)

@@ -131,6 +131,10 @@ def test_the_teacher_counts_by_its_weight(config: ReaderConfig, tmp_path: Path) 
     found = ReaderLosses(nll_B, relevance_B, none_B, none_B, kl_B, torch.tensor([True, False]))
     assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
     assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
+    figures = {"loss": 3.0, "span_nll": 1.0, "relevance_bce": 4.0, "right": 0.5}
+    assert found.measure(replace(config, relevance=0.5)) == figures
+    with_teacher = replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)
+    assert found.measure(with_teacher) == {**figures, "loss": 3.5, "kl": 3.0}
 
 
 def test_a_teacher_equal_to_the_reader_has_no_loss(config: ReaderConfig, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_closed_streams_and_full_disks_are_reported(index: Path, shell: str, sta
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("retriever", ["dense", "bm25", "hybrid"])
+@pytest.mark.parametrize("retriever", RetrieverKind)
 def test_every_retriever_finds_the_answer(index: Path, retriever: str) -> None:
     assert Pipeline.load(index, retriever=retriever).ask(QUESTION).text == "Ada Holm"
 

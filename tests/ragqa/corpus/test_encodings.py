@@ -6,7 +6,18 @@ import pytest
 
 from tests.helpers.documents import read, read_one, write
 
-LATIN = ["café au lait", "Die Größe der Bäume überrascht Müller.", "It’s £12 – “cheap”.", "Smørrebrød på Færøerne."]
+LATIN = [
+    "café au lait",
+    "Die Größe der Bäume überrascht Müller: 30 m³, 12 m².",
+    "It’s £12 – “cheap”. ½ litre, ±5 %, 3¹ and ‘¿qué?’",
+    "Smørrebrød på Færøerne.",
+    "Perché la città è così? L’œuvre de Škoda a été achevée là où elle a commencé, près de l’évêché à Besançon.",
+]
+CENTRAL = [
+    "Umowa została zawarta w Łodzi między Janem Wójcikiem a spółdzielnią.",
+    "Smlouva byla uzavřena v Brně dne 3. září mezi panem Dvořákem a družstvem.",
+    "Vľavo od cesty stál kôň, ktorý mal rád čerstvú trávu. Mesto leží pri rieke.",
+]
 OTHER = {
     "cp1251": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
     "koi8_r": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
@@ -20,6 +31,12 @@ OTHER = {
 def test_latin_text_that_is_not_utf_8_is_read_as_cp1252(tmp_path: Path, text: str) -> None:
     documents, report = read(write(tmp_path / "a.txt", text.encode("cp1252")))
     assert (documents[0].text, report.encodings, report.undecodable) == (text, {"cp1252": 1}, 0)
+
+
+@pytest.mark.parametrize("text", CENTRAL)
+def test_polish_czech_and_slovak_text_is_read_as_cp1250(tmp_path: Path, text: str) -> None:
+    documents, report = read(write(tmp_path / "a.txt", text.encode("cp1250")))
+    assert (documents[0].text, report.encodings) == (text, {"cp1250": 1})
 
 
 @pytest.mark.parametrize(("encoding", "text"), OTHER.items())
@@ -66,5 +83,5 @@ def test_rows_of_a_table_can_have_another_encoding(tmp_path: Path) -> None:
 
 def test_the_summary_names_the_encodings_once(tmp_path: Path) -> None:
     for number, text in enumerate((*LATIN, OTHER["koi8_r"])):
-        write(tmp_path / f"{number}.txt", text.encode("koi8_r" if number == 4 else "cp1252"))
-    assert "5 files were not UTF-8: read as cp1252, koi8_r" in read(tmp_path)[1].describe_problems()
+        write(tmp_path / f"{number}.txt", text.encode("koi8_r" if text == OTHER["koi8_r"] else "cp1252"))
+    assert "6 files were not UTF-8: read as cp1252, koi8_r" in read(tmp_path)[1].describe_problems()

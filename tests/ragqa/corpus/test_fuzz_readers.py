@@ -1,9 +1,11 @@
 """Mutations of good documents of all formats: no crash, no hang, no error that ends the run, little memory."""
 
-from pathlib import Path
+import re
+from pathlib import Path, PurePath
 
 import pytest
 
+from ragqa.corpus.formats.office import other
 from ragqa.corpus.formats.registry import _CONTAINERS, _DECOMPRESSORS, FORMATS
 from tests.helpers import fuzzing
 from tests.helpers.documents import read, write
@@ -19,6 +21,14 @@ def extras() -> None:
 def test_every_format_and_container_has_a_target() -> None:
     expected = {entry.read for entry in FORMATS} | {*_CONTAINERS, *_DECOMPRESSORS}
     assert {target.read for target in fuzzing.TARGETS.values()} == expected
+    suffixes = {PurePath(target.name).suffix for target in fuzzing.TARGETS.values()}
+    assert {f".{kind}" for kind in other.TYPES} <= suffixes
+
+
+def test_the_guide_names_every_suffix() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "index.md").read_text("utf-8")
+    known = {suffix for entry in FORMATS for suffix in entry.suffixes} | {*_CONTAINERS, *_DECOMPRESSORS}
+    assert known - set(re.findall(r"`(\.\w+)`", guide)) == set()
 
 
 @pytest.mark.parametrize("name", fuzzing.TARGETS)

@@ -1,5 +1,7 @@
 """Kinds of retrievers and engines: their implementations, and the parts of an index that they need."""
 
+import re
+from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -18,6 +20,13 @@ def test_every_engine_is_implemented_under_its_name(engine: TermEngine) -> None:
 )
 def test_a_kind_knows_the_parts_it_needs(kind: RetrieverKind, vectors: bool, terms: bool) -> None:
     assert (kind.needs_vectors, kind.needs_terms) == (vectors, terms)
+
+
+@pytest.mark.parametrize("page", ["ask.md", "index.md", "train/fid.md"])
+def test_the_documents_list_every_kind(page: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / page).read_text("utf-8")
+    (choices,) = re.findall(r"(?m)^\| `--retriever` \| (.+) \|$", text)
+    assert set(re.findall(r"`(\w+)`", choices)) == set(RetrieverKind)
 
 
 def test_a_hybrid_index_serves_every_kind_and_others_only_their_own() -> None:

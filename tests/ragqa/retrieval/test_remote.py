@@ -1,6 +1,7 @@
 """Clients of a served index, tested with a small HTTP server in place of the real one."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,10 +18,11 @@ from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
 from ragqa.evaluation import Report, evaluate
 from ragqa.pipeline import Pipeline
+from ragqa.retrieval import remote as protocol
 from ragqa.retrieval.base import get_missing_shards
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.remote import BATCH, PROTOCOL, RemoteRetriever, ServedCollection, ServedShard, hit_to_row
-from ragqa.types import Question
+from ragqa.types import Hit, Passage, Question
 
 QUESTION = "Who built Skarvik Lighthouse?"
 Reply = tuple[int, dict[str, Any] | bytes]
@@ -104,6 +106,14 @@ def server(index: Path) -> Iterator[FakeServer]:
         yield made
         made.shutdown()
         thread.join()
+
+
+def test_the_examples_show_the_protocol_in_use() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "index.md").read_text("utf-8")
+    (answer,) = re.findall(r'\{"ragqa": \d+, "missing".*\}', guide)
+    assert re.findall(r'"ragqa": (\d+)', str(protocol.__doc__) + answer) == [str(PROTOCOL)] * 2
+    hit = re.search(r"\[\[\{(.*?)\}", answer)
+    assert hit and re.findall(r'"(\w+)"', hit[1]) == list(hit_to_row(Hit(Passage(0, "", "", "", "", 0, 0), 1.0)))
 
 
 def test_hits_equal_those_of_a_local_search(server: FakeServer, index: Path) -> None:

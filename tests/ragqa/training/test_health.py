@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ def test_figures_agree_with_hand_computation() -> None:
     first, second = math.log(0.8 / 0.1), math.log(0.2 / 0.1)
     assert row["utility_top"] == pytest.approx(first, abs=1e-5)
     assert row["utility"] == pytest.approx((2 * first + second) / 3, abs=1e-5)
-    assert row["nll_alone"] == pytest.approx(-math.log(0.1), abs=1e-5)
     assert row["null"] == pytest.approx(0.25)
     assert row["entropy"] == pytest.approx((0.5 * math.log(2) + 0.5 * math.log(4)) / math.log(3), abs=1e-5)
     assert row["distinct"] == 1.0
@@ -58,20 +56,8 @@ def test_distinct_means_the_same_in_batches_of_any_size(texts: int) -> None:
 
 def test_utility_is_relative_to_the_null_passage_even_if_it_is_no_candidate() -> None:
     row = measure_retrieval(GOLD[:, :2], GOLD[:, 2:], RELEVANCE[:, :2], COUNTED, np.array([[7, 9]]), has_null=False)
-    assert row["nll_alone"] == pytest.approx(-math.log(0.1), abs=1e-5)
     assert row["utility"] == pytest.approx((2 * math.log(8) + math.log(2)) / 3, abs=1e-5)
     assert "null" not in row
-
-
-@pytest.mark.parametrize(("marginal", "expected"), [("token", 10 / 3), ("sequence", 5.0)])
-def test_loss_without_retrieval_uses_the_same_marginal(marginal: Any, expected: float) -> None:
-    """Average tokens of 1, 2 and 7 nats in two texts: over tokens, or over texts."""
-    alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
-    counted = torch.tensor([[True, True], [True, False]])
-    row = measure_retrieval(
-        alone, alone, torch.zeros(2, 1), counted, np.array([[-1], [-1]]), has_null=False, marginal=marginal
-    )
-    assert row["nll_alone"] == pytest.approx(expected)
 
 
 HEALTHY = {"distinct": 0.9, "null": 0.2, "entropy": 0.5}

@@ -10,7 +10,6 @@ from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
-from email.utils import parsedate_to_datetime
 from functools import partial
 from io import BufferedReader, BytesIO
 from mimetypes import guess_extension
@@ -19,6 +18,7 @@ from typing import Any
 from ragqa.corpus.formats.base import Document, InputFile, Section
 from ragqa.corpus.formats.containers.tar_archives import make_member_path
 from ragqa.corpus.formats.encodings import choose_encoding, decode, decode_declared
+from ragqa.corpus.formats.front_matter import parse_date
 from ragqa.corpus.formats.html import parse_html
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 from ragqa.corpus.formats.records import format_record
@@ -127,7 +127,7 @@ def _make_document(mail: Message, bodies: list[Message], file: InputFile, identi
         sections += [replace(part, start=part.start + shift, end=part.end + shift) for part in inner]
         text += f"{content}\n"
     title = _get_field(mail, "Subject") or file.make_title()
-    return Document(identifier, title, text, file.path, tuple(sections), date=_find_date(mail))
+    return Document(identifier, title, text, file.path, tuple(sections), date=parse_date(_get_field(mail, "Date")))
 
 
 def _get_bytes(part: Message) -> bytes:
@@ -166,10 +166,3 @@ def _find_name(part: Message, place: int) -> str:
         name = ""
     name = " ".join(name.split())[-200:]
     return name if "." in name else f"{name or f'attachment {place}'}{suffix}"
-
-
-def _find_date(mail: Message) -> str:
-    try:
-        return parsedate_to_datetime(_get_field(mail, "Date")).date().isoformat()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return ""

@@ -48,7 +48,7 @@ def _read_package(data: bytes) -> Content:
         return slides.read_slides(package)
     if package.names & _SHEETS:
         core = package.parse("docProps/core.xml")
-        return sheets.read_sheets(data, read_field(core, "title"), read_field(core, "modified"))
+        return sheets.read_sheets(data, package, read_field(core, "title"), read_field(core, "modified"))
     if kind == other.TYPES["epub"]:
         if _BOOK_TEXT.search(package.read("META-INF/encryption.xml")):
             raise UnreadableFile(ENCRYPTED)
@@ -57,7 +57,7 @@ def _read_package(data: bytes) -> Content:
         opendocument.check_encryption(package)
         if "spreadsheet" in kind:
             meta = package.parse("meta.xml")
-            return sheets.read_sheets(data, read_field(meta, "title"), read_field(meta, "date"))
+            return sheets.read_sheets(data, package, read_field(meta, "title"), read_field(meta, "date"))
         return opendocument.read_open_document(package)
     raise UnreadableFile("an archive of an unknown kind: unpack it first")
 

@@ -12,6 +12,7 @@ from ragqa.corpus.formats.office.content import (
     choose_title,
     is_bold_heading,
 )
+from ragqa.corpus.formats.records import format_record
 
 # kreuzberg loads grammars and models from the network for source code and images. So the type is never guessed.
 TYPES = {
@@ -23,6 +24,8 @@ TYPES = {
 }
 """Media types by kind of file."""
 _NOTE_MARK = re.compile(r"\[\^\w+\]")
+_LINE_END = re.compile(r"\n|\t\t")
+"""End of a paragraph or of a row of a table in an old Word file."""
 
 
 def read_other(kind: str, data: bytes) -> Content:
@@ -37,17 +40,23 @@ def read_other(kind: str, data: bytes) -> Content:
         raise UnreadableFile(f"damaged: {str(error).splitlines()[0][:200]}") from error
     builder = TextBuilder()
     nodes: Any = result.document["nodes"] if result.document else ()
+    lines = set[str]()
     for node in nodes:
-        _add_node(builder, node)
+        content = node["content"]
+        text = content.get("text") or content.get("title") or ""
+        if content["node_type"] != "footnote" or not lines.issuperset(text.splitlines()):
+            _add_node(builder, node, text, has_lines=kind == "doc")
+        lines.update(text.splitlines())  # kreuzberg repeats the text of slides as notes
     metadata: dict[str, Any] = dict(result.metadata)
     dates = (metadata.get("modified_at"), metadata.get("created_at"))
-    title = choose_title(str(metadata.get("title") or ""))
+    title = choose_title(str(metadata.get("subject" if kind == "msg" else "title") or ""))
     return builder.finish(title, str(next(filter(None, dates), "")))
 
 
-def _add_node(builder: TextBuilder, node: dict[str, Any]) -> None:
+def _add_node(builder: TextBuilder, node: dict[str, Any], text: str, *, has_lines: bool) -> None:
+    """Add a part of a document; if it ``has_lines``, each of them is a paragraph or the row of a table."""
     content = node["content"]
-    text = _NOTE_MARK.sub("", content.get("text") or "")
+    text = _NOTE_MARK.sub("", text)
     kind = content["node_type"]
     if kind == "heading":
         builder.add_heading(int(content["level"]), text)
@@ -55,6 +64,12 @@ def _add_node(builder: TextBuilder, node: dict[str, Any]) -> None:
         builder.add_table(list(_iter_rows(content["grid"])))
     elif kind == "paragraph" and is_bold_heading(text) and _is_bold(node, len(text.encode())):
         builder.add_heading(BOLD_LEVEL, text)
+    elif kind == "metadata_block":
+        fields = {name: value for name, value in content["entries"] if name != "Subject"}
+        builder.add_records([format_record([*fields], [*fields.values()])])
+    elif has_lines:
+        for line in _LINE_END.split(text):
+            builder.add_paragraph(line)
     elif kind not in ("image", "group"):
         builder.add_paragraph(text)
 

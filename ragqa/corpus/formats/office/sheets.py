@@ -1,12 +1,15 @@
 """Spreadsheets (.xlsx, .xls, .xlsb, .ods) through python-calamine: one record a row."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
+from itertools import chain, repeat
 from typing import Any
 
 from ragqa.corpus.formats.office.content import ENCRYPTED, Content, TextBuilder, UnreadableFile
+from ragqa.corpus.formats.office.number_formats import iter_tables
+from ragqa.corpus.formats.office.package import Package
 from ragqa.corpus.formats.records import format_record
 
 _PLAIN_NAME = re.compile(r"(?:sheet|tabelle|feuil|feuille|hoja|foglio|table)\s*\d*", re.IGNORECASE)
@@ -16,11 +19,12 @@ _EXACT = 1e15
 """Number up to which a floating-point number is exact to the unit."""
 
 
-def read_sheets(data: bytes, title: str = "", date: str = "") -> Content:
+def read_sheets(data: bytes, package: Package | None = None, title: str = "", date: str = "") -> Content:
     """Return the content of a spreadsheet; the number of a record is that of its row.
 
     Args:
         data: bytes of the file.
+        package: the same file, if it is a package; its formats of numbers are read.
         title: title in the metadata of the file.
         date: date in the metadata.
     """
@@ -29,7 +33,8 @@ def read_sheets(data: bytes, title: str = "", date: str = "") -> Content:
     builder = TextBuilder("row")
     try:
         workbook = CalamineWorkbook.from_filelike(BytesIO(data))
-        for name in workbook.sheet_names:
+        tables = iter_tables(package, workbook.sheet_names) if package else ()
+        for name, texts in zip(workbook.sheet_names, chain(tables, repeat(())), strict=False):
             try:
                 sheet = workbook.get_sheet_by_name(name)
             except CalamineError as error:
@@ -38,7 +43,8 @@ def read_sheets(data: bytes, title: str = "", date: str = "") -> Content:
                 if "not found" in str(error).lower():  # a chart, which has no cells
                     continue
                 raise
-            _add_sheet(builder, name, sheet.iter_rows() if sheet.start else ())
+            first = sheet.start[1] if sheet.start else 0
+            _add_sheet(builder, name, _format_rows(sheet.iter_rows() if sheet.start else (), texts, first))
     except PasswordError as error:
         raise UnreadableFile(ENCRYPTED) from error
     except CalamineError as error:
@@ -46,13 +52,13 @@ def read_sheets(data: bytes, title: str = "", date: str = "") -> Content:
     return builder.finish(title, date)
 
 
-def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Add all rows of a sheet."""
+def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
+    """Add all rows of a sheet as records."""
     builder.leave_headings()
     if not _PLAIN_NAME.fullmatch(name):
         builder.add_heading(2, name)
     records, number = list[str](), 0
-    for number, record in enumerate(_format_rows(rows), 1):
+    for number, record in enumerate(rows, 1):
         records.append(record)
         if len(records) == _ROWS_AT_ONCE:
             builder.add_records(records, number=number + 1 - len(records), sheet=name)
@@ -60,19 +66,25 @@ def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[Sequence[Any]]) -
     builder.add_records(records, number=number + 1 - len(records), sheet=name)
 
 
-def _format_rows(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def _format_rows(table: Iterable[Sequence[Any]], texts: Iterable[Mapping[int, str]], first: int) -> Iterator[str]:
     """Yield each row as a record; an empty string for an empty row, and for a row with the names of the columns.
 
     The first row with two cells has the names. So has a row after an empty one, if it has text only and the row below
     it does not: another table begins there.
+
+    Args:
+        table: values of the cells.
+        texts: numbers as they are shown; see ``iter_tables``.
+        first: column of the first value of each row.
     """
     columns = list[str]()
     is_first, follows_empty = True, False
-    rows = iter(rows)
-    row = next(rows, None)
-    while row is not None:
-        following = next(rows, None)
-        values = [format_value(value) for value in row]
+    rows = zip(table, chain(texts, repeat({})), strict=False)
+    pair = next(rows, None)
+    while pair is not None:
+        (row, shown), pair = pair, next(rows, None)
+        following = pair[0] if pair else None
+        values = [shown.get(column) or format_value(value) for column, value in enumerate(row, first)]
         count = sum(map(bool, values))
         has_text = any(isinstance(value, str) and value for value in row)
         is_new = follows_empty and _is_text_only(row) and following is not None and not _is_text_only(following)
@@ -82,7 +94,6 @@ def _format_rows(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         else:
             yield format_record(columns if count > 1 or not is_first else (), values)
         follows_empty = not count
-        row = following
 
 
 def _is_text_only(row: Sequence[Any]) -> bool:
@@ -99,6 +110,9 @@ def format_value(value: Any) -> str:
         return value.isoformat(" ", "seconds").removesuffix(":00").removesuffix(" 00:00")
     if isinstance(value, time):
         return value.isoformat("seconds").removesuffix(":00")
-    if isinstance(value, date | timedelta):
+    if isinstance(value, timedelta):
+        minutes, seconds = divmod(round(value.total_seconds()), 60)
+        return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
+    if isinstance(value, date):
         return str(value)
     return " ".join(str(value).split())

@@ -1,0 +1,155 @@
+"""Numbers of sheets as a person sees them: ``15%`` and not 0.15."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import lru_cache, reduce
+from io import BytesIO
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, ParseError, iterparse
+
+from ragqa.corpus.formats.office.content import UnreadableFile
+from ragqa.corpus.formats.office.package import Package, find_child, get_children, get_name, get_value, iter_named
+from ragqa.corpus.formats.records import MAX_COLUMNS
+
+_BUILT_IN = {1: "0", 2: "0.00", 9: "0%", 10: "0.00%"}
+_BUILT_IN |= dict.fromkeys((3, 37, 38), "#,##0") | dict.fromkeys((4, 39, 40), "#,##0.00")
+_LONGEST = 255
+"""Characters of a format, as in Excel."""
+_MOST_DIGITS = 30
+_SECTION = re.compile(r'(?:"[^"]*"|\\.|\[[^\]]*\]|[^;"\\\[])+', re.DOTALL)
+# Quoted text, an escaped character, a currency; a colour, a space, a filler; digits, a percent sign, anything else.
+_PART = re.compile(
+    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[a-z]+\d*\]|[_*].|([0#?.,]+)|(%)|(.)', re.IGNORECASE | re.DOTALL
+)
+_NOT_UNDERSTOOD = re.compile(r"[\w@/\[\"\\]", re.ASCII)
+"""Parts of dates, fractions, exponents, texts and conditions."""
+_OPEN_NUMBERS = ("float", "percentage", "currency", "time")
+
+
+class _Format(NamedTuple):
+    """Format of the positive numbers, the negative ones or zero."""
+
+    before: str
+    digits: str
+    after: str
+    scale: int
+    """Power of ten by which a number is multiplied."""
+
+
+def format_number(value: float, code: str) -> str:
+    """Return a number in a format of Excel, such as ``#,##0.00 "€"``; empty if the format is not understood."""
+    parsed = _parse_format(code, 1 if value < 0 else 2 * (value == 0))
+    if not parsed:
+        return ""
+    whole, _, decimals = parsed.digits.partition(".")
+    try:
+        exact = abs(Decimal(repr(value)).scaleb(parsed.scale))
+        rounded = exact.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
+    except InvalidOperation:  # too many digits
+        return ""
+    units, _, fraction = f"{rounded:{',' if ',' in whole else ''}f}".partition(".")
+    fraction = fraction[: decimals.count("0")] + fraction[decimals.count("0") :].rstrip("0")
+    units = "" if units == "0" and "0" not in whole else units.zfill(whole.count("0"))
+    return " ".join(f"{parsed.before}{units}{fraction and '.'}{fraction}{parsed.after}".split())
+
+
+@lru_cache(maxsize=256)  # the cells of a column have the same format
+def _parse_format(code: str, place: int) -> _Format | None:
+    """Return the format of a place: 0 for positive numbers, 1 for negative ones, 2 for zero."""
+    sections = _SECTION.findall(code[:_LONGEST])
+    section = "".join(sections[place if place < len(sections) else 0 :][:1])
+    before, digits, after, scale = "-" if place == 1 and len(sections) < 2 else "", "", "", 0
+    for *texts, number, percent, other in _PART.findall(section):
+        if (number and digits) or _NOT_UNDERSTOOD.match(other):
+            return None
+        text = "".join(texts) + percent + other
+        digits, scale = digits or number, scale + 2 * len(percent)
+        before, after = (before, after + text) if digits else (before + text, after)
+    shown = digits.rstrip(",")
+    if not 0 < len(shown) <= _MOST_DIGITS:
+        return None
+    return _Format(before, shown, after, scale - 3 * (len(digits) - len(shown)))
+
+
+def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dict[int, str]]]:
+    """Yield for each sheet of an Excel or OpenDocument file an iterator over its rows, from the first row on.
+
+    A row holds the texts of its numbers by column, from 0. Numbers without a format that is understood are missing.
+    The rows end with the last one in the file, or where the file is damaged.
+
+    Args:
+        package: the file.
+        names: names of all sheets in their order.
+    """
+    with suppress(UnreadableFile, ParseError):
+        if "content.xml" in package.names:
+            yield from _iter_open_tables(package.read("content.xml"))
+        elif formats := _read_formats(package):
+            relations = package.read_relations("xl/workbook.xml")
+            parts = {}
+            for sheet in iter_named(package.parse("xl/workbook.xml"), "sheet"):
+                key = next((value for name, value in sheet.attrib.items() if name.endswith("}id")), "")
+                parts[get_value(sheet, "name")] = relations.get(key, ("", ""))[1]
+            for name in names:
+                yield _iter_excel_rows(package.read(parts.get(name, "")), formats)
+
+
+def _read_formats(package: Package) -> dict[str, str]:
+    """Return the formats of numbers by the style of a cell; only those that are understood."""
+    root = package.parse("xl/styles.xml")
+    codes = {str(key): code for key, code in _BUILT_IN.items()}
+    codes |= {get_value(part, "numFmtId"): get_value(part, "formatCode") for part in iter_named(root, "numFmt")}
+    styles = (codes.get(get_value(style, "numFmtId"), "") for style in get_children(find_child(root, "cellXfs")))
+    return {str(place): code for place, code in enumerate(styles) if format_number(1, code)}
+
+
+def _iter_excel_rows(data: bytes, formats: dict[str, str]) -> Iterator[dict[int, str]]:
+    number, parent = 0, Element("")
+    with suppress(ParseError, ValueError):
+        for event, element in iterparse(BytesIO(data), ("start", "end")):
+            name = get_name(element)
+            if event == "start":
+                parent = element if name == "sheetData" else parent
+            elif name == "row":
+                previous, number = number, int(element.get("r") or number + 1)
+                yield from ({} for _ in range(previous + 1, number))
+                yield _format_cells(element, formats)
+                parent.clear()  # the rows of a long sheet need not be in memory together
+
+
+def _format_cells(row: Element, formats: dict[str, str]) -> dict[int, str]:
+    texts, column = dict[int, str](), -1
+    for cell in row:
+        letters = cell.get("r", "").rstrip("0123456789")[:4]
+        column = reduce(lambda total, letter: 26 * total + ord(letter) - 64, letters, 0) - 1 if letters else column + 1
+        code = formats.get(cell.get("s", ""))
+        value = find_child(cell, "v")
+        if code and value is not None and value.text and cell.get("t", "n") == "n":
+            texts[column] = format_number(float(value.text), code)
+    return texts
+
+
+def _iter_open_tables(data: bytes) -> Iterator[Iterator[dict[int, str]]]:
+    events = iterparse(BytesIO(data), ("start", "end"))
+    for event, element in events:
+        if event == "start" and get_name(element) == "table":
+            yield _iter_open_rows(events, element)
+
+
+def _iter_open_rows(events: Iterator[tuple[str, Element]], table: Element) -> Iterator[dict[int, str]]:
+    with suppress(ParseError, ValueError):
+        for event, element in events:
+            if event == "end" and element is table:
+                return
+            if event == "end" and get_name(element) == "table-row":
+                texts, column = dict[int, str](), 0
+                for cell in element:
+                    count = int(get_value(cell, "number-columns-repeated") or 1)
+                    if get_value(cell, "value-type") in _OPEN_NUMBERS:
+                        lines = ("".join(part.itertext()) for part in cell if get_name(part) == "p")
+                        texts |= dict.fromkeys(range(column, column + min(count, MAX_COLUMNS)), " ".join(lines).strip())
+                    column += count
+                yield from (texts for _ in range(int(get_value(element, "number-rows-repeated") or 1)))
+                table.clear()
