@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.gold_spans import GoldSpans
-from pipelines.common.examples.passage_sampler import PassageSampler, SampledQuestion
+from pipelines.common.examples.passage_sampler import PassageSampler, SampledPassages
 from pipelines.common.examples.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from pipelines.common.questions import draw_stretch
 from ragqa.errors import BadInput
@@ -112,7 +112,7 @@ class ReaderBatches:
             numbered_windows = make_blank_window(self._tokenizer, question.text, self._shape.max_tokens)
         return collate(numbered_windows, self._shape.max_span)
 
-    def _choose_windows(self, sampled: SampledQuestion, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
+    def _choose_windows(self, sampled: SampledPassages, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
         """Choose a window of each passage, if possible one with an answer.
 
         A passage with an answer is left out if no span of it can be marked. For example, it has "1950s" where the

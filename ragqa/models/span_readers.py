@@ -189,7 +189,7 @@ class SpanReader(EncoderReader):
     def _score_early(self, hidden_NLD: Tensor) -> Tensor:
         assert self.early_head is not None
         with torch.autocast(hidden_NLD.device.type, enabled=False):
-            early_N: Tensor = self.early_head(hidden_NLD[:, 0].float())[:, 0]
+            early_N: Tensor = self.early_head(hidden_NLD[:, :1].float())[:, 0, 0]  # 3 dimensions, for quantisation
         return early_N
 
     def read_early(self, input_ids: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:

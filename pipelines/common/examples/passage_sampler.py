@@ -42,7 +42,7 @@ class MinedPassages:
 
 
 @dataclass(frozen=True)
-class SampledQuestion:
+class SampledPassages:
     """Question as it is read in a training step, with its passages."""
 
     text: str
@@ -150,7 +150,7 @@ class PassageSampler:
         self._near_misses = NearMissMaker()
         self._names: dict[tuple[int, str], list[str]] = {}
 
-    def sample(self, number: int, rng: np.random.Generator) -> SampledQuestion:
+    def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
         """Sample the passages of a question, and perhaps change the question into one without an answer.
 
         Args:
@@ -170,7 +170,7 @@ class PassageSampler:
                 negatives = list(islice(self._iter_mined(number, rng), 1))
             if negatives:
                 answers, positives = (), []
-        return SampledQuestion(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
+        return SampledPassages(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
 
     def estimate_length(self, number: int) -> int:
         """Return the length in characters of the first passage of a question."""

@@ -22,10 +22,8 @@ from pipelines.calibrate.conditions import (
     search_other_documents,
     search_passages,
 )
+from pipelines.calibrate.config import SELECTION_SAMPLE, SELECTION_SEED, CalibrateConfig
 from pipelines.calibrate.fit import (
-    SELECTION_SAMPLE,
-    SELECTION_SEED,
-    CalibrateConfig,
     CalibrationRow,
     balance_files,
     measure_likelihood,

@@ -30,6 +30,7 @@ def reader(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for parameter in model.encoder.encoder.parameters():
         parameter.data += 0.01 * torch.randn_like(parameter)
     model.head.weight.data *= 20
+    model.early_head.bias.data += 0.3
     model.save(path)
     (path / "tokenizer.json").write_bytes((small / "tokenizer.json").read_bytes())
     return path
@@ -52,7 +53,7 @@ def test_two_graphs_compute_what_the_whole_model_computes(reader: Path, exported
         assert isinstance(one, SpanScores) and isinstance(other, SpanScores)
         assert len(one.start) == len(other.start)
         for name in ("start", "end", "relevance", "early"):
-            assert getattr(other, name) == pytest.approx(getattr(one, name), abs=0.05)
+            assert getattr(other, name) == pytest.approx(getattr(one, name), abs=0.1)  # 8 bits
         assert one.absence == pytest.approx(one.start[0] + one.end[0])
 
 
@@ -84,7 +85,7 @@ def test_windows_near_the_best_and_the_best_three_are_read_on() -> None:
 def test_a_reader_selects_the_windows_of_each_question(exported: Path) -> None:
     scorer = load_scorer(exported)
     texts = ["w1 w2 w3", "w4 w5", "w6 w7 w8 w9", "w10", "w11 w12"]
-    hits = [Hit(Passage(str(n), "w20", text), 1.0 - n / 10) for n, text in enumerate(texts)]
+    hits = [Hit(Passage(n, str(n), "w20", text, "memory", 0, len(text)), 1.0 - n / 10) for n, text in enumerate(texts)]
     asked = [["w1", "w5", "w7"], [hits, hits[:2], []]]
     everything = ExtractiveReader(scorer, Calibration((0, 1.0, 0, 0))).score(*asked)
     best = ExtractiveReader(scorer, Calibration((0, 1.0, 0, 0), early_margin=0.0)).score(*asked)
@@ -102,8 +103,8 @@ def test_weights_are_restored_from_both_graphs(reader: Path, exported: Path, sma
         load_scorer(tmp_path / "restored").score(INPUTS), load_scorer(reader).score(INPUTS), strict=True
     ):
         assert one is not None and other is not None
-        assert one.start == pytest.approx(other.start, abs=0.05)
-        assert one.early == pytest.approx(other.early, abs=0.05)
+        assert one.start == pytest.approx(other.start, abs=0.1)
+        assert one.early == pytest.approx(other.early, abs=0.1)
 
 
 def test_a_damaged_second_graph_is_reported(exported: Path, tmp_path: Path) -> None:
