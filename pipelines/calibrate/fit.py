@@ -4,6 +4,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from pipelines.calibrate.conditions import (
     search_passages,
 )
 from pipelines.calibrate.config import CalibrateConfig
+from pipelines.calibrate.early_margin import choose_early_margin
 from pipelines.calibrate.report import measure_refusals, plot_figures, summarise_answers
 from pipelines.calibrate.threshold import choose_threshold
 from pipelines.common.examples.data_sets import make_gold_hits, read_held_out_questions, split_held_out
@@ -36,6 +38,7 @@ from ragqa.progress import SILENT, Bars, Progress
 from ragqa.question_files import read_questions, read_squad
 from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
+from ragqa.reading.span_candidates import ScoredPassages
 from ragqa.retrieval.live import open_retriever
 from ragqa.runtime.scorer import SPREAD
 from ragqa.types import Hit, Question
@@ -91,7 +94,11 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     config.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(config.reader)
     sets = make_sets(config)
-    answers = [answer_questions(reader, questions, Bars()) for questions in sets]
+    scored = [score_questions(reader, questions, Bars()) for questions in sets]
+    margin, margins = choose_early_margin(reader, sets, scored) if reader.has_early_layer else (None, {})
+    if margin is not None:
+        scored = [[passages.read_on(margin) for passages in of_set] for of_set in scored]
+    answers = [make_rows(reader, *of_set) for of_set in zip(sets, scored, strict=True)]
     by_weight = {
         weight: [row for rows in answers for row in rows[number]] for number, weight in enumerate(PRIOR_WEIGHTS)
     }
@@ -99,12 +106,14 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     description = "; ".join(f"{len(questions.questions)} of {questions}" for questions in sets)
     fitted_on = f"questions that training held out: {description}; k = {config.k}"
     calibration, figures = fit_rows(by_weight[weight], fitted_on, weight, reader.features)
+    calibration = replace(calibration, early_margin=margin)
     report = {
         "date": datetime.date.today().isoformat(),
         "hardware": describe_hardware(),
         "weights": identity,
         "command": command,
         "log_likelihood_of_right_answers": {str(weight): round(value, 4) for weight, value in likelihoods.items()},
+        **({"early_margin": margin, "early_margins": margins} if margins else {}),
         **figures,
     }
     install_calibration(calibration, config.reader)
@@ -180,29 +189,40 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
     return selected
 
 
-def answer_questions(
+def score_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
-) -> list[list[CalibrationRow]]:
-    """Answer the questions of a set; return the rows of answers for each of ``PRIOR_WEIGHTS``.
+) -> list[ScoredPassages]:
+    """Score the passages of each question of a set.
 
     Args:
         reader: reader to calibrate.
         questions: set of questions.
         progress: shows the number of questions.
     """
+    scored: list[ScoredPassages] = []
+    for batch in iterate_batches(list(questions.questions), progress, str(questions)):
+        scored += reader.score([question.text for question in batch], questions.condition(batch), reads_all=True)
+    return scored
+
+
+def make_rows(
+    reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
+) -> list[list[CalibrationRow]]:
+    """Return the rows of answers for each of ``PRIOR_WEIGHTS``.
+
+    Args:
+        reader: reader to calibrate.
+        questions: set of questions.
+        scored: scored passages of each question.
+    """
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
-    for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
-        questions_of_batch = [question for _, question in batch]
-        scored = reader.score(
-            [question.text for question in questions_of_batch], questions.condition(questions_of_batch)
-        )
-        for (number, question), whole in zip(batch, scored, strict=True):
-            # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
-            for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
-                for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
-                    if answers := reader.merge_spans(part, weight):
-                        row = _make_row(questions, number, question, part.hits, answers)
-                        rows_of_weight.append(row if part is whole else _mark_shallow(row))
+    for number, (question, whole) in enumerate(zip(questions.questions, scored, strict=True)):
+        # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
+        for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
+            for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
+                if answers := reader.merge_spans(part, weight):
+                    row = _make_row(questions, number, question, part.hits, answers)
+                    rows_of_weight.append(row if part is whole else _mark_shallow(row))
     return rows
 
 
@@ -286,13 +306,11 @@ def fit_rows(
     right = sum(row.right for row in rows if not row.is_shallow)
     if right < MIN_ANSWERS:
         raise BadInput(f"{right:.0f} answers are right, and a fit needs {MIN_ANSWERS}: nothing is installed")
-    result = cross_fit(
-        [(row.evidence, row.right) for row in rows],
-        fitted_on,
-        features=features,
-        weights=balance_files(rows),
-        halves=[row.number % 2 for row in rows],
-    )
+    pairs = [(row.evidence, row.right) for row in rows]
+    fit = partial(cross_fit, pairs, fitted_on, features=features, weights=balance_files(rows))
+    result = fit(parts=[row.number % 2 for row in rows])
+    files = [str(row.file) for row in rows]
+    unseen = fit(parts=files) if len(set(files)) > 1 else None
     threshold, declined = choose_decline_threshold(rows, result)
     calibration = replace(result.calibration, threshold=threshold, prior=prior_weight)
     full, kind = np.array([not row.is_shallow for row in rows]), np.array([row.kind for row in rows])
@@ -303,6 +321,7 @@ def fit_rows(
         "right_answers_refused_below": declined,
         "retrieval_counts": prior_weight,
         "by_a_fit_on_the_other_half": summarise_sets(rows, result.confidence),
+        "by_a_fit_on_the_other_files": summarise_sets(rows, unseen.confidence) if unseen else None,
         "refusals_of_all_sets": measure_refusals(result.confidence[full], result.right[full], kind[full]),
     }
 

@@ -106,6 +106,11 @@ class ExtractiveReader:
         return cls(scorer, Calibration.load(scorer.path))
 
     @property
+    def has_early_layer(self) -> bool:
+        """True if windows can be left out after an early layer."""
+        return self._scorer.early_layer is not None
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features by which the confidence of this reader is calibrated."""
         return ABSENCE_FEATURES if self._scorer.knows_absence else SPAN_FEATURES
@@ -132,8 +137,14 @@ class ExtractiveReader:
         """Return the possible answers to each question with their evidence, most probable first."""
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
-    def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
-        """Score all spans of each question's hits, which takes nearly all the time of reading."""
+    def score(self, questions: list[str], hits: list[list[Hit]], *, reads_all: bool = False) -> list[ScoredPassages]:
+        """Score all spans of each question's hits, which takes nearly all the time of reading.
+
+        Args:
+            questions: texts of the questions.
+            hits: passages of each question.
+            reads_all: do not leave out windows after the reader's early layer.
+        """
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
             texts = [(hit.passage.context, hit.passage.text) for hit in question_hits]
@@ -141,7 +152,7 @@ class ExtractiveReader:
             made = make_windows(self._scorer.tokenizer, question, texts, self._max_tokens, max_windows=count)
             windows.append(list(made))
         # One call for the windows of all questions keeps all cores busy.
-        select = self._make_selection([len(part) for part in windows])
+        select = [] if reads_all else self._make_selection([len(part) for part in windows])
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part], *select))
         scored = []
         for question, question_hits, part in zip(questions, hits, windows, strict=True):

@@ -56,6 +56,16 @@ class ScoredPassages:
         windows = sum(window.passage < count for window in self.windows)
         return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
 
+    def read_on(self, margin: float) -> "ScoredPassages":
+        """Return the windows that would be read beyond the reader's early layer.
+
+        Args:
+            margin: as in ``select_promising``.
+        """
+        mask = select_promising(np.array([score.early for score in self.scores]), margin)
+        rows = np.flatnonzero(mask).tolist()
+        return replace(self, windows=[self.windows[row] for row in rows], scores=[self.scores[row] for row in rows])
+
     def get_text(self, candidate: SpanCandidate) -> str:
         """Return the text of a candidate span."""
         return self.hits[candidate.passage].passage.text[candidate.start : candidate.end]

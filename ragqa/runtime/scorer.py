@@ -69,6 +69,8 @@ class SpanTable:
     """Score of the passage."""
     absence: float = 0.0
     """Score of "no answer"; such a reader has none."""
+    early: float = 0.0
+    """Score after an early layer; such a reader has none."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
