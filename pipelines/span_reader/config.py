@@ -44,6 +44,8 @@ class ReaderConfig(TrainingConfig):
     """Kind of retriever; default: the retriever of the index."""
     depth: int = 50
     """Number of passages to retrieve per question, from which passages are mined."""
+    rerank: Path | None = None
+    """Directory of a span reader whose relevance orders the passages that are mined without gold passages."""
     pool: int = 20
     """Largest number of mined passages per question, both with and without an answer."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
