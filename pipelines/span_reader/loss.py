@@ -83,7 +83,7 @@ def compute_losses(
     present_BK = batch.arrange_by_question(torch.ones_like(batch.rank_N, dtype=torch.float), shape, 0.0)
     bce_BK = binary_cross_entropy_with_logits(relevance_BK, has_gold_BK.float(), reduction="none")
     relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
-    return ReaderLosses(nll_B, relevance_B, kl_B, has_gold_BK.any(-1))
+    return ReaderLosses(nll_B=nll_B, relevance_B=relevance_B, kl_B=kl_B, has_gold_B=has_gold_BK.any(-1))
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
     """Return True if a step uses hard EM; the share of these steps rises over the run."""
-    if config.loss == "marginal":
+    if config.loss != "hard":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)
     return bool(np.random.default_rng([config.seed, 2, step]).random() < share)
