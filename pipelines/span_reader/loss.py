@@ -116,7 +116,7 @@ def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
     """Return True if a step uses hard EM; the share of these steps rises over the run."""
-    if config.loss == "marginal":
+    if config.loss != "hard":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)
     return bool(np.random.default_rng([config.seed, 2, step]).random() < share)

@@ -128,7 +128,8 @@ def test_the_teacher_counts_by_its_weight(config: ReaderConfig, tmp_path: Path) 
     """First question: 0.75 · 2 + 0.25 · 6 + 0.5 · 4 = 5. Second question, without a gold span: 0.5 · 4 = 2."""
     nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
     none_B = torch.zeros(2)
-    found = ReaderLosses(nll_B, relevance_B, none_B, none_B, kl_B, torch.tensor([True, False]))
+    has_gold_B, other = torch.tensor([True, False]), {"absence_B": none_B, "early_B": none_B}
+    found = ReaderLosses(nll_B=nll_B, relevance_B=relevance_B, kl_B=kl_B, has_gold_B=has_gold_B, **other)
     assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
     assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
     figures = {"loss": 3.0, "span_nll": 1.0, "relevance_bce": 4.0, "right": 0.5}
@@ -186,6 +187,9 @@ def test_the_early_head_reads_the_hidden_states_after_its_layer(small: Path, tmp
 
 def test_hard_steps_become_more_frequent(config: ReaderConfig) -> None:
     assert not any(is_hard_step(step, replace(config, loss="marginal", steps=100)) for step in range(100))
+    third = replace(config)
+    object.__setattr__(third, "loss", "a further loss")
+    assert not any(is_hard_step(step, third) for step in range(third.steps))
     config = replace(config, loss="hard", steps=4000, hard_warmup=0.5, warmup=None)
     relevance_losses = np.array([is_hard_step(step, config) for step in range(4000)])
     expected = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)

@@ -197,3 +197,8 @@ def test_asking_with_a_filter(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run("--tag", "north", "--since", "7d")["answer"] == "Ada Holm"
     declined = run("--tag", "nroth")
     assert declined["answer"] is None and "(there are: north" in str(declined["reason"])
+
+
+def test_a_filter_of_another_type_is_refused(index: Path) -> None:
+    with pytest.raises(BadInput, match="filter = 'work': it must be a PassageFilter"):
+        Pipeline.load(index).ask("Who built it?", filter="work")  # type: ignore[arg-type]
