@@ -1,4 +1,4 @@
-"""Index the paragraphs of SQuAD train and dev-a; each paragraph is one passage.
+"""Index the paragraphs of SQuAD train and dev-a, in blocks of 100 words.
 
     python -m eval.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
@@ -28,7 +28,8 @@ def main(config: SquadIndexConfig) -> None:
     from ragqa.question_files import read_squad
 
     files = (config.squad / "train-v1.1.json.xz", config.squad / "dev-a-v1.1.json.xz")
-    build_paragraph_index([paragraph for file in files for paragraph in read_squad(file)], config.out)
+    paragraphs = [paragraph for file in files for paragraph in read_squad(file)]
+    build_paragraph_index(paragraphs, config.out, blocks="words")
 
 
 if __name__ == "__main__":

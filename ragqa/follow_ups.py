@@ -50,6 +50,16 @@ _PART = re.compile(r"^(?:what about|how about|and)\b[, ]*(?P<part>[^?]+)\?*$", r
 _SHORT = re.compile(
     r"^(?:and |but )?(why|when|where|how|who|how many|how much|how long)(?: not| so| exactly)?\?*$", re.I
 )
+_WHO_ACTS = re.compile(
+    r"\W*who (?!(?:is|are|was|were|do|does|did|has|have|had|will|would|can|could|else)\b)\w", re.IGNORECASE
+)
+"""Question whose answer is the person who did what is asked: "Who discovered Pluto?", not "Who was Newton's wife?"."""
+_TO_BE = re.compile(r"\b(is|are|was|were|be)\s*$", re.IGNORECASE)
+_NEEDS_NAME = re.compile(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", re.IGNORECASE)
+"""End of a question before a pronoun that means somebody else than the person who is asked for."""
+_NOUN = re.compile(r"\b(?:the|an?|our|my|your|these|those) (?!(?:first|last)\b)[a-z]")
+_HOW_MUCH = re.compile(r"how \w+$", re.IGNORECASE)
+_PREPOSITION = re.compile(r"(?:in|on|at|for|of|to|with|by|from|after|before|during|under)\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b\d{3,4}\b")
 _LONGEST = 1_000
 """Number of characters of a text that the rules read: their time grows with the square of it."""
@@ -97,7 +107,9 @@ def _replace_pronouns(question: str, turn: Turn) -> str:
         is_person = pronoun in _PERSON
         if is_person in names or _has_antecedent(before, pronoun, question[match.end() :]):
             continue
-        if pronoun == "there" and re.search(r"\b(is|are|was|were|be)\s*$", before):  # "How many moons are there?"
+        if pronoun == "there" and _TO_BE.search(before):  # "How many moons are there?", "Is there life?"
+            continue
+        if pronoun == "it" and re.search(r"\b(do|does|did|done|doing)\s*$", before, re.IGNORECASE):  # an action
             continue
         if pronoun in ("its", "their") and names:  # of a thing in the question: "Who gave his house its name?"
             continue
@@ -142,9 +154,11 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
         return bool(re.match(r" (take|cost|mean)\w* \w+ \w+", after))
     if is_object:
         return False
+    if pronoun in ("they", "their") and _NOUN.search(before):  # "Why did the company say they were sorry?"
+        return True
     if pronoun in _THING or list_names(before):
         return bool(list_names(before))
-    return bool(_ASKS_PERSON.search(before)) and not re.search(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", before)
+    return bool(_ASKS_PERSON.search(before)) and not _NEEDS_NAME.search(before)
 
 
 def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
@@ -152,7 +166,7 @@ def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
     names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
     candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
     if turn.answer and _ASKS_PERSON.search(turn.question) and list_names(f"Who {turn.answer}"):
-        candidates.append(turn.answer)
+        candidates.insert(0 if _WHO_ACTS.match(turn.question) else len(candidates), turn.answer)
     candidates += names
     if not candidates:
         return turn.title
@@ -193,17 +207,26 @@ def _complete(word: str, turn: Turn) -> str:
     rest = turn.question[start.end() :] if start else f" {turn.question}"
     if start and re.search(r"\b(who|whom|whose|what|which)\b", start[0], re.IGNORECASE) and turn.answer:
         rest = f": {turn.answer}{rest}"
+    elif start and _HOW_MUCH.search(start[0].strip()) and turn.answer:  # "Why is the notice period two weeks?"
+        rest = f"{rest.rstrip('? ')} {turn.answer}?"
     return word.capitalize() + rest
 
 
 def _replace_part(part: str, turn: Turn) -> str:
     """Return the last question with another year, number or name: "And in 2019?", "What about Pluto?"."""
-    bare = re.sub(r"^(?:in|on|at|for|of|to|with|by|from) ", "", part)
+    preposition = _PREPOSITION.match(part)
+    bare = part[preposition.end() :].strip() if preposition else part
     names = sorted(list_names(turn.question), key=lambda name: not _share_words(name, turn.title))
     phrase = _THING_PHRASE.search(turn.question)
     year = _YEAR.search(turn.question)
     if _YEAR.search(bare):
         old = year[0] if year else ""
+        part = part if preposition or year else f"in {part}"
     else:
-        old = names[0] if names else phrase[0].strip() if phrase else ""
+        choices = [*names, phrase[0].strip()] if phrase else names
+        if preposition:  # "And for managers?" replaces what follows the same preposition, if there is any
+            choices = [
+                old for old in choices if re.search(rf"\b{preposition[0]} {re.escape(old)}", turn.question, re.I)
+            ]
+        old = choices[0] if choices else ""
     return turn.question.replace(old, bare, 1) if old else f"{turn.question.rstrip('? ')} {part}?"

@@ -287,6 +287,8 @@ class Pipeline:
 
     def find_passages(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, of the documents that the filter allows."""
+        if filter is not None and not isinstance(filter, PassageFilter):
+            raise BadInput(f"filter = {filter!r:.40}: it must be a PassageFilter")
         wanted = filter or self.filter
         # Retrievers of other programs need not know about filters.
         return self.retriever.search(questions, k, wanted) if wanted else self.retriever.search(questions, k)

@@ -193,6 +193,18 @@ def test_the_documents_name_the_threshold_of_the_shipped_reader() -> None:
     assert [page for page in (*pages, weights / "README.md") if f"{threshold:.2f}" not in page.read_text("utf-8")] == []
     shown = [re.findall(r"below (0\.\d\d)\.", page.read_text("utf-8")) for page in (pages[0], pages[2])]
     assert shown == [[f"{threshold:.2f}"]] * 2
+    report = (ROOT / "docs" / "demo-report.html").read_text("utf-8")
+    assert f"answered if declining below {threshold:.2f}<" in report, "make the report again with the shipped reader"
+
+
+def test_the_readme_has_the_figures_of_the_demos_report() -> None:
+    report = re.sub(r"<[^>]+>", " ", (ROOT / "docs" / "demo-report.html").read_text("utf-8"))
+    em = re.search(r"exact match \(EM\) +(\d+\.\d)", report)
+    declined = re.search(r"questions without gold answers declined +(\d+\.\d)", report)
+    assert em and declined
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"| exact match, demo, 228 questions, percent | {em[1]} |" in readme
+    assert f"| unanswerable demo questions that ragqa declines | {float(declined[1]):.0f} % |" in readme
 
 
 def test_the_small_shape_fits_the_shipped_tokenizer() -> None:

@@ -29,7 +29,8 @@ half.
 import sys
 from collections.abc import Sequence
 
-from pipelines.calibrate.fit import CalibrateConfig, run_calibration
+from pipelines.calibrate.config import CalibrateConfig
+from pipelines.calibrate.fit import run_calibration
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.terminal import print_note, print_text
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragqa import artefacts
+from ragqa.corpus.blocks import DEFAULT_BLOCKS
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import exact_match, f1, has_answer
@@ -137,16 +138,19 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
     ]
 
 
-def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER) -> Path:
-    """Index SQuAD's paragraphs as passages, unless the index exists; return its directory.
+def build_paragraph_index(
+    paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER, blocks: str = DEFAULT_BLOCKS
+) -> Path:
+    """Index SQuAD's paragraphs, each as a document, unless the index exists; return its directory.
 
     Args:
         paragraphs: paragraphs of a SQuAD file.
         out: directory of the index.
         retriever: kind of retriever to build the index for.
+        blocks: unit of the passages, as in ``ragqa index --blocks``.
 
     Raises:
-        BadInput: ``out`` is an index of other paragraphs, or for another retriever.
+        BadInput: ``out`` is an index of other paragraphs, in other blocks, or for another retriever.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     corpus, written = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")
@@ -154,13 +158,15 @@ def build_paragraph_index(paragraphs: list[SquadParagraph], out: Path, retriever
         write_documents(((paragraph.title, paragraph.text) for paragraph in paragraphs), written)
         if not (out / artefacts.MANIFEST).is_file():
             written.replace(corpus)
-            build_index([corpus], out, IndexConfig(retriever=retriever), progress=Bars())
+            build_index([corpus], out, IndexConfig(retriever=retriever, blocks=blocks), progress=Bars())
         elif (
-            artefacts.peek_manifest(out).config["retriever"] != retriever
+            (config := artefacts.peek_manifest(out).config)["retriever"] != retriever
+            or config["blocks"] != blocks
             or not corpus.is_file()
             or artefacts.checksum(corpus) != artefacts.checksum(written)
         ):
-            raise BadInput(f"{out} is not of these paragraphs and {retriever}: remove it, or name another directory")
+            wanted = f"these paragraphs in {blocks}, for {retriever}"
+            raise BadInput(f"{out} is not an index of {wanted}: remove it, or name another directory")
     finally:
         written.unlink(missing_ok=True)
     return out

@@ -4,8 +4,9 @@ import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,11 @@ from pipelines.calibrate.conditions import (
     search_other_documents,
     search_passages,
 )
+from pipelines.calibrate.config import CalibrateConfig
+from pipelines.calibrate.early_margin import choose_early_margin
 from pipelines.calibrate.report import measure_refusals, plot_figures, summarise_answers
 from pipelines.calibrate.threshold import choose_threshold
-from pipelines.common.examples.data_sets import HELD_OUT_SHARE, make_gold_hits, read_held_out_questions, split_held_out
-from pipelines.common.plot import check_plot
+from pipelines.common.examples.data_sets import make_gold_hits, read_held_out_questions, split_held_out
 from pipelines.common.questions import drop_known, iterate_batches, make_question_keys, read_answerable
 from pipelines.common.recipe_calibration import MIN_ANSWERS, CrossFit, cross_fit, install_calibration
 from ragqa import artefacts
@@ -34,13 +36,11 @@ from ragqa.artefacts.machine import describe_hardware
 from ragqa.errors import BadInput
 from ragqa.progress import SILENT, Bars, Progress
 from ragqa.question_files import read_questions, read_squad
-from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.reading.calibration import SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.span import ExtractiveReader, SpanAnswer
+from ragqa.reading.span_candidates import ScoredPassages
 from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.scorer import SPREAD
-from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 from ragqa.types import Hit, Question
 
 UNANSWERABLE_WEIGHT = 0.1
@@ -49,63 +49,8 @@ SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
 """Number of passages that some users read, and the weight of an answer from them in the fit."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
-SELECTION_SAMPLE, SELECTION_SEED = 500, 0
-"""Number of questions per file that selected the shipped reader, and the seed that drew them."""
 _MIN_PROBABILITY = 1e-4
 """Probability assumed for a right answer that is not among the candidates."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateConfig:
-    """Settings of a calibration."""
-
-    reader: Path
-    """Directory of the exported reader."""
-    work: Path
-    """Directory to write the index of SQuAD's paragraphs into."""
-    out: Path
-    """JSON file to write the figures into."""
-    squad: Path | None = None
-    """SQuAD 1.1 train file."""
-    questions: Path | None = None
-    """File of other held-out questions, answered from ``index``."""
-    index: Path | None = None
-    """Index directory for ``questions``."""
-    own_questions: Path | None = None
-    """File of questions over own documents, some of which may have no answer; all of them are used."""
-    own_index: Path | None = None
-    """Index directory for ``own_questions``."""
-    retriever: Annotated[str | None, RetrieverKind] = None
-    """Kind of retriever; default: the retriever of the index."""
-    count: int = 1200
-    """Number of questions per file."""
-    selection_sample: int = SELECTION_SAMPLE
-    """Number of questions per file that selected the weights (``--sample`` of the training)."""
-    seed: int = SELECTION_SEED
-    """Seed of the training, by which the questions that selected the weights are found."""
-    exclude: tuple[Path, ...] = ()
-    """Files of questions to leave out, such as test sets."""
-    held_out: float = HELD_OUT_SHARE
-    """Share of SQuAD's articles that training held out."""
-    k: int = DEFAULT_PASSAGES
-    """Number of passages to read for each question."""
-    plot: Path | None = None
-    """Picture of the figures to write: .png, .svg or .pdf."""
-
-    @report_together()
-    def __post_init__(self) -> None:
-        """Raise BadInput for settings that cannot be used."""
-        require_positive(self, "count", "k")
-        require_share_below_1(self, "held_out")
-        require_non_negative(self, "selection_sample")
-        if bool(self.own_questions) != bool(self.own_index):
-            raise BadInput("--own-questions FILE and --own-index DIR go together")
-        if bool(self.questions) != bool(self.index) or not (self.squad or self.questions):
-            raise BadInput("--squad FILE, or --questions FILE with --index DIR, or all of them are needed")
-        if self.plot:
-            check_plot(self.plot)
-        if self.out.is_dir():
-            raise BadInput(f"--out {self.out} is a directory: name a file")
 
 
 @dataclass(frozen=True)
@@ -149,20 +94,26 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
     config.out.parent.mkdir(parents=True, exist_ok=True)
     reader = ExtractiveReader.load(config.reader)
     sets = make_sets(config)
-    answers = [answer_questions(reader, questions, Bars()) for questions in sets]
+    scored = [score_questions(reader, questions, Bars()) for questions in sets]
+    margin, margins = choose_early_margin(reader, sets, scored) if reader.has_early_layer else (None, {})
+    if margin is not None:
+        scored = [[passages.read_on(margin) for passages in of_set] for of_set in scored]
+    answers = [make_rows(reader, *of_set) for of_set in zip(sets, scored, strict=True)]
     by_weight = {
         weight: [row for rows in answers for row in rows[number]] for number, weight in enumerate(PRIOR_WEIGHTS)
     }
     weight, likelihoods = choose_prior_weight(by_weight, reader.prior)
     description = "; ".join(f"{len(questions.questions)} of {questions}" for questions in sets)
     fitted_on = f"questions that training held out: {description}; k = {config.k}"
-    calibration, figures = fit_rows(by_weight[weight], fitted_on, weight)
+    calibration, figures = fit_rows(by_weight[weight], fitted_on, weight, reader.features)
+    calibration = replace(calibration, early_margin=margin)
     report = {
         "date": datetime.date.today().isoformat(),
         "hardware": describe_hardware(),
         "weights": identity,
         "command": command,
         "log_likelihood_of_right_answers": {str(weight): round(value, 4) for weight, value in likelihoods.items()},
+        **({"early_margin": margin, "early_margins": margins} if margins else {}),
         **figures,
     }
     install_calibration(calibration, config.reader)
@@ -238,29 +189,40 @@ def select_questions(questions: Sequence[Question], config: CalibrateConfig, fil
     return selected
 
 
-def answer_questions(
+def score_questions(
     reader: ExtractiveReader, questions: CalibrationSet, progress: Progress = SILENT
-) -> list[list[CalibrationRow]]:
-    """Answer the questions of a set; return the rows of answers for each of ``PRIOR_WEIGHTS``.
+) -> list[ScoredPassages]:
+    """Score the passages of each question of a set.
 
     Args:
         reader: reader to calibrate.
         questions: set of questions.
         progress: shows the number of questions.
     """
+    scored: list[ScoredPassages] = []
+    for batch in iterate_batches(list(questions.questions), progress, str(questions)):
+        scored += reader.score([question.text for question in batch], questions.condition(batch), reads_all=True)
+    return scored
+
+
+def make_rows(
+    reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
+) -> list[list[CalibrationRow]]:
+    """Return the rows of answers for each of ``PRIOR_WEIGHTS``.
+
+    Args:
+        reader: reader to calibrate.
+        questions: set of questions.
+        scored: scored passages of each question.
+    """
     rows: list[list[CalibrationRow]] = [[] for _ in PRIOR_WEIGHTS]
-    for batch in iterate_batches(list(enumerate(questions.questions)), progress, str(questions)):
-        questions_of_batch = [question for _, question in batch]
-        scored = reader.score(
-            [question.text for question in questions_of_batch], questions.condition(questions_of_batch)
-        )
-        for (number, question), whole in zip(batch, scored, strict=True):
-            # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
-            for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
-                for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
-                    if answers := reader.merge_spans(part, weight):
-                        row = _make_row(questions, number, question, part.hits, answers)
-                        rows_of_weight.append(row if part is whole else _mark_shallow(row))
+    for number, (question, whole) in enumerate(zip(questions.questions, scored, strict=True)):
+        # Spans are scored once; the weight of retrieval and the number of hits only change how they are merged.
+        for part in (whole, whole.take(SHALLOW_HITS)) if len(whole.hits) > SHALLOW_HITS else (whole,):
+            for weight, rows_of_weight in zip(PRIOR_WEIGHTS, rows, strict=True):
+                if answers := reader.merge_spans(part, weight):
+                    row = _make_row(questions, number, question, part.hits, answers)
+                    rows_of_weight.append(row if part is whole else _mark_shallow(row))
     return rows
 
 
@@ -327,13 +289,16 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
     return best if prior == SPREAD else 1.0, likelihoods
 
 
-def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) -> tuple[Calibration, dict[str, Any]]:
+def fit_rows(
+    rows: list[CalibrationRow], fitted_on: str, prior_weight: float, features: Sequence[str] = SPAN_FEATURES
+) -> tuple[Calibration, dict[str, Any]]:
     """Return a calibration fitted on ``rows``, and figures of its quality.
 
     Args:
         rows: answers of all sets.
         fitted_on: description of the questions, saved with the calibration.
         prior_weight: weight of retrieval scores.
+        features: names of the features of the fit.
 
     Raises:
         BadInput: too few answers are right.
@@ -341,23 +306,22 @@ def fit_rows(rows: list[CalibrationRow], fitted_on: str, prior_weight: float) ->
     right = sum(row.right for row in rows if not row.is_shallow)
     if right < MIN_ANSWERS:
         raise BadInput(f"{right:.0f} answers are right, and a fit needs {MIN_ANSWERS}: nothing is installed")
-    result = cross_fit(
-        [(row.evidence, row.right) for row in rows],
-        fitted_on,
-        features=SPAN_FEATURES,
-        weights=balance_files(rows),
-        halves=[row.number % 2 for row in rows],
-    )
+    pairs = [(row.evidence, row.right) for row in rows]
+    fit = partial(cross_fit, pairs, fitted_on, features=features, weights=balance_files(rows))
+    result = fit(parts=[row.number % 2 for row in rows])
+    files = [str(row.file) for row in rows]
+    unseen = fit(parts=files) if len(set(files)) > 1 else None
     threshold, declined = choose_decline_threshold(rows, result)
     calibration = replace(result.calibration, threshold=threshold, prior=prior_weight)
     full, kind = np.array([not row.is_shallow for row in rows]), np.array([row.kind for row in rows])
     return calibration, {
         "fitted_on": fitted_on,
-        "coefficients": dict(zip(SPAN_FEATURES, calibration.coefficients, strict=True)),
+        "coefficients": dict(zip(features, calibration.coefficients, strict=True)),
         "threshold": threshold,
         "right_answers_refused_below": declined,
         "retrieval_counts": prior_weight,
         "by_a_fit_on_the_other_half": summarise_sets(rows, result.confidence),
+        "by_a_fit_on_the_other_files": summarise_sets(rows, unseen.confidence) if unseen else None,
         "refusals_of_all_sets": measure_refusals(result.confidence[full], result.right[full], kind[full]),
     }
 

@@ -26,6 +26,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "loss of questions, nats an answer": ("gen_nll", "gen_nll_alone"),
     "retrieval utility for questions, nats": ("gen_utility", "gen_utility_top"),
     "loss of the span reader, nats": ("span_nll",),
+    "loss of passages in the span reader, nats": ("relevance_bce", "absence_bce", "early_bce"),
     "recall, held-out questions": ("recall@1", "recall@5", "recall@20"),
     "p(z|x): entropy, weight of null": ("entropy", "null"),
     "different passages, share": ("distinct",),

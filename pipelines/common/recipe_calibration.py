@@ -113,29 +113,27 @@ def cross_fit(
     *,
     features: Sequence[str] = BASIC_FEATURES,
     weights: Sequence[float] | np.ndarray | None = None,
-    halves: Sequence[int] | None = None,
+    parts: Sequence[int | str] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers, and one on each half to measure the error.
+    """Fit a calibration on all answers, and one without each part of them to measure the error on this part.
 
     Args:
         rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.
         fitted_on: description of the questions, saved with the calibration.
         features: names of the features of the evidence.
         weights: weight of each answer; by default 1.
-        halves: half to which each answer belongs, 0 or 1; by default the halves alternate.
+        parts: part to which each answer belongs, two at least; by default two halves that alternate.
     """
     evidence, right = [item for item, _ in rows], np.array([float(item) for _, item in rows])
     weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
-    half = np.arange(len(rows)) % 2 if halves is None else np.asarray(halves)
+    part = np.arange(len(rows)) % 2 if parts is None else np.asarray(parts)
 
     def fit(mask: np.ndarray) -> Calibration:
         selected = [item for item, is_selected in zip(evidence, mask, strict=True) if is_selected]
         return fit_calibration(selected, right[mask], fitted_on, features=features, counts=weight[mask])
 
-    on_other_half = fit(half == 1), fit(half == 0)
-    confidence = np.array(
-        [on_other_half[number].compute_confidence(item) for number, item in zip(half, evidence, strict=True)]
-    )
+    on_others = {name: fit(part != name) for name in np.unique(part)}
+    confidence = np.array([on_others[name].compute_confidence(item) for name, item in zip(part, evidence, strict=True)])
     return CrossFit(fit(np.ones(len(rows), dtype=bool)), confidence, right)
 
 

@@ -291,7 +291,8 @@ def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float],
         scores: result of ``evaluate_readers``.
         questions: number of held-out questions.
     """
-    masked, written = losses[0].health, losses[1].health
+    monitors = {loss.prefix: loss.health for loss in losses}
+    masked, written = monitors[MASKED], monitors[WRITTEN]
     assert masked and written
     alarms = masked.check_recall(scores["recall@5"], questions)
     run.alarm(run.step, [*alarms, *(written.check_answers(scores["em"]) if "em" in scores else [])])

@@ -65,7 +65,7 @@ class GoldQuestions:
             rng: generator of the random choices.
         """
         question = self.questions[number]
-        ((title, text), *_), _ = self._sampler.sample(number, rng)
+        (title, text), *_ = self._sampler.sample(number, rng).positives
         answers = [answer for answer in question.answers if has_answer(text, [answer])] or question.answers
         return question.text, Passage(0, "", title, text, "", 0, len(text)), str(rng.choice(answers))
 

@@ -154,7 +154,14 @@ def predict(
                 alone_B1M, _ = read(np.full((len(rows_BK), 1), NULL), 0)
     counted_BM = batch.labels_BM != IGNORED
     numbers = (batch.x.ids_NL.numel(), encoded, tokens)
-    return MaskedPrediction(gold_BKM, alone_B1M, relevance_BK, rows_BK, counted_BM, numbers)
+    return MaskedPrediction(
+        gold_BKM=gold_BKM,
+        alone_B1M=alone_B1M,
+        relevance_BK=relevance_BK,
+        rows_BK=rows_BK,
+        counted_BM=counted_BM,
+        tokens=numbers,
+    )
 
 
 def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int], bool], k: int) -> np.ndarray:

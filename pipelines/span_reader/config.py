@@ -9,7 +9,7 @@ from pipelines.common.examples.data_sets import HELD_OUT_SHARE, list_question_fi
 from pipelines.common.examples.mining import QuestionFile
 from pipelines.common.examples.passage_sampler import PassageMix
 from ragqa.errors import BadInput
-from ragqa.reading.span import MAX_ANSWER
+from ragqa.reading.span_candidates import MAX_ANSWER
 from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import (
     report_together,
@@ -44,6 +44,8 @@ class ReaderConfig(TrainingConfig):
     """Kind of retriever; default: the retriever of the index."""
     depth: int = 50
     """Number of passages to retrieve per question, from which passages are mined."""
+    rerank: Path | None = None
+    """Directory of a span reader whose relevance orders the passages that are mined without gold passages."""
     pool: int = 20
     """Largest number of mined passages per question, both with and without an answer."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
@@ -56,6 +58,12 @@ class ReaderConfig(TrainingConfig):
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
     """Weight of the loss of relevance, whose target is 1 for a passage with an answer and 0 without."""
+    absence: float = 0.0
+    """Weight of the loss of "no answer": all spans of a passage against the span of its first token."""
+    early_layer: int | None = None
+    """Number of layers after which relevance is scored for the first time; a reader to continue from has its own."""
+    early: float = 0.25
+    """Weight of the loss of the relevance after ``early_layer``."""
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
     temperature: float = 2.0
@@ -97,10 +105,10 @@ class ReaderConfig(TrainingConfig):
         """Raise BadInput for settings that cannot be used."""
         super().__post_init__()
         require_positive(self, "depth", "pool", "hard_warmup", "temperature", "batch", "read", "sample", "eval_every")
-        require_positive(self, "patience")
+        require_positive(self, "patience", "early_layer")
         require_share(self, "teacher_weight")
         require_share_below_1(self, "held_out")
-        require_non_negative(self, "relevance")
+        require_non_negative(self, "relevance", "absence", "early")
         is_even = self.accumulate > 0 and self.batch % self.accumulate == 0
         require(self, "accumulate", is_even, f"a divisor of the batch, {self.batch}")
         has_comparable_teacher = not (self.per_passage and self.teacher)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.common.examples.data_sets import TrainingSet
 from pipelines.common.examples.gold_spans import GoldSpans
-from pipelines.common.examples.passage_sampler import PassageSampler, TitledText
+from pipelines.common.examples.passage_sampler import PassageSampler, SampledPassages
 from pipelines.common.examples.spans import MarkedWindow, ReaderBatch, collate, make_blank_window, mark_windows
 from pipelines.common.questions import draw_stretch
 from ragqa.errors import BadInput
@@ -105,30 +105,27 @@ class ReaderBatches:
         numbered_windows: list[tuple[int, MarkedWindow]] = []
         for place, (slot, number) in enumerate(slots):
             rng = np.random.default_rng([self._seed, 1, step, slot])
-            positives, negatives = self.sampler.sample(number, rng)
-            numbered_windows += [(place, window) for window in self._choose_windows(number, positives, negatives, rng)]
+            sampled, is_regex = self.sampler.sample(number, rng), self.sampler.questions[number][1]
+            numbered_windows += [(place, window) for window in self._choose_windows(sampled, is_regex, rng)]
         if not numbered_windows:
             question, _ = self.sampler.questions[slots[0][1]]
             numbered_windows = make_blank_window(self._tokenizer, question.text, self._shape.max_tokens)
         return collate(numbered_windows, self._shape.max_span)
 
-    def _choose_windows(
-        self, number: int, positives: list[TitledText], negatives: list[TitledText], rng: np.random.Generator
-    ) -> list[MarkedWindow]:
+    def _choose_windows(self, sampled: SampledPassages, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
         """Choose a window of each passage, if possible one with an answer.
 
         A passage with an answer is left out if no span of it can be marked. For example, it has "1950s" where the
         answer is "1950", or the answer is longer than the reader's longest answer. From this passage the reader would
         learn that it has no answer.
         """
-        question, regex = self.sampler.questions[number]
-        gold = GoldSpans(self._tokenizer, question.answers, regex=regex)
-        passages = [*positives, *negatives]
-        marked = mark_windows(self._tokenizer, question.text, passages, gold, self._shape.max_tokens)
+        gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)
+        passages = [*sampled.positives, *sampled.negatives]
+        marked = mark_windows(self._tokenizer, sampled.text, passages, gold, self._shape.max_tokens)
         chosen = []
         for row, windows in enumerate(marked):
             candidates = [window for window in windows if self._has_short_span(window)]
-            candidates = candidates or (windows if row >= len(positives) else [])
+            candidates = candidates or (windows if row >= len(sampled.positives) else [])
             if candidates:
                 chosen.append(candidates[rng.integers(len(candidates))])
         return chosen

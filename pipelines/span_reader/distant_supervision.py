@@ -8,8 +8,8 @@ The mined passages are saved in a folder, with a file for every few questions, s
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,38 @@ from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.matching.patterns import name_slow_question
 from ragqa.metrics import has_answer
 from ragqa.progress import SILENT, Progress
+from ragqa.reading.windows import make_windows
+from ragqa.runtime.scorer import SpanScorer
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
 """Name of the file with the settings and inputs of the mining."""
+
+
+@dataclass(frozen=True)
+class RerankedSearch(PassageSearch):
+    """Search whose passages are ordered by a reader's relevance, for questions without gold passages.
+
+    A passage that holds the answer and is relevant supports the answer more often than one that retrieval ranks high.
+    """
+
+    scorer: SpanScorer
+
+    def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
+        """Return the best ``depth`` passages for each question, the most relevant first."""
+        questions = list(questions)
+        return [
+            hits if list_gold_passages(question) else self._rerank(question, hits)
+            for question, hits in zip(questions, super().find(questions), strict=True)
+        ]
+
+    def _rerank(self, question: Question, hits: list[Hit]) -> list[Hit]:
+        texts = [(hit.passage.context, hit.passage.text) for hit in hits]
+        windows = list(make_windows(self.scorer.tokenizer, question.text, texts, self.scorer.max_tokens, max_windows=1))
+        scores = self.scorer.score([window.tokens for window in windows])
+        relevance = {window.passage: score.relevance for window, score in zip(windows, scores, strict=True) if score}
+        order = sorted(range(len(hits)), key=lambda place: -relevance.get(place, float("-inf")))
+        return [hits[place] for place in order]
 
 
 def mine_passages(

@@ -19,7 +19,7 @@ from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import check_directory
 from pipelines.span_reader.config import ReaderConfig
 from pipelines.span_reader.data import BatchShape, ReaderBatches
-from pipelines.span_reader.distant_supervision import mine_passages, select_trainable
+from pipelines.span_reader.distant_supervision import RerankedSearch, mine_passages, select_trainable
 from pipelines.span_reader.loss import compute_losses, is_hard_step
 from pipelines.span_reader.reader_evaluation import EvaluationSet, make_gold_set, make_open_set
 from ragqa import artefacts
@@ -31,7 +31,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 from ragqa.reading.calibration import UNCALIBRATED
 from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.live import LiveRetriever, open_retriever
-from ragqa.runtime.scorer import make_torch_scorer
+from ragqa.runtime.scorer import load_scorer, make_torch_scorer
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 from ragqa.training.meter import count_flops
@@ -152,6 +152,10 @@ def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanRea
     torch.manual_seed(config.seed)
     is_reader = read_head_name(config.encoder) == SpanReader.head_name
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
+    if config.early_layer:
+        reader.add_early_head(config.early_layer)
+    if config.absence:
+        reader.config.reader_absence = True
     reader.to(config.device).train()
     reader.config.reader_tokens, reader.config.reader_span = config.max_input, config.max_span
     # The smaller of ``reader_tokens`` and the encoder's positions is saved, so that answering reads no more.
@@ -195,8 +199,15 @@ def mine_training_passages(
         "depth": config.depth,
         "pool": config.pool,
     }
+    scorer = load_scorer(config.rerank, device=config.device) if config.rerank else None
+    if scorer is not None:
+        identity["rerank"] = scorer.fingerprint
     questions = [(question, data_set.file.regex) for data_set in sets for question in data_set.questions]
-    search = PassageSearch(retriever, config.depth, config.pool)
+    search = (
+        PassageSearch(retriever, config.depth, config.pool)
+        if scorer is None
+        else RerankedSearch(retriever, config.depth, config.pool, scorer)
+    )
     with parallel.take_turns():
         return mine_passages(questions, search, config.out / "mined", identity, progress=progress)
 

@@ -25,22 +25,29 @@ class ReaderLosses:
     """-log of the probability of the gold spans; 0 without a gold span."""
     relevance_B: Tensor
     """Cross-entropy of the passages' relevance."""
+    absence_B: Tensor
+    """Cross-entropy of "no answer" against all spans of a passage."""
+    early_B: Tensor
+    """Cross-entropy of the relevance after the early layer; 0 without an early layer."""
     kl_B: Tensor
     """KL divergence from the teacher's distribution over spans; 0 without a teacher."""
     has_gold_B: Tensor
     """True if some passage holds a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Return the mean loss of the questions; without gold spans only relevance counts."""
+        """Return the mean loss of the questions; without gold spans the scores of passages alone count."""
         spans_B = self.nll_B
         if config.teacher is not None:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
-        return (spans_B + config.relevance * self.relevance_B).mean()
+        passages_B = config.relevance * self.relevance_B + config.absence * self.absence_B + config.early * self.early_B
+        return (spans_B + passages_B).mean()
 
     def measure(self, config: ReaderConfig) -> dict[str, float]:
         """Return the figures for the log by their keys: means over the questions, in nats, and a share of questions."""
         figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
-        figures |= {"right": self.has_gold_B} | ({} if config.teacher is None else {"kl": self.kl_B})
+        optional = {"absence_bce": self.absence_B, "early_bce": self.early_B, "kl": self.kl_B}
+        is_used = {"absence_bce": config.absence, "early_bce": config.early_layer, "kl": config.teacher is not None}
+        figures |= {"right": self.has_gold_B} | {name: value for name, value in optional.items() if is_used[name]}
         return {name: value.float().mean().item() for name, value in figures.items()}
 
 
@@ -65,25 +72,36 @@ def compute_losses(
     """
     shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
-        score_BKS, relevance_BK, correct_BKS = score_spans_by_ends(reader, batch, shape)
-    has_gold_BK = correct_BKS.any(-1)
-    kl_B = torch.zeros(size, device=score_BKS.device)
+        spans = score_spans_by_ends(reader, batch, shape)
+    has_gold_BK = spans.correct_BKS.any(-1)
+    kl_B = torch.zeros(size, device=spans.score_BKS.device)
     if teacher is not None:
         with torch.no_grad(), autocast(config.device):
-            teacher_score_BKS, teacher_relevance_BK, _ = score_spans_by_ends(teacher, batch, shape)
-        student_BS = join_scores(score_BKS, relevance_BK)
-        teacher_BS = join_scores(teacher_score_BKS, teacher_relevance_BK)
+            taught = score_spans_by_ends(teacher, batch, shape)
+        student_BS = join_scores(spans.score_BKS, spans.relevance_BK)
+        teacher_BS = join_scores(taught.score_BKS, taught.relevance_BK)
         kl_B = distilled_kl(student_BS, teacher_BS, temperature=config.temperature)
+    score_BKS, relevance_BK, correct_BKS = spans.score_BKS, spans.relevance_BK, spans.correct_BKS
     if config.per_passage:
         score_BK1S, relevance_BK1 = score_BKS.unsqueeze(2), relevance_BK.unsqueeze(2)
         nll_BK = span_nll(score_BK1S, relevance_BK1, correct_BKS.unsqueeze(2), hard=is_hard)
         nll_B = nll_BK.sum(-1) / has_gold_BK.sum(-1).clamp_min(1)
     else:
         nll_B = span_nll(score_BKS, relevance_BK, correct_BKS, hard=is_hard)
-    present_BK = batch.arrange_by_question(torch.ones_like(batch.rank_N, dtype=torch.float), shape, 0.0)
-    bce_BK = binary_cross_entropy_with_logits(relevance_BK, has_gold_BK.float(), reduction="none")
-    relevance_B = (bce_BK * present_BK).sum(-1) / present_BK.sum(-1).clamp_min(1)
-    return ReaderLosses(nll_B, relevance_B, kl_B, has_gold_BK.any(-1))
+
+    def compare(logit_BK: Tensor) -> Tensor:
+        bce_BK = binary_cross_entropy_with_logits(logit_BK, has_gold_BK.float(), reduction="none")
+        mean_B: Tensor = (bce_BK * spans.present_BK).sum(-1) / spans.present_BK.sum(-1).clamp_min(1)
+        return mean_B
+
+    return ReaderLosses(
+        nll_B=nll_B,
+        relevance_B=compare(relevance_BK),
+        absence_B=compare(score_BKS.logsumexp(-1) - spans.absence_BK) if config.absence else torch.zeros_like(kl_B),
+        early_B=torch.zeros_like(kl_B) if spans.early_BK is None else compare(spans.early_BK),
+        kl_B=kl_B,
+        has_gold_B=has_gold_BK.any(-1),
+    )
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
@@ -98,7 +116,7 @@ def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
     """Return True if a step uses hard EM; the share of these steps rises over the run."""
-    if config.loss == "marginal":
+    if config.loss != "hard":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)
     return bool(np.random.default_rng([config.seed, 2, step]).random() < share)

@@ -8,7 +8,9 @@ from ragqa.artefacts.files import replace_file as replace_file
 from ragqa.artefacts.files import write_text_whole as write_text_whole
 from ragqa.artefacts.manifest import CALIBRATION as CALIBRATION
 from ragqa.artefacts.manifest import FORMAT as FORMAT
+from ragqa.artefacts.manifest import LATER_MODEL as LATER_MODEL
 from ragqa.artefacts.manifest import MANIFEST as MANIFEST
+from ragqa.artefacts.manifest import MODEL as MODEL
 from ragqa.artefacts.manifest import VECTORS_ARTEFACT as VECTORS_ARTEFACT
 from ragqa.artefacts.manifest import Manifest as Manifest
 from ragqa.artefacts.manifest import checksum as checksum

@@ -24,6 +24,8 @@ from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch
 FORMAT = 1
 """Version of the layout of artefacts; ragqa refuses to open newer versions."""
 MANIFEST = "manifest.json"
+MODEL, LATER_MODEL = "model.onnx", "later.onnx"
+"""Graph of an export, and graph of the layers after a reader's early one."""
 CALIBRATION = "calibration.json"
 """File next to a reader's weights with the calibration of its confidence."""
 VECTORS_ARTEFACT = "dense"
@@ -31,8 +33,8 @@ VECTORS_ARTEFACT = "dense"
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),
-    "encoder": ("model.onnx",),
-    "reader": ("model.onnx",),
+    "encoder": (MODEL,),
+    "reader": (MODEL,),
     "report": ("report.json",),
     "vectors": ("begun.json",),
     VECTORS_ARTEFACT: ("vectors.npy", "codes.npy"),

@@ -8,6 +8,7 @@ import typer
 
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
 from ragqa.cli.output import print_error, print_result
+from ragqa.corpus.blocks import DEFAULT_BLOCKS
 from ragqa.errors import BadInput
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
@@ -30,7 +31,7 @@ def index(
     ] = None,
     encoder: Annotated[str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")] = "default",
     engine: Annotated[str, typer.Option(help=f"Engine of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
-    blocks: Annotated[str, typer.Option(help="Unit of passages: sentences, words or wordpieces.")] = "sentences",
+    blocks: Annotated[str, typer.Option(help="Unit of passages: sentences, words or wordpieces.")] = DEFAULT_BLOCKS,
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Size of a passage.  [default: 100 words or 288 wordpieces]")
     ] = None,

@@ -14,6 +14,8 @@ from ragqa.matching.sentences import find_sentences
 if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
+DEFAULT_BLOCKS = "sentences"
+"""Unit of the passages of an index; the literature has words."""
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
 """Default size of a block, in words or wordpieces, for each kind of splitter."""
 MAX_SIZE = 1_000_000

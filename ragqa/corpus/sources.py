@@ -139,8 +139,9 @@ def _read_paths(
 
 
 def _read_file(path: Path, problems: ProblemHandler, tesseract: str) -> Iterator[tuple[InputFile, int, Document]]:
-    if not path.is_file():  # a pipe could block forever, and a link can lead nowhere
-        problems.report.leave_out(_as_text(path), "special file")
+    if not path.is_file():  # a pipe could block forever, and a link can lead nowhere or in a circle
+        link = "link to a folder" if path.is_dir() else "broken link"
+        problems.report.leave_out(_as_text(path), link if path.is_symlink() else "special file")
         return
     before = problems.report.bytes_read
     check_size_on_disk(path)

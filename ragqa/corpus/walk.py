@@ -50,7 +50,7 @@ def is_ignored(name: str) -> bool:
 
 
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the visible folders except links, and the names of the visible files, both sorted."""
+    """Return the visible folders, and the names of the visible files and links to folders, both sorted."""
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -60,10 +60,10 @@ def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
                 is_folder = entry.is_dir()
             except OSError:  # a link into a folder without permission to enter
                 is_folder = False
-            if not is_folder:
-                files.append(entry.name)
-            elif not entry.is_symlink():
+            if is_folder and not entry.is_symlink():
                 folders.append(folder / entry.name)
+            else:
+                files.append(entry.name)
     return sorted(folders), sorted(files)
 
 

@@ -25,7 +25,7 @@ from ragqa.artefacts import resume
 from ragqa.artefacts.paths import make_encoder_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.block_limits import Splitter
-from ragqa.corpus.blocks import DEFAULT_SIZES, make_splitter
+from ragqa.corpus.blocks import DEFAULT_BLOCKS, DEFAULT_SIZES, make_splitter
 from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.passages import split_document
 from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
@@ -81,7 +81,7 @@ class IndexConfig:
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
     """Engine of BM25, a ``TermEngine``."""
-    blocks: str = "sentences"
+    blocks: str = DEFAULT_BLOCKS
     """Unit of the passage size: sentences, words or wordpieces."""
     block_size: int | None = None
     """Passage size in words (100 by default) or wordpieces (288)."""

@@ -68,7 +68,10 @@ class EncoderReader(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that a ``SpanScorer`` of the reader needs."""
-        return {"reader": self.head_name, "prior": self.prior, "max_tokens": self.max_tokens, "max_span": self.max_span}
+        limits = {"max_tokens": self.max_tokens, "max_span": self.max_span}
+        optional = {name: getattr(self.config, f"reader_{name}", None) for name in ("early_layer", "absence")}
+        present = {name: value for name, value in optional.items() if value}
+        return {"reader": self.head_name, "prior": self.prior, **limits, **present}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Encode three integer tensors ``[N, L]`` as hidden states ``[N, L, D]``."""
@@ -113,31 +116,103 @@ class SpanReader(EncoderReader):
     """Reader that scores every token as start and as end, and the passage as a whole.
 
     Starts and ends are scored as in BERT (Devlin et al. 2019, section 4.2). The relevance of the passage is scored from
-    the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1).
+    the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1). The span of the first token alone stands
+    for "this passage has no answer" (Devlin et al. 2019, section 4.3), if the reader was trained on such passages.
+
+    With an early layer, a second score of relevance is computed after this layer, so that hopeless passages need not
+    go through the others.
     """
 
     head_name = "ends"
     prior = "spread"
     outputs = ("start", "end", "relevance")
 
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__(encoder)
-        self.head = nn.Linear(self.config.hidden_size, 3)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+    def __init__(self, encoder: nn.Module, *, early_layer: int | None = None) -> None:
+        """Put a new head on an encoder.
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        Args:
+            encoder: encoder of transformers.
+            early_layer: number of layers after which relevance is scored for the first time, or None.
+        """
+        super().__init__(encoder)
+        self.head = self._make_head(3)
+        self.early_head: nn.Linear | None = None
+        if early_layer:
+            self.add_early_head(early_layer)
+
+    def add_early_head(self, layer: int) -> None:
+        """Put a new head after the first ``layer`` layers, unless there is one already.
+
+        Raises:
+            BadInput: the encoder does not have more layers than these, or is not built like BERT.
+        """
+        encoder = cast(Any, self.encoder)
+        layers = getattr(getattr(encoder, "encoder", None), "layer", ())
+        if layer >= len(layers) or not hasattr(encoder, "embeddings"):
+            words = f"the encoder has {len(layers)} layers" if layers else "the encoder is not built like BERT"
+            raise BadInput(f"--early-layer {layer}: {words}")
+        if self.early_head is None or self.config.reader_early_layer != layer:
+            self.early_head, self.config.reader_early_layer = self._make_head(1), layer
+
+    def _make_head(self, scores: int) -> nn.Linear:
+        head = nn.Linear(self.config.hidden_size, scores)
+        nn.init.normal_(head.weight, std=0.02)
+        nn.init.zeros_(head.bias)
+        return head
+
+    @classmethod
+    def _read_sizes(cls, config: Any) -> dict[str, int]:
+        layer = getattr(config, "reader_early_layer", None)
+        return {} if layer is None else {"early_layer": layer}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Score the inputs of ``encode``.
 
         Returns:
-            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``.
+            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also its
+            relevance ``[N]``.
         """
-        hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
+        if self.early_head is None:
+            return self._score_tokens(self.encode(input_ids, attention_mask, token_type_ids))
+        segments = select_segments(self.config, token_type_ids)
+        outputs = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True, **segments
+        )
+        early_NLD = outputs.hidden_states[self.config.reader_early_layer]
+        return *self._score_tokens(outputs.last_hidden_state), self._score_early(early_NLD)
+
+    def _score_tokens(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
         return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
+
+    def _score_early(self, hidden_NLD: Tensor) -> Tensor:
+        assert self.early_head is not None
+        with torch.autocast(hidden_NLD.device.type, enabled=False):
+            early_N: Tensor = self.early_head(hidden_NLD[:, :1].float())[:, 0, 0]  # 3 dimensions, for quantisation
+        return early_N
+
+    def read_early(self, input_ids: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the layers up to the early one on unpadded text.
+
+        Args:
+            input_ids: ``[N, L]``.
+            token_type_ids: ``[N, L]``.
+
+        Returns:
+            Hidden states ``[N, L, D]``, and relevance ``[N]``.
+        """
+        encoder = cast(Any, self.encoder)
+        hidden_NLD = encoder.embeddings(input_ids=input_ids, **select_segments(self.config, token_type_ids))
+        for layer in encoder.encoder.layer[: self.config.reader_early_layer]:
+            hidden_NLD = layer(hidden_NLD)
+        return hidden_NLD, self._score_early(hidden_NLD)
+
+    def read_on(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the layers after the early one on hidden states ``[N, L, D]``; return the first scores of ``forward``."""
+        for layer in cast(Any, self.encoder).encoder.layer[self.config.reader_early_layer :]:
+            hidden_NLD = layer(hidden_NLD)
+        return self._score_tokens(hidden_NLD)
 
 
 class MlpSpanReader(EncoderReader):

@@ -11,7 +11,7 @@ from ragqa.text import normalize_answer
 _NUMBER = re.compile(
     r"\d|\b(?:no|none|zero|once|twice|half|quarter|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundreds?|thousands?"
-    r"|millions?|billions?|dozens?|several|few|many|single|pair|couple|an? [a-z]+|half)\b",
+    r"|millions?|billions?|dozens?|several|few|many|single|pair|couple|an? [a-z]+)\b",
     re.IGNORECASE,
 )
 _TIME_UNIT = re.compile(
@@ -31,11 +31,14 @@ _SPEED = re.compile(
 _DATE = re.compile(
     r"\d|\b(?:january|february|march|april|may|june|july|august|september|october|november|december|jan|feb|mar|apr|jun"
     r"|jul|aug|sept?|oct|nov|dec|mondays?|tuesdays?|wednesdays?|thursdays?|fridays?|saturdays?|sundays?|spring|summer"
-    r"|autumn|fall|winter|century|decade|ago|today|tomorrow|yesterday|noon|midnight|morning|evening|afternoon|night"
-    r"|day|week|month|year|christmas|easter|after|before|during|until|since|when|while|once|end|beginning|age|era|time"
-    r"|war|dawn|dusk|sunset|sunrise|daily|monthly|weekly|yearly)",
+    r"|autumn|fall|winter|centur(?:y|ies)|decades?|ago|today|tomorrow|yesterday|noon|midnight|mornings?|evenings?"
+    r"|afternoons?|nights?|overnight|days?|weeks?|weekends?|months?|years?|lunch\w*|breakfast|dinner|christmas|easter"
+    r"|after|before|during|until|since|when|while|once|ends?|beginning|ages?|eras?|times?|wars?|dawn|dusk|sunset"
+    r"|sunrise|daily|monthly|weekly|yearly|always|never|forever|immediately|now|soon)\b",
     re.IGNORECASE,
 )
+_FREQUENCY = re.compile(r"\b(?:every|each|per|\w+ly)\b", re.IGNORECASE)
+_NOTHING = re.compile(r"\b(?:free|nothing|little)\b", re.IGNORECASE)
 _ONLY_NUMBER = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*(?:(?:million|billion|percent|per cent|BC|AD|am|pm|km|m|kg)\W*)?")
 _SYMBOL = re.compile(r".{1,4}|\S*[A-Z0-9]\S*[A-Z0-9]\S*")
 
@@ -50,10 +53,31 @@ def _is_extent(text: str) -> bool:
     return bool(_NUMBER.search(text)) and not _SPEED.search(text) and not _TIME_UNIT.search(text)
 
 
+def _is_distance(text: str) -> bool:
+    """Return False for what is no distance; "two hours by train" is one."""
+    return bool(_NUMBER.search(text)) and not _SPEED.search(text)
+
+
+def _is_duration_or_length(text: str) -> bool:
+    return bool(_NUMBER.search(text) or _DATE.search(text))
+
+
+def _is_frequency(text: str) -> bool:
+    return bool(_NUMBER.search(text) or _DATE.search(text) or _FREQUENCY.search(text))
+
+
+def _is_amount(text: str) -> bool:
+    return bool(_NUMBER.search(text) or _NOTHING.search(text))
+
+
 _KINDS: tuple[tuple[re.Pattern[str], Callable[[str], object]], ...] = (
     (re.compile(r"how (?:fast|quick)\b|(?:what|which) (?:top |maximum |average )?speed\b"), _is_speed),
-    (re.compile(r"how (?:high|tall|deep|wide|far|thick)\b"), _is_extent),
-    (re.compile(r"how (?:many|much|long|old|often|heavy|large|big|hot|cold)\b"), _NUMBER.search),
+    (re.compile(r"how (?:high|tall|deep|wide|thick)\b"), _is_extent),
+    (re.compile(r"how far\b"), _is_distance),
+    (re.compile(r"how long\b"), _is_duration_or_length),
+    (re.compile(r"how often\b"), _is_frequency),
+    (re.compile(r"how much\b"), _is_amount),
+    (re.compile(r"how (?:many|old|heavy|large|big|hot|cold)\b"), _NUMBER.search),
     (
         re.compile(r"(?:what|which) (?:year|date|day|month|century|decade)\b|since when\b|until when\b|when\b"),
         _DATE.search,
@@ -64,13 +88,16 @@ _ASKING = re.compile(
     r"^\W*(?:(?:and|so|but|well)\s+)?(?:(?:in|at|on|by|from|to|for|of|with|since|until|under|after|about)\s+)?(?:the\s+)?"
 )
 _SYMBOL_QUESTION = re.compile(r"\b(?:symbol|abbreviation|acronym) (?:of|for)\b")
-_CHOICE = re.compile(r" or |\bbetween\b|^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b")
+_CHOICE = re.compile(
+    r" or |\bcolou?r\b|\bbetween\b|^\W*(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would)\b"
+)
 
 
 def make_kind_check(question: str) -> Callable[[str], bool]:
     """Return a function that is False for answers that are certainly of another kind than the question asks for.
 
-    An answer that only repeats words of the question is of no kind, unless the question offers a choice ("… or …").
+    An answer that only repeats words of the question is of no kind, unless the question offers a choice ("… or …") or
+    asks for a colour.
     """
     lower = question.lower().strip()
     start = _ASKING.sub("", lower, count=1)

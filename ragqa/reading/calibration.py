@@ -42,6 +42,8 @@ SPAN_FEATURES = (
 Features from retrieval scores are in standard deviations, since every retriever has its own scale. If only one passage
 was read, no other passage competes with the answer. Four features have a second coefficient for this case.
 """
+ABSENCE_FEATURES = (*SPAN_FEATURES, "answerable", "most answerable", "most relevant")
+"""Features of a span reader that was trained on passages without an answer."""
 THRESHOLD = 0.2
 """Confidence below which a reader declines if its calibration names no threshold."""
 
@@ -68,6 +70,12 @@ class Evidence:
     """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
+    answerable: float = 0.0
+    """Log-odds of any span of the answer's window against "no answer", by the reader."""
+    most_answerable: float = 0.0
+    """Largest such log-odds of all windows."""
+    most_relevant: float = 0.0
+    """Largest relevance score of all windows, without the retrieval prior."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the features [F] in the order of ``names``.
@@ -88,6 +96,9 @@ class Evidence:
             "behind": self.behind_best,
             "ahead": self.best_ahead,
             "passages that agree": np.log1p(self.passages_agreeing),
+            "answerable": self.answerable,
+            "most answerable": self.most_answerable,
+            "most relevant": self.most_relevant,
         }
         values |= {f"{name}{_ONE_PASSAGE}": value * (self.passages_read == 1) for name, value in values.items()}
         return np.array([values[name] for name in names])
@@ -115,12 +126,17 @@ class Calibration:
     """Confidence below which a question is declined by default."""
     prior: float = 1.0
     """Weight of standardized retrieval scores in reading (``ragqa.reading.prior.make_prior``)."""
+    early_margin: float | None = None
+    """Windows whose early relevance is lower than the question's best by more than this are not read on.
+    None to read all windows to the end."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """Fields for the fingerprint of a reader; ``answers`` keeps its first name, ``questions``."""
         row = asdict(self)
         row["questions"] = row.pop("answers")
+        if row["early_margin"] is None:  # so that the fingerprints of earlier readers stay as they are
+            del row["early_margin"]
         return row
 
     def compute_confidence(self, evidence: FeatureSource) -> float:
@@ -161,6 +177,7 @@ class Calibration:
                 tuple(row.get("features", BASIC_FEATURES)),  # this and the next two are absent in earlier versions
                 float(row.get("threshold", THRESHOLD)),
                 float(row.get("prior", 1.0)),
+                None if (margin := row.get("early_margin")) is None else float(margin),
             )
             calibration._check(example)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
@@ -174,6 +191,8 @@ class Calibration:
             raise ValueError(f"{len(self.coefficients)} coefficients of {len(self.features)} features")
         if not all(map(isfinite, (*self.coefficients, self.prior))) or not 0 <= self.threshold <= 1:
             raise ValueError("a coefficient or the prior is not finite, or the threshold is not from 0 to 1")
+        if self.early_margin is not None and not self.early_margin >= 0:
+            raise ValueError("early_margin is below 0")
 
     def save(self, folder: Path) -> None:
         """Write ``calibration.json`` in one step."""

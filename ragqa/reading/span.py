@@ -19,61 +19,20 @@ from ragqa.errors import BadInput
 from ragqa.reading import registry
 from ragqa.reading.answer_kinds import make_kind_check
 from ragqa.reading.base import NO_PASSAGES, ONLY_ENGLISH, Decoding, RetrieverIdentity
-from ragqa.reading.calibration import Calibration, Evidence
+from ragqa.reading.calibration import ABSENCE_FEATURES, SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.prior import make_prior, standardize_scores
+from ragqa.reading.span_candidates import ScoredPassages, SpanCandidate, select_candidates, select_promising
 from ragqa.reading.windows import Window, count_question_room, make_windows
-from ragqa.runtime.scorer import Scores, SpanScorer, load_scorer
+from ragqa.runtime.scorer import Select, SpanScorer, load_scorer
 from ragqa.text import is_latin, normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
-MAX_ANSWER = 30
-"""Maximum length of an answer in wordpieces (BERT on SQuAD) for readers without a limit of their own."""
 MAX_WINDOWS = 100
 """Maximum number of windows of a question, shared evenly by its passages: the work for one of 10,000 words."""
 MIN_PASSAGE_WINDOWS = 4
 """Number of windows that each passage may have, however many passages are read: 512 wordpieces need two or three."""
 _PENALTY = 4.0
 """Amount by which an answer of another kind than asked for is lowered, in nats; chosen on held-out questions."""
-_CANDIDATES = 100
-"""Number of best spans per question that are merged; the others have negligible weight."""
-
-
-@dataclass(frozen=True)
-class _SpanCandidate:
-    """Span that may be an answer; start and end are characters of the passage."""
-
-    passage: int
-    start: int
-    end: int
-    score: float
-    """Score of the span, with relevance."""
-    relevance: float
-    """Part of the score that all spans of the window share."""
-    prior: float
-    """Part of the relevance that comes from retrieval (ORQA, section 4.1)."""
-
-    def overlaps(self, other: "_SpanCandidate") -> bool:
-        """Return True if the spans share characters, like a longer and a shorter form of an answer."""
-        return self.passage == other.passage and self.start < other.end and other.start < self.end
-
-
-@dataclass(frozen=True)
-class ScoredPassages:
-    """Hits of a question with the scores of their spans, before the retrieval prior is added."""
-
-    question: str
-    hits: list[Hit]
-    windows: list[Window]
-    scores: list[Scores]
-
-    def take(self, count: int) -> "ScoredPassages":
-        """Return the scored passages of the first ``count`` hits."""
-        windows = sum(window.passage < count for window in self.windows)
-        return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
-
-    def get_text(self, candidate: _SpanCandidate) -> str:
-        """Return the text of a candidate span."""
-        return self.hits[candidate.passage].passage.text[candidate.start : candidate.end]
 
 
 @dataclass(frozen=True)
@@ -81,7 +40,7 @@ class SpanAnswer:
     """Answer merged from spans with the same text, with its evidence, before calibration."""
 
     text: str
-    candidates: list[_SpanCandidate]
+    candidates: list[SpanCandidate]
     """Spans of the answer, best first."""
     evidence: Evidence
 
@@ -147,6 +106,16 @@ class ExtractiveReader:
         return cls(scorer, Calibration.load(scorer.path))
 
     @property
+    def has_early_layer(self) -> bool:
+        """True if windows can be left out after an early layer."""
+        return self._scorer.early_layer is not None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features by which the confidence of this reader is calibrated."""
+        return ABSENCE_FEATURES if self._scorer.knows_absence else SPAN_FEATURES
+
+    @property
     def threshold(self) -> float:
         """Confidence below which answers are declined by default."""
         return self._calibration.threshold
@@ -168,8 +137,14 @@ class ExtractiveReader:
         """Return the possible answers to each question with their evidence, most probable first."""
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
-    def score(self, questions: list[str], hits: list[list[Hit]]) -> list[ScoredPassages]:
-        """Score all spans of each question's hits, which takes nearly all the time of reading."""
+    def score(self, questions: list[str], hits: list[list[Hit]], *, reads_all: bool = False) -> list[ScoredPassages]:
+        """Score all spans of each question's hits, which takes nearly all the time of reading.
+
+        Args:
+            questions: texts of the questions.
+            hits: passages of each question.
+            reads_all: do not leave out windows after the reader's early layer.
+        """
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
             texts = [(hit.passage.context, hit.passage.text) for hit in question_hits]
@@ -177,11 +152,30 @@ class ExtractiveReader:
             made = make_windows(self._scorer.tokenizer, question, texts, self._max_tokens, max_windows=count)
             windows.append(list(made))
         # One call for the windows of all questions keeps all cores busy.
-        scores = iter(self._scorer.score([window.tokens for part in windows for window in part]))
-        return [
-            ScoredPassages(question, question_hits, part, [next(scores) for _ in part])
-            for question, question_hits, part in zip(questions, hits, windows, strict=True)
-        ]
+        select = [] if reads_all else self._make_selection([len(part) for part in windows])
+        scores = iter(self._scorer.score([window.tokens for part in windows for window in part], *select))
+        scored = []
+        for question, question_hits, part in zip(questions, hits, windows, strict=True):
+            read = [(window, score) for window in part if (score := next(scores)) is not None]
+            kept = [window for window, _ in read], [score for _, score in read]
+            scored.append(ScoredPassages(question, question_hits, *kept))
+        return scored
+
+    def _make_selection(self, counts: list[int]) -> list[Select]:
+        """Return the function that chooses the windows to read on, or an empty list to read all of them.
+
+        Args:
+            counts: number of windows of each question.
+        """
+        margin = self._calibration.early_margin
+        if margin is None:
+            return []
+        borders = np.cumsum(counts)[:-1]
+
+        def select(early_N: np.ndarray) -> np.ndarray:
+            return np.concatenate([select_promising(part, margin) for part in np.split(early_N, borders)])
+
+        return [select]
 
     def merge_spans(self, scored: ScoredPassages, prior_weight: float) -> list[SpanAnswer]:
         """Merge the scored spans of a question into its possible answers, most probable first.
@@ -239,49 +233,19 @@ def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
     return selected
 
 
-def _select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> tuple[list[_SpanCandidate], float]:
-    """Return the best spans, best first, and the log of the sum of exp(score) over all spans."""
-    priors = [float(prior_K[window.passage]) for window in scored.windows]
-    scores = [replace(s, relevance=s.relevance + prior) for s, prior in zip(scored.scores, priors, strict=True)]
-    tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]
-    flat = np.concatenate([table.ravel() for table in tables])
-    top = float(flat.max())
-    if not np.isfinite(top):
-        return [], float("-inf")
-    log_total = top + float(np.log(np.exp(flat - top).sum()))
-    count = min(_CANDIDATES, len(flat))
-    rows = np.argpartition(-flat, count - 1)[:count]
-    rows = rows[np.lexsort((rows, -flat[rows]))]  # spans of equal score in the order of the text, on every machine
-    borders = np.cumsum([0, *(table.size for table in tables)])
-    candidates = []
-    for row in rows[np.isfinite(flat[rows])]:
-        n = int(np.searchsorted(borders, row, side="right")) - 1
-        first, length = divmod(int(row - borders[n]), tables[n].shape[1])
-        window = scored.windows[n]
-        start, end = int(window.offsets[first, 0]), int(window.offsets[first + length, 1])
-        candidates.append(_SpanCandidate(window.passage, start, end, float(flat[row]), scores[n].relevance, priors[n]))
-    return candidates, log_total
-
-
-def _score_spans(window: Window, scores: Scores) -> np.ndarray:
-    """Return scores [P, W] of the spans of w + 1 wordpieces from p; -inf for impossible spans."""
-    part = slice(window.offset, window.offset + len(window.offsets))
-    table_PW = scores.make_table(part, MAX_ANSWER)
-    return np.where(window.find_possible_spans(table_PW.shape[1]), table_PW, -np.inf)
-
-
 def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
     """Merge spans that normalise to the same answer; return the answers, most probable first."""
-    candidates, log_total = _select_candidates(scored, prior_K)
-    candidates = _penalise_other_kinds(scored, candidates)
-    groups: dict[str, list[_SpanCandidate]] = {}
+    selected = select_candidates(scored, prior_K)
+    candidates = _penalise_other_kinds(scored, selected.spans)
+    groups: dict[str, list[SpanCandidate]] = {}
     best_answer_of: dict[int, str] = {}  # by passage
     for candidate in candidates:
         if key := normalize_answer(scored.get_text(candidate)):
             groups.setdefault(key, []).append(candidate)
             best_answer_of.setdefault(candidate.passage, key)
     weights = {
-        key: min(1.0, float(np.exp([c.score - log_total for c in group]).sum())) for key, group in groups.items()
+        key: min(1.0, float(np.exp([c.score - selected.log_total for c in group]).sum()))
+        for key, group in groups.items()
     }
     order = sorted(groups, key=lambda key: -weights[key])
     agreeing, spread_K = Counter(best_answer_of.values()), standardize_scores(scored.hits)
@@ -300,12 +264,15 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
             behind_best=float(spread_K[best.passage]),
             best_ahead=ahead,
             passages_agreeing=agreeing[key],
+            answerable=best.answerable,
+            most_answerable=selected.most_answerable,
+            most_relevant=selected.most_relevant,
         )
         answers.append(SpanAnswer(scored.get_text(best), groups[key], evidence))
     return answers
 
 
-def _penalise_other_kinds(scored: ScoredPassages, candidates: list[_SpanCandidate]) -> list[_SpanCandidate]:
+def _penalise_other_kinds(scored: ScoredPassages, candidates: list[SpanCandidate]) -> list[SpanCandidate]:
     """Lower the scores of candidates of another kind than the question asks for, such as a length for "how fast"."""
     has_right_kind = make_kind_check(scored.question)
     return [
@@ -322,7 +289,7 @@ def _log(weight: float) -> float:
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
     """Return the passages that hold the answer as sources, by falling weight; weights sum to 1."""
-    by_passage: dict[int, list[_SpanCandidate]] = {}
+    by_passage: dict[int, list[SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)
     top = answer.candidates[0].score

@@ -61,13 +61,10 @@ class LiveRetriever:
         return self.current().search(questions, k, filter)
 
     def search_terms(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question by BM25; those of ``search`` if BM25 finds none."""
+        """Return at most ``k`` hits for each question by BM25, or by the ranker of an index without words."""
         current = self.current()
-        hits = current.search(questions, k, filter)
-        if (terms := getattr(current.ranker, "bm25", None)) is None:  # only a hybrid ranker has another one
-            return hits
-        by_terms = current.with_ranker(terms).search(questions, k, filter)
-        return [first or second for first, second in zip(by_terms, hits, strict=True)]
+        terms = getattr(current.ranker, "bm25", None)  # only a hybrid ranker has another one
+        return (current if terms is None else current.with_ranker(terms)).search(questions, k, filter)
 
     def correct_spelling(self, question: str) -> str:
         """Return the question with its misspelt words replaced; unchanged if the index has no terms."""

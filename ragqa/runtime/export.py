@@ -9,8 +9,9 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,13 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         raise MissingExtra("exporting a model", "torch") from error
     artefacts.check_replaceable(out, *_KINDS)
     first, *second = encoders.find_towers(str(source))
-    kind, module, path, config = _load_model(first)
+    kind, graphs, path, config = _load_model(first)
     with artefacts.replace_directory(out) as folder:
-        config["embeddings"] = _write_model(module, kind, folder, out, share)
+        config["embeddings"] = _write_model(graphs, folder, out, share)
         if second:
-            _, module, _, questions = _load_model(second[0])
+            _, graphs, _, questions = _load_model(second[0])
             config = encoders.join_towers(config, questions)
-            embeddings = _write_model(module, kind, folder / "questions", out / "questions", None)
+            embeddings = _write_model(graphs, folder / "questions", out / "questions", None)
             config["questions"] = {"embeddings": embeddings}
         shutil.copyfile(path / "tokenizer.json", folder / "tokenizer.json")
         for name, new in zip(_SMALL_FILES, (path / artefacts.CALIBRATION, card), strict=True):
@@ -98,18 +99,35 @@ def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, iden
         shutil.copyfile(file, folder / name)
 
 
-def _write_model(module: Any, kind: str, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, which will become ``out``; return the embeddings' entry."""
+@dataclass(frozen=True)
+class _Graph:
+    """Part of a model that becomes one ONNX file."""
+
+    file: str
+    module: Any
+    inputs: dict[str, Any]
+    """Example inputs ``[1, L, …]`` by their names."""
+    outputs: Sequence[str]
+    """Names of the outputs."""
+
+
+def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
+    """Write a model into ``folder``, which will become ``out``; return the embeddings' entry.
+
+    The first graph has the embeddings.
+    """
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        model = _quantise(module, kind, Path(scratch))
-    embeddings = _split_embeddings(model, folder, out, share)
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    embeddings: dict[str, Any] = {}
+    for graph in graphs:
+        with tempfile.TemporaryDirectory() as scratch:
+            model = _quantise(graph, Path(scratch))
+        embeddings = embeddings or _split_embeddings(model, folder, out, share)
+        (folder / graph.file).write_bytes(model.SerializeToString())
     return embeddings
 
 
-def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
-    """Load a model; return its kind, module from (ids, types) to outputs, directory and config."""
+def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, Any]]:
+    """Load a model; return its kind, graphs, directory and config."""
     import torch
 
     from ragqa.models import span_readers
@@ -131,35 +149,48 @@ def _load_model(source: str | Path) -> tuple[str, Any, Path, dict[str, Any]]:
     class SingleText(torch.nn.Module):
         """Model of one unpadded text, which needs no attention mask."""
 
-        def __init__(self) -> None:
+        def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__()
             # Exports name the weights of an encoder after the first attribute, and those of a reader after the second.
             self.model, self.function = model, model if is_reader else None
+            self.run = function
 
-        def forward(self, ids: Any, types: Any) -> Any:
-            return model(ids, None, types) if is_reader else (model(ids, torch.ones_like(ids)),)
+        def forward(self, *inputs: Any) -> Any:
+            return self.run(*inputs)
 
-    return "reader" if is_reader else "encoder", SingleText(), path, config
+    ids = torch.arange(16).unsqueeze(0)
+    texts = {"input_ids": ids, "token_type_ids": torch.zeros_like(ids)}
+    if not is_reader:
+        encode = SingleText(lambda ids, types: (model(ids, torch.ones_like(ids)),))
+        return "encoder", [_Graph(artefacts.MODEL, encode, texts, ["vector"])], path, config
+    reader: Any = model
+    if config.get("early_layer") is None:
+        read = SingleText(lambda ids, types: model(ids, None, types))
+        return "reader", [_Graph(artefacts.MODEL, read, texts, model.outputs)], path, config
+    hidden = {"hidden": torch.zeros(1, 16, model.config.hidden_size)}
+    graphs = [
+        _Graph(artefacts.MODEL, SingleText(reader.read_early), texts, ["hidden", "early"]),
+        _Graph(artefacts.LATER_MODEL, SingleText(reader.read_on), hidden, model.outputs),
+    ]
+    return "reader", graphs, path, config
 
 
-def _quantise(module: Any, kind: str, scratch: Path) -> Any:
-    """Return the module as an optimised ONNX model with 8-bit weights."""
+def _quantise(graph: _Graph, scratch: Path) -> Any:
+    """Return a graph as an optimised ONNX model with 8-bit weights."""
     import onnx
     import onnxruntime
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    ids = torch.arange(16).unsqueeze(0)
-    outputs = ["vector"] if kind == "encoder" else list(module.model.outputs)
     length = {1: torch.export.Dim.DYNAMIC}
     with _silence_warnings():
         torch.onnx.export(
-            module,
-            (ids, torch.zeros_like(ids)),
+            graph.module,
+            tuple(graph.inputs.values()),
             str(scratch / "full.onnx"),
-            input_names=["input_ids", "token_type_ids"],
-            output_names=outputs,
-            dynamic_shapes=(length, length),
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_shapes=((length,) * len(graph.inputs),),
             dynamo=True,
             external_data=False,
             verbose=False,
@@ -174,20 +205,19 @@ def _quantise(module: Any, kind: str, scratch: Path) -> Any:
         # (reduce_range), because CPUs without VNNI add two products in 16 bits, where the full range overflows.
         options_int8 = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
         quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **options_int8)
-        _check_runs(scratch / "int8.onnx")
+        _check_runs(scratch / "int8.onnx", {name: tensor.numpy() for name, tensor in graph.inputs.items()})
     return onnx.load(scratch / "int8.onnx")
 
 
-def _check_runs(model: Path) -> None:
+def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
     """Raise ArtefactError if ONNX Runtime cannot compute the model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     loaded = create_session(model, options)
-    ids = np.arange(9)[None]
     try:
-        loaded.run(None, {item.name: ids if item.name == "input_ids" else ids * 0 for item in loaded.get_inputs()})
+        loaded.run(None, {item.name: inputs[item.name][:, :9] for item in loaded.get_inputs()})
     except Exception as error:  # ONNX Runtime has its own types, raised for DeBERTa's position products in 8 bits
         reason = summarize_error(error)[:200]
         raise ArtefactError(

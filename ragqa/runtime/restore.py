@@ -50,12 +50,16 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
             "name the encoder that the reader was trained from"
         )
     reader = SpanReader.from_encoder(encoder)
+    if early_layer := config.get("early_layer"):
+        reader.add_early_head(early_layer)
+    reader.config.reader_absence = bool(config.get("absence"))
     reader.config.reader_tokens = config["max_tokens"]
     if config.get("max_span"):
         reader.config.reader_span = config["max_span"]
-    weights = _read_weights(
-        onnx.load(exported / "model.onnx", load_external_data=False).graph, _read_embeddings(exported, config)
-    )
+    table = _read_embeddings(exported, config)
+    weights: dict[str, np.ndarray] = {}
+    for file in (artefacts.MODEL, artefacts.LATER_MODEL) if early_layer else (artefacts.MODEL,):
+        weights |= _read_weights(onnx.load(exported / file, load_external_data=False).graph, table)
     known = {name: torch.from_numpy(value) for name, value in weights.items() if name in reader.state_dict()}
     try:
         missing, _ = reader.load_state_dict(known, strict=False)

@@ -32,13 +32,16 @@ class OnnxRunner:
 
     engine = "onnx"
 
-    def __init__(self, path: Path, config: dict[str, Any], threads: int | None = None) -> None:
+    def __init__(
+        self, path: Path, config: dict[str, Any], threads: int | None = None, *, file: str = artefacts.MODEL
+    ) -> None:
         """Load an export.
 
         Args:
             path: directory of the export.
             config: configuration in its manifest.
             threads: number of parallel calls; by default one per core.
+            file: name of the graph; only the graph of the default name has word embeddings.
         """
         import onnxruntime
 
@@ -46,12 +49,13 @@ class OnnxRunner:
         # One thread per call, because threads within a call wait for each other and calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
-        options.add_external_initializers([config["embeddings"]["name"]], [self._table])
+        if file == artefacts.MODEL:
+            self._table = onnxruntime.OrtValue.ortvalue_from_numpy(_map_embeddings(path, config["embeddings"]))
+            options.add_external_initializers([config["embeddings"]["name"]], [self._table])
         try:
-            self._session = create_session(path / "model.onnx", options)
+            self._session = create_session(path / file, options)
         except Exception as error:  # ONNX Runtime has a type for each reason, with no common base
-            raise DamagedArtefact(f"{path / 'model.onnx'} cannot be loaded: {summarize_error(error)[:200]}") from error
+            raise DamagedArtefact(f"{path / file} cannot be loaded: {summarize_error(error)[:200]}") from error
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
 
@@ -63,18 +67,26 @@ class OnnxRunner:
             on_done: function called with the number of sequences that are finished.
         """
         results = []
-        for outputs in self._pool.map(self._run_one, inputs):
+        for outputs in self._pool.map(self._run_one, map(_make_arrays, inputs)):
             results.append(outputs)
             if on_done:
                 on_done(len(results))
         return results
 
-    def _run_one(self, item: TokenInput) -> Outputs:
-        ids = np.asarray(item.ids, dtype=np.int64)[None]
-        types = np.zeros_like(ids)
-        types[:, item.first_segment :] = 1
-        outputs = self._session.run(None, {"input_ids": ids, "token_type_ids": types})
+    def run_on(self, hidden: Sequence[np.ndarray]) -> list[Outputs]:
+        """Return the outputs of a graph that goes on from the hidden states ``[L, D]`` of each sequence."""
+        return list(self._pool.map(self._run_one, ({"hidden": array} for array in hidden)))
+
+    def _run_one(self, arrays: dict[str, np.ndarray]) -> Outputs:
+        outputs = self._session.run(None, {name: array[None] for name, array in arrays.items()})
         return tuple(output[0] for output in outputs)
+
+
+def _make_arrays(item: TokenInput) -> dict[str, np.ndarray]:
+    ids = np.asarray(item.ids, dtype=np.int64)
+    types = np.zeros_like(ids)
+    types[item.first_segment :] = 1
+    return {"input_ids": ids, "token_type_ids": types}
 
 
 def create_session(model: Path, options: Any) -> Any:

@@ -3,7 +3,7 @@
 Legend: L tokens of a sequence, P tokens at which an answer can start, W longest span in tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,13 @@ class SpanScores:
     """Score of the passage."""
     longest: int | None = None
     """Maximum length of a span in tokens, if the reader was trained with one."""
+    early: float = 0.0
+    """Score of the passage after the reader's early layer, if it has one."""
+
+    @property
+    def absence(self) -> float:
+        """Score of "no answer", the span of the first token alone (Devlin et al. 2019, section 4.3)."""
+        return float(self.start[0]) + float(self.end[0])
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
@@ -60,6 +67,10 @@ class SpanTable:
     """[L, W], score of the span of tokens i … i + w."""
     relevance: float = 0.0
     """Score of the passage."""
+    absence: float = 0.0
+    """Score of "no answer"; such a reader has none."""
+    early: float = 0.0
+    """Score after an early layer; such a reader has none."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
@@ -75,18 +86,30 @@ class SpanTable:
 Scores = SpanScores | SpanTable
 
 
+Select = Callable[[np.ndarray], np.ndarray]
+"""Function from the early relevance [N] of all sequences to a mask [N], true for those to read on."""
+
+
 class SpanScorer:
     """Scorer of the spans of token sequences; ``load_scorer`` returns one.
 
     Args:
-        runner: runner of the reader.
+        runner: runner of the reader, or of its layers up to the early one.
         tokenizer: tokenizer of the reader.
         config: head, limits and identity of the reader.
         path: directory of the reader.
+        later: runner of the layers after the early one, if they are a graph of their own.
     """
 
-    def __init__(self, runner: Runner, tokenizer: TextTokenizer, config: dict[str, Any], path: Path) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: TextTokenizer,
+        config: dict[str, Any],
+        path: Path,
+        later: OnnxRunner | None = None,
+    ) -> None:
+        self._runner, self._later = runner, later
         self.tokenizer = tokenizer
         self.path = path
         """Directory of the reader, which also holds its calibration."""
@@ -94,22 +117,44 @@ class SpanScorer:
         """Maximum length of a sequence in wordpieces."""
         self.prior: str = config.get("prior", SPREAD)
         """Form of retrieval scores in the prior, ``RAW`` or ``SPREAD``."""
+        self.knows_absence: bool = bool(config.get("absence"))
+        """True if the reader was trained to score "no answer"."""
+        self.early_layer: int | None = config.get("early_layer")
+        """Number of layers after which relevance is scored for the first time, or None."""
         self._longest: int | None = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
         """Text that identifies weights, engine, window length and longest span."""
 
-    def score(self, inputs: Sequence[TokenInput]) -> list[Scores]:
-        """Return the scores of each sequence, in order."""
-        return [
-            self._make_scores(len(item.ids), *outputs)
-            for item, outputs in zip(inputs, self._runner.run(inputs), strict=True)
-        ]
+    def score(self, inputs: Sequence[TokenInput], select: Select | None = None) -> list[Scores | None]:
+        """Return the scores of each sequence, in order.
 
-    def _make_scores(self, length: int, *outputs: np.ndarray) -> Scores:
+        Args:
+            inputs: sequences of tokens.
+            select: chooses the sequences that are read beyond the early layer; by default all of them. The others
+                have None in the result. Without an early layer, all sequences are read.
+        """
+        outputs = self._runner.run(inputs)
+        if self.early_layer is None:
+            return [self._make_scores(len(item.ids), *output) for item, output in zip(inputs, outputs, strict=True)]
+        early_N = np.array([output[-1] for output in outputs])
+        chosen_N = np.ones(len(inputs), dtype=bool) if select is None else select(early_N)
+        rows = np.flatnonzero(chosen_N).tolist()
+        if self._later is None:
+            later = [output[:-1] for output in outputs]
+        else:
+            later = [()] * len(inputs)
+            for row, output in zip(rows, self._later.run_on([outputs[row][0] for row in rows]), strict=True):
+                later[row] = output
+        scores: list[Scores | None] = [None] * len(inputs)
+        for row in rows:
+            scores[row] = self._make_scores(len(inputs[row].ids), *later[row], early=float(early_N[row]))
+        return scores
+
+    def _make_scores(self, length: int, *outputs: np.ndarray, early: float = 0.0) -> Scores:
         if len(outputs) == 1:  # a head that scores whole spans
             return SpanTable(outputs[0][:length])
         start, end, relevance = outputs
-        return SpanScores(start[:length], end[:length], float(relevance), self._longest)
+        return SpanScores(start[:length], end[:length], float(relevance), self._longest, early)
 
 
 def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
@@ -143,13 +188,18 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 def _load_export(path: Path) -> SpanScorer:
     manifest = artefacts.read_manifest(path, "reader")
     # The identity is the checksum of the exported file, since another exporter may round the weights differently.
-    config = {**manifest.config, "identity": manifest.files["model.onnx"]["sha256"][:16]}
+    config = {**manifest.config, "identity": manifest.files[artefacts.MODEL]["sha256"][:16]}
     artefacts.check_count(config["max_tokens"], "max_tokens")
     if (longest := config.get("max_span")) is not None:
         artefacts.check_count(longest, "max_span")
     if config.get("prior", SPREAD) not in (RAW, SPREAD):
         raise ValueError(f"prior is {config['prior']!r:.40}")
-    return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path)
+    later = None
+    if (layer := config.get("early_layer")) is not None:
+        artefacts.check_count(layer, "early_layer")
+        config["identity"] += f" {manifest.files[artefacts.LATER_MODEL]['sha256'][:16]}"
+        later = OnnxRunner(path, config, file=artefacts.LATER_MODEL)
+    return SpanScorer(OnnxRunner(path, config), TextTokenizer(path), config, path, later)
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:

@@ -14,6 +14,8 @@ from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.registry import RetrieverKind
 
 RETRIEVERS = sorted(RetrieverKind)
+RETRIEVERS_OF_HYBRID = [kind for kind in RETRIEVERS if RetrieverKind.HYBRID.can_search_as(kind)]
+"""Kinds that can search the index of ``make_index``, which is hybrid by default."""
 TEXTS = {
     "cat": "a cat sat on the red mat",
     "dog": "a dog barked at the postman",

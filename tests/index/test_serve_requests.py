@@ -32,8 +32,8 @@ def test_a_request_is_parsed_with_its_defaults() -> None:
 def test_the_documents_list_every_route() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "index.md").read_text("utf-8")
     routes = set(SearchApp(Gateway([], 1.0), 10)._routes)
-    assert set(re.findall(r"(?m)^\| `([A-Z]+) (/\w+)`", guide)) == routes
-    assert set(re.findall(r"(?m)^    ([A-Z]+) +(/\w+)", str(remote.__doc__))) == routes
+    assert set(re.findall(r"(?m)^\| `([A-Z]+) (/[\w/-]+)`", guide)) == routes
+    assert set(re.findall(r"(?m)^    ([A-Z]+) +(/[\w/-]+)", str(remote.__doc__))) == routes
 
 
 @pytest.mark.parametrize(

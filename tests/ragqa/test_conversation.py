@@ -11,6 +11,8 @@ from ragqa.conversation import make_standalone
 from ragqa.follow_ups import Turn, list_names, rewrite_follow_up
 
 BUILT = Turn("Who built Skarvik Lighthouse?", "Ada Holm", "Skarvik Lighthouse")
+PLUTO = Turn("Who discovered Pluto?", "Clyde Tombaugh", "Pluto")
+PERIOD = Turn("How long is the probation period?", "six months", "Handbook")
 BORN = Turn("Where was Isaac Newton born in 1642?", "Woolsthorpe", "Isaac Newton")
 
 
@@ -23,6 +25,13 @@ BORN = Turn("Where was Isaac Newton born in 1642?", "Woolsthorpe", "Isaac Newton
         (BUILT, "Why?", "Why: Ada Holm built Skarvik Lighthouse?"),
         (BUILT, "What about Brenna Chapel?", "Who built Brenna Chapel?"),
         (BORN, "When did he die?", "When did Isaac Newton die?"),
+        (PLUTO, "When did he do it?", "When did Clyde Tombaugh do it?"),
+        (PLUTO, "What about 1930?", "Who discovered Pluto in 1930?"),
+        (PLUTO, "And in Paris?", "Who discovered Pluto in Paris?"),
+        (PERIOD, "Why?", "Why is the probation period six months?"),
+        (PERIOD, "And for managers?", "How long is the probation period for managers?"),
+        (PERIOD, "What about the notice period?", "How long is the notice period?"),
+        (Turn("How many people live in Rome?", "3 million", "Rome"), "And in Paris?", "How many people live in Paris?"),
         (BORN, "Who lived there?", "Who lived in Woolsthorpe?"),
         (BORN, "And in 1650?", "Where was Isaac Newton born in 1650?"),
         (BORN, "When?", "When was Isaac Newton born in 1642?"),
@@ -45,6 +54,10 @@ def test_a_follow_up_is_asked_with_what_it_refers_to(turn: Turn, question: str, 
         "When did Marie Curie receive her first prize?",
         "How long does it take light to reach the Earth?",
         "How many moons are there?",
+        "Are there moons of Jupiter?",
+        "Is there parking?",
+        "Was there a bridge before?",
+        "Why did the company say they were sorry?",
         "What did Newton discover when he was at home?",
         "Why is the sky blue?",
         "Where is the bakery that the twins own?",

@@ -8,11 +8,13 @@ paragraphs of other questions.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from pipelines.common.examples.data_sets import TrainingSet
+from pipelines.common.examples.near_misses import NearMissMaker
 from pipelines.common.examples.retrieval_examples import list_titled_gold_passages, to_rows
 from ragqa import artefacts
 from ragqa.corpus.block_limits import Splitter
@@ -39,6 +41,20 @@ class MinedPassages:
     Parts of a gold passage are left out, because they can express the answer in another form ("1950s" for "1950")."""
 
 
+@dataclass(frozen=True)
+class SampledPassages:
+    """Question as it is read in a training step, with its passages."""
+
+    text: str
+    """Text of the question."""
+    answers: Sequence[str]
+    """Answers or patterns; empty for a question that its passages do not answer."""
+    positives: list[TitledText]
+    """Passages with an answer, gold passages first."""
+    negatives: list[TitledText]
+    """Passages without an answer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PassageMix:
     """Numbers and shares of the passages of a training question."""
@@ -57,13 +73,19 @@ class PassageMix:
     The others are blocks. So the form of a passage does not show whether it is right."""
     untitled: float = 0.1
     """Share of the passages that lose their title."""
+    words: float = 0.0
+    """Share of blocks of 100 words among the blocks of gold passages; the others are cut as the index cuts them."""
+    unanswerable: float = 0.0
+    """Share of the questions that lose all passages with an answer."""
+    near_misses: float = 0.0
+    """Share of the questions with gold passages that are changed, so that these passages no longer answer them."""
 
     @report_together()
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
         require_positive(self, "positives", "distant")
         require_non_negative(self, "negatives")
-        require_share(self, "hard", "whole", "untitled")
+        require_share(self, "hard", "whole", "untitled", "words", "unanswerable", "near_misses")
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
@@ -117,21 +139,38 @@ class PassageSampler:
         for file, paragraphs in enumerate(self._paragraphs):
             for gold in paragraphs:
                 self._by_article.setdefault((file, gold[0]), []).append(gold)
+        self._questions_of: dict[tuple[int, str], list[str]] = {}
+        for file, data_set in enumerate(sets):
+            for question in data_set.questions:
+                for title in {title for title, _ in list_titled_gold_passages(question)}:
+                    self._questions_of.setdefault((file, title), []).append(question.text)
         self._file_of = np.repeat(np.arange(len(sets)), [len(data_set.questions) for data_set in sets])
         self._store, self._split, self._mix = store, split, mix
+        self._split_words = make_word_splitter()
+        self._near_misses = NearMissMaker()
+        self._names: dict[tuple[int, str], list[str]] = {}
 
-    def sample(self, number: int, rng: np.random.Generator) -> tuple[list[TitledText], list[TitledText]]:
-        """Sample the passages of a question.
+    def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
+        """Sample the passages of a question, and perhaps change the question into one without an answer.
 
         Args:
             number: number of the question.
             rng: random generator.
-
-        Returns:
-            Passages with an answer (gold passages first), and passages without one.
         """
+        question, _ = self.questions[number]
+        text, answers = question.text, question.answers
         positives, negatives = self._sample_positives(number, rng), self._sample_negatives(number, rng)
-        return self._drop_titles(positives, rng), self._drop_titles(negatives, rng)
+        draw = rng.random() if self._mix.unanswerable or self._mix.near_misses else 1.0
+        if draw < self._mix.near_misses and self._golds[number]:
+            changed = self._near_misses.make(text, positives[0][1], self._list_names(number), rng)
+            if changed:
+                text, answers, positives, negatives = changed, (), [], [*positives, *negatives]
+        elif draw < self._mix.near_misses + self._mix.unanswerable:
+            if not negatives:
+                negatives = list(islice(self._iter_mined(number, rng), 1))
+            if negatives:
+                answers, positives = (), []
+        return SampledPassages(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
 
     def estimate_length(self, number: int) -> int:
         """Return the length in characters of the first passage of a question."""
@@ -160,12 +199,20 @@ class PassageSampler:
 
     def _cut_block(self, gold: TitledText, number: int, rng: np.random.Generator) -> TitledText:
         """Return a block of a gold passage that contains an answer, or the passage if no block does."""
-        blocks = [block for block in self._cut_blocks(gold) if self.holds_answer(block[1], number)]
+        blocks = [block for block in self._cut_blocks(gold, rng) if self.holds_answer(block[1], number)]
         return blocks[rng.integers(len(blocks))] if blocks else gold
 
-    def _cut_blocks(self, passage: TitledText) -> list[TitledText]:
+    def _cut_blocks(self, passage: TitledText, rng: np.random.Generator) -> list[TitledText]:
         title, text = passage
-        return [(title, text[start:end]) for start, end in self._split(text, 0)]
+        split = self._split_words if self._mix.words and rng.random() < self._mix.words else self._split
+        return [(title, text[start:end]) for start, end in split(text, 0)]
+
+    def _list_names(self, number: int) -> list[str]:
+        """Return the names in the questions about the article of a question's gold passage."""
+        article = int(self._file_of[number]), self._golds[number][0][0]
+        if article not in self._names:
+            self._names[article] = self._near_misses.find_names(self._questions_of[article])
+        return self._names[article]
 
     def _sample_negatives(self, number: int, rng: np.random.Generator) -> list[TitledText]:
         mix = self._mix
@@ -204,7 +251,7 @@ class PassageSampler:
         passage = paragraphs[rng.integers(len(paragraphs))]
         if is_whole:
             return passage
-        blocks = self._cut_blocks(passage)
+        blocks = self._cut_blocks(passage, rng)
         return blocks[rng.integers(len(blocks))]
 
     def _load(self, row: int) -> TitledText:

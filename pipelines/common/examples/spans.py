@@ -196,36 +196,53 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
     return _arrange_spans(score_NLW, batch, shape)
 
 
-def score_spans_by_ends(
-    reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]
-) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class SpansByEnds:
+    """Scores of a reader that scores starts and ends, for K passages of B questions."""
+
+    score_BKS: Tensor
+    """Scores of all spans S, without relevance."""
+    relevance_BK: Tensor
+    """Relevance of each passage; 0 for a missing passage."""
+    absence_BK: Tensor
+    """Score of "no answer", start plus end of the first token; 0 for a missing passage."""
+    correct_BKS: Tensor
+    """True for gold spans."""
+    present_BK: Tensor
+    """1 for a passage, 0 for a missing one."""
+    early_BK: Tensor | None
+    """Relevance after the reader's early layer, if it has one."""
+
+
+def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> SpansByEnds:
     """Compute the scores of all spans with a reader that scores starts and ends.
 
     Args:
         reader: span reader.
         batch: windows of B questions.
         shape: number of questions B, and of passages per question K.
-
-    Returns:
-        The scores ``[B, K, S]`` of all spans S, the relevance of each passage ``[B, K]`` (0 for a missing passage), and
-        a mask ``[B, K, S]`` that is True for gold spans.
     """
-    start_NL, end_NL, relevance_N = _score_ends(reader, batch)
+    start_NL, end_NL, relevance_N, *early_N = _score_ends(reader, batch)
     score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
     score_BKS, correct_BKS = _arrange_spans(score_NLW, batch, shape)
-    return score_BKS, batch.arrange_by_question(relevance_N, shape, 0.0), correct_BKS
+    present_BK = batch.arrange_by_question(torch.ones_like(relevance_N), shape, 0.0)
+    relevance_BK, absence_BK, *early_BK = (
+        batch.arrange_by_question(values_N, shape, 0.0)
+        for values_N in (relevance_N, start_NL[:, 0] + end_NL[:, 0], *early_N)
+    )
+    return SpansByEnds(score_BKS, relevance_BK, absence_BK, correct_BKS, present_BK, early_BK[0] if early_BK else None)
 
 
-def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return start scores ``[N, L]``, end scores ``[N, L]`` and relevance ``[N]``; 0 for padding."""
+def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, ...]:
+    """Return start scores ``[N, L]`` and end scores ``[N, L]``, 0 for padding, and scores of passages ``[N]``."""
     outputs, length = [], batch.ids_NL.shape[1]
     for rows, longest in batch.length_groups:
-        inputs = (tensor[rows, :longest] for tensor in (batch.ids_NL, batch.mask_NL, batch.types_NL))
-        *ends, relevance = reader(*inputs)
-        outputs.append([*(pad(end, (0, length - longest)) for end in ends), relevance])
+        start_NL, end_NL, *of_passages = reader(
+            *(tensor[rows, :longest] for tensor in (batch.ids_NL, batch.mask_NL, batch.types_NL))
+        )
+        outputs.append([*(pad(end, (0, length - longest)) for end in (start_NL, end_NL)), *of_passages])
     original_order = torch.cat([rows for rows, _ in batch.length_groups]).argsort()
-    start_NL, end_NL, relevance_N = (torch.cat(parts)[original_order] for parts in zip(*outputs, strict=True))
-    return start_NL, end_NL, relevance_N
+    return tuple(torch.cat(parts)[original_order] for parts in zip(*outputs, strict=True))
 
 
 def _arrange_spans(score_NLW: Tensor, batch: ReaderBatch, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 _BLOCK = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_CHARACTERS = 20_000
-"""Length in which front matter must end; YAML can expand aliases, and a short text expands to little."""
+"""Length in which front matter must end."""
 
 
 def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
@@ -17,11 +17,13 @@ def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
     Fields of other types, as a list for a title, are ignored, and so is front matter that is not YAML.
     """
     match = _BLOCK.match(text[:_MAX_CHARACTERS])
-    if not match or "&" in match[1]:
+    if not match:
         return 0, {}
     import yaml
 
     try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1])):
+            return 0, {}  # a short text with aliases can expand to a long one
         values = yaml.safe_load(match[1])
     except (yaml.YAMLError, RecursionError, ValueError):
         return 0, {}

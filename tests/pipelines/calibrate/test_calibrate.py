@@ -22,10 +22,8 @@ from pipelines.calibrate.conditions import (
     search_other_documents,
     search_passages,
 )
+from pipelines.calibrate.config import SELECTION_SAMPLE, SELECTION_SEED, CalibrateConfig
 from pipelines.calibrate.fit import (
-    SELECTION_SAMPLE,
-    SELECTION_SEED,
-    CalibrateConfig,
     CalibrationRow,
     balance_files,
     measure_likelihood,
@@ -172,7 +170,7 @@ def test_an_index_of_other_paragraphs_is_refused(tmp_path: Path) -> None:
     paragraphs, out = list(read_squad(squad))[:3], tmp_path / "squad.index"
     assert build_paragraph_index(paragraphs, out, "bm25") == build_paragraph_index(paragraphs, out, "bm25") == out
     for others, retriever in ((paragraphs[:2], "bm25"), (paragraphs, "hybrid")):
-        with pytest.raises(BadInput, match="is not of these paragraphs"):
+        with pytest.raises(BadInput, match="is not an index of these paragraphs"):
             build_paragraph_index(others, out, retriever)
     assert build_paragraph_index(paragraphs, out, "bm25") == out
 

@@ -109,7 +109,14 @@ def test_the_loss_without_passages_is_the_loss_of_the_step(
     """Without passages, average tokens of 1, 2 and 7 nats in two texts: over tokens, or over texts."""
     alone = -torch.tensor([[[1.0, 2.0]], [[7.0, 9.0]]])
     counted, rows = torch.tensor([[True, True], [True, False]]), np.array([[4], [2]])
-    prediction = MaskedPrediction(2 * alone, alone, torch.tensor([[3.0], [5.0]]), rows, counted, (1, 1, 1))
+    prediction = MaskedPrediction(
+        gold_BKM=2 * alone,
+        alone_B1M=alone,
+        relevance_BK=torch.tensor([[3.0], [5.0]]),
+        rows_BK=rows,
+        counted_BM=counted,
+        tokens=(1, 1, 1),
+    )
     settings = replace_settings(config, marginal=marginal, null=False)
     figures = measure(load_realm(config), prediction, *marginalise(prediction, settings), settings).figures
     assert (figures["nll"], figures["nll_alone"]) == pytest.approx((2 * expected, expected))

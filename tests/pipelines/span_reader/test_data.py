@@ -42,6 +42,13 @@ def config(small: Path, world: tiny.TinyWorld, tmp_path: Path) -> ReaderConfig:
     return make_config(small, world, tmp_path)
 
 
+def sample_passages(
+    sampler: PassageSampler, number: int, rng: np.random.Generator
+) -> tuple[list[TitledText], list[TitledText]]:
+    sampled = sampler.sample(number, rng)
+    return sampled.positives, sampled.negatives
+
+
 def test_a_batch_depends_only_on_seed_and_step(config: ReaderConfig, tmp_path: Path) -> None:
     one, other = make_batches(config, tmp_path / "mined"), make_batches(config, tmp_path / "mined")
     for step in (0, 60, 3):
@@ -106,7 +113,7 @@ def test_the_mean_number_of_negatives_is_as_set(
     sampler = make_batches(config, tmp_path / "mined", negatives=negatives, hard=1.0).sampler
     pairs = range(len(sampler.questions) - 30, len(sampler.questions))
     rng = np.random.default_rng(0)
-    samples = [(number, *sampler.sample(number, rng)) for _ in range(20) for number in pairs]
+    samples = [(number, *sample_passages(sampler, number, rng)) for _ in range(20) for number in pairs]
     assert np.mean([len(wrong) for _, _, wrong in samples]) == pytest.approx(count, abs=0.15)
     for number, right, wrong in samples:
         assert [sampler.holds_answer(text, number) for _, text in (*right, *wrong)] == [True] + [False] * len(wrong)
@@ -116,7 +123,7 @@ def test_gold_passages_come_first_and_random_negatives_hold_no_answer(config: Re
     beside = {"positives": 2, "distant": 2, "negatives": 3.0, "hard": 0.0, "untitled": 0.0}
     sampler, rng = make_batches(config, tmp_path / "mined", **beside).sampler, np.random.default_rng(0)
     for number, (question, _) in enumerate(sampler.questions):
-        right, wrong = sampler.sample(number, rng)
+        right, wrong = sample_passages(sampler, number, rng)
         if question.passages:
             assert right[0] == (question.titles[0], question.passages[0])
         assert 1 <= len(right) <= 2 and all(sampler.holds_answer(text, number) for _, text in right)
@@ -155,7 +162,9 @@ def articles(small: Path, tmp_path: Path) -> ReaderConfig:
 
 def sample_repeatedly(sampler: PassageSampler) -> Iterator[tuple[int, list[TitledText], list[TitledText]]]:
     rng = np.random.default_rng(1)
-    return ((number, *sampler.sample(number, rng)) for _ in range(8) for number in range(len(sampler.questions)))
+    return (
+        (number, *sample_passages(sampler, number, rng)) for _ in range(8) for number in range(len(sampler.questions))
+    )
 
 
 @pytest.mark.parametrize("hard", [0.0, 1.0])
@@ -226,7 +235,7 @@ def test_a_question_without_gold_passages_is_read_in_several_mined_ones(config: 
     mix = PassageMix(positives=1, distant=3, negatives=0.0, hard=0.0, whole=0.5, untitled=0.0)
     sampler = PassageSampler(sets, found, store, make_word_splitter(), mix)
     rng = np.random.default_rng(0)
-    samples = [[text for _, text in sampler.sample(0, rng)[0]] for _ in range(300)]
+    samples = [[text for _, text in sampler.sample(0, rng).positives] for _ in range(300)]
     assert all(len(set(texts)) == 3 and set(texts) < {store[row].text for row in (7, 5, 3, 1)} for texts in samples)
     left_out = Counter(next(row for row in (7, 5, 3, 1) if store[row].text not in texts) for texts in samples)
     assert left_out[7] < left_out[5] < left_out[1]
@@ -289,3 +298,26 @@ def test_a_question_without_wordpieces_to_read_gets_a_blank_window(small: Path, 
     file.write_text(json.dumps({"question": "w9", "answers": ["w7"], "passages": ["\u200b"]}))
     (reads,) = make_batches(ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=1), negatives=0.0)[0]
     assert len(reads.ids_NL) == 1 and not reads.correct_NLW.any()
+
+
+def test_a_share_of_the_questions_loses_its_answers(config: ReaderConfig, tmp_path: Path) -> None:
+    batches = make_batches(config, tmp_path / "mined", unanswerable=0.5, negatives=1.0)
+    sampler, rng = batches.sampler, np.random.default_rng(0)
+    samples = [sampler.sample(number, rng) for _ in range(10) for number in range(len(sampler.questions))]
+    without = [sampled for sampled in samples if not sampled.positives]
+    assert len(without) / len(samples) == pytest.approx(0.5, abs=0.08)
+    assert all(sampled.negatives and sampled.answers == () for sampled in without)
+    marked = [bool(part.correct_NLW.any()) for step in range(20) for part in batches[step]]
+    assert any(marked)
+
+
+def test_a_near_miss_is_read_in_the_passage_that_answered_the_question(tmp_path: Path, small: Path) -> None:
+    text = "Mary lived in Rome in 1921 and won the first prize."
+    question = {"id": "1", "question": "What did Mary win in 1921?", "answers": [{"text": "prize", "answer_start": 45}]}
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps({"data": [{"title": "Mary", "paragraphs": [{"context": text, "qas": [question] * 3}]}]}))
+    config = ReaderConfig(train=(file,), encoder=small, out=tmp_path, batch=4, held_out=0.0)
+    sampler = make_batches(config, near_misses=1.0, negatives=0.0, whole=1.0, untitled=0.0).sampler
+    sampled = sampler.sample(0, np.random.default_rng(0))
+    assert sampled.text != "What did Mary win in 1921?" and sampled.answers == ()
+    assert not sampled.positives and sampled.negatives == [("Mary", text)]

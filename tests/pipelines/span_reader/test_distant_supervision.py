@@ -3,7 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,11 +15,15 @@ from pipelines.common.examples.passage_sampler import (
 )
 from pipelines.span_reader import distant_supervision
 from pipelines.span_reader.config import ReaderConfig
-from pipelines.span_reader.distant_supervision import select_trainable
+from pipelines.span_reader.distant_supervision import RerankedSearch, select_trainable
+from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput, DamagedArtefact
 from ragqa.metrics import has_answer
 from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
+from ragqa.runtime.scorer import SpanScores
+from ragqa.runtime.tokens import TextTokenizer, TokenInput
+from ragqa.types import Hit, Passage, Question
 from tests.helpers import tiny
 from tests.helpers.span_reader import make_config, mine_all
 
@@ -104,3 +109,20 @@ def test_questions_without_a_passage_are_left_out(config: ReaderConfig, tmp_path
     assert len(left) == len(sets[0].questions) + 1 and left[-1] is one
     with pytest.raises(BadInput, match="no passage that holds an answer to any question"):
         select_trainable(sets[1:], [none] * len(sets[1].questions))
+
+
+def test_a_reader_orders_the_passages_of_questions_without_gold_passages() -> None:
+    """The stand-in scores a passage by its length; retrieval ranks the shortest one first."""
+    texts = ["w1", "w1 w2", "w1 w2 w3"]
+    hits = [Hit(Passage(n, str(n), "", text, "memory", 0, len(text)), 3.0 - n) for n, text in enumerate(texts)]
+    tokenizer = TextTokenizer(get_weights_dir() / "reader")
+
+    def score(inputs: list[TokenInput]) -> list[SpanScores]:
+        return [SpanScores(np.zeros(1), np.zeros(1), float(len(item.ids))) for item in inputs]
+
+    retriever = SimpleNamespace(search=lambda questions, depth: [hits[:depth] for _ in questions])
+    scorer = SimpleNamespace(tokenizer=tokenizer, max_tokens=64, score=score)
+    search = RerankedSearch(cast(Any, retriever), 3, 3, cast(Any, scorer))
+    answered, gold = Question("what?", ("w1",)), Question("what?", ("w1",), passages=("w1",))
+    found = search.find([answered, gold])
+    assert [[hit.passage.id for hit in part] for part in found] == [[2, 1, 0], [0, 1, 2]]

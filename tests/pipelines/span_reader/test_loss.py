@@ -13,6 +13,7 @@ from pipelines.common.examples import spans as reading
 from pipelines.common.examples.spans import MarkedWindow, collate
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
+from ragqa.errors import BadInput
 from ragqa.models.span_readers import IMPOSSIBLE, SpanReader, compute_span_logits
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TokenInput
@@ -126,7 +127,9 @@ def test_the_head_is_computed_in_float32(small: Path) -> None:
 def test_the_teacher_counts_by_its_weight(config: ReaderConfig, tmp_path: Path) -> None:
     """First question: 0.75 · 2 + 0.25 · 6 + 0.5 · 4 = 5. Second question, without a gold span: 0.5 · 4 = 2."""
     nll_B, relevance_B, kl_B = torch.tensor([[2.0, 0.0], [4.0, 4.0], [6.0, 0.0]])
-    found = ReaderLosses(nll_B, relevance_B, kl_B, torch.tensor([True, False]))
+    none_B = torch.zeros(2)
+    has_gold_B, other = torch.tensor([True, False]), {"absence_B": none_B, "early_B": none_B}
+    found = ReaderLosses(nll_B=nll_B, relevance_B=relevance_B, kl_B=kl_B, has_gold_B=has_gold_B, **other)
     assert found.total(replace(config, teacher=tmp_path, teacher_weight=0.25, relevance=0.5)).item() == (5 + 2) / 2
     assert found.total(replace(config, relevance=0.5)).item() == (2 + 2 + 2) / 2
     figures = {"loss": 3.0, "span_nll": 1.0, "relevance_bce": 4.0, "right": 0.5}
@@ -146,8 +149,47 @@ def test_a_teacher_equal_to_the_reader_has_no_loss(config: ReaderConfig, tmp_pat
     assert compute_losses(reader, other, reads, 4, config, is_hard=False).kl_B.min() > 1e-4
 
 
+def test_no_answer_competes_with_all_spans_of_a_passage(config: ReaderConfig, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: torch.enable_grad())
+    reader = SpanReader.from_encoder(config.encoder, early_layer=1).eval()
+    (reads,) = make_batches(config, tmp_path / "mined", negatives=1.5)[1]
+    with torch.no_grad():
+        start, end, _, early = reader(reads.ids_NL, reads.mask_NL, reads.types_NL)
+    absence, soon = [[] for _ in range(4)], [[] for _ in range(4)]
+    for n, question in enumerate(reads.question_N.tolist()):
+        spans = [(start[n, at] + end[n, at + width]).item() for at, width in reads.possible_NLW[n].nonzero().tolist()]
+        log_odds = math.log(sum(map(math.exp, spans))) - (start[n, 0] + end[n, 0]).item()
+        sign = -1 if reads.correct_NLW[n].any() else 1
+        absence[question].append(math.log1p(math.exp(sign * log_odds)))
+        soon[question].append(math.log1p(math.exp(sign * early[n].item())))
+    found = compute_losses(reader, None, reads, 4, replace(config, absence=1.0), is_hard=False)
+    assert found.absence_B.tolist() == pytest.approx([np.mean(each) for each in absence], rel=1e-3)
+    assert found.early_B.tolist() == pytest.approx([np.mean(each) for each in soon], rel=1e-3)
+    passages = 0.5 * found.relevance_B + 1.0 * found.absence_B + 0.25 * found.early_B
+    total = found.total(replace(config, relevance=0.5, absence=1.0, early=0.25))
+    assert total.item() == pytest.approx((found.nll_B + passages).mean().item(), rel=1e-5)
+
+
+def test_the_early_head_reads_the_hidden_states_after_its_layer(small: Path, tmp_path: Path) -> None:
+    reader = SpanReader.from_encoder(small, early_layer=1).eval()
+    ids = torch.arange(30).reshape(2, 15) + 5
+    mask, types = torch.ones_like(ids), torch.zeros_like(ids)
+    with torch.no_grad():
+        *scores, early = reader(ids, mask, types)
+        hidden = reader.encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+        assert torch.equal(early, reader.early_head(hidden[1][:, 0])[:, 0])
+        reader.save(tmp_path)
+        again = SpanReader.load(tmp_path).eval()(ids, mask, types)
+    assert all(torch.equal(one, other) for one, other in zip(again, (*scores, early), strict=True))
+    with pytest.raises(BadInput, match="early-layer"):
+        SpanReader.from_encoder(small, early_layer=reader.config.num_hidden_layers)
+
+
 def test_hard_steps_become_more_frequent(config: ReaderConfig) -> None:
     assert not any(is_hard_step(step, replace(config, loss="marginal", steps=100)) for step in range(100))
+    third = replace(config)
+    object.__setattr__(third, "loss", "a further loss")
+    assert not any(is_hard_step(step, third) for step in range(third.steps))
     config = replace(config, loss="hard", steps=4000, hard_warmup=0.5, warmup=None)
     relevance_losses = np.array([is_hard_step(step, config) for step in range(4000)])
     expected = np.minimum(np.arange(4000) / 2000, MAX_HARD_SHARE)

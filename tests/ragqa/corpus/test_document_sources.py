@@ -156,16 +156,19 @@ def test_binary_and_unknown_files_are_counted_and_left_out(tmp_path: Path) -> No
     write(tmp_path / "f", to_json_lines({"id": "1", "text": "a record"}))
     (tmp_path / "g.txt").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "h.txt")
+    (tmp_path / "circle").symlink_to(tmp_path)
     documents, report = read(tmp_path)
     assert [d.text for d in documents] == ["plain text", "a record"]
     assert report.notes == []
     assert report.left_out_paths == {
         "image": [f"{tmp_path}/a.png"],
         "binary file": [f"{tmp_path}/{name}" for name in ("b.txt", "c", "d.jsonl", "i.xyz")],
-        "special file": [f"{tmp_path}/g.txt", f"{tmp_path}/h.txt"],
+        "broken link": [f"{tmp_path}/g.txt"],
+        "special file": [f"{tmp_path}/h.txt"],
+        "link to a folder": [f"{tmp_path}/circle"],
     }
     names = ", ".join(report.left_out_paths["binary file"])
-    assert report.describe_problems()[0].startswith(f"left out: 1 image, 4 binary files ({names}), 2 special files")
+    assert report.describe_problems()[0].startswith(f"left out: 1 image, 4 binary files ({names})")
     assert "CSV" in report.describe_problems()[1]
 
 

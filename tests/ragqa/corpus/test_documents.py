@@ -274,3 +274,11 @@ def test_malformed_articles_are_reported_or_skipped(tmp_path: Path, bad: str, wh
     assert report.bad == 1
     path = write(tmp_path / "wiki_01", f"{good}{bad}")
     assert [d.id for d in read(path, strict=False)[0]] == ["1"]
+
+
+@pytest.mark.parametrize("field", ["title: Q&A & more", 'title: "Q&A & more"\nlabels: a&b'])
+def test_front_matter_may_hold_ampersands_but_no_aliases(tmp_path: Path, field: str) -> None:
+    document = read_one(tmp_path / "a.md", f"---\n{field}\ndate: 2024-03-01\n---\nThe text.\n")
+    assert (document.title, document.date) == ("Q&A & more", "2024-03-01")
+    bomb = "---\na: &x [1, 2]\nb: [*x, *x]\ntitle: Bomb\n---\nThe text.\n"
+    assert read_one(tmp_path / "b.md", bomb).title != "Bomb"

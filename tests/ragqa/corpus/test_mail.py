@@ -43,6 +43,17 @@ def test_plain_text_is_preferred_and_html_is_read_without_it(tmp_path: Path) -> 
     assert (last.headings, document.text[last.start : last.end].strip()) == (("Mill",), "Other words.")
 
 
+def test_all_texts_of_a_mail_are_read_that_are_not_forms_of_one(tmp_path: Path) -> None:
+    mail = make_mail("The first part.")
+    mail.make_mixed()
+    for text, subtype in (("<p>The code is 77.", "html"), ("The end.", "plain")):
+        part = EmailMessage()
+        part.set_content(text, subtype=subtype)
+        mail.attach(part)
+    text = read_one(tmp_path / "a.eml", mail.as_bytes()).text
+    assert [sentence in text for sentence in ("The first part.", "The code is 77.", "The end.")] == [True] * 3
+
+
 def test_attachments_are_read_like_files(tmp_path: Path) -> None:
     inner = make_mail("Forwarded text.", "Inner")
     mail = make_mail()

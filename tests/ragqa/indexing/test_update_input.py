@@ -19,7 +19,7 @@ from ragqa.indexing.update import update_index
 from ragqa.pipeline import Pipeline
 from ragqa.retrieval.live import open_retriever
 from tests.helpers.updates import (
-    RETRIEVERS,
+    RETRIEVERS_OF_HYBRID,
     TEXTS,
     WordEncoder,
     apply_update,
@@ -234,7 +234,7 @@ def test_the_last_passage_cannot_be_deleted(tmp_path: Path, encoder: WordEncoder
         apply_update(index, delete=list(TEXTS))
     assert read_files(index) == before
     assert get_counts(apply_update(index, {"fox": "a fox"}, list(TEXTS))) == (1, 0, 0, 4)
-    for retriever in RETRIEVERS:
+    for retriever in RETRIEVERS_OF_HYBRID:
         assert [row[0] for row in search(open_retriever(index, retriever), "a fox")] == ["fox"]
 
 

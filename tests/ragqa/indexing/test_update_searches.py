@@ -20,7 +20,7 @@ from ragqa.retrieval.live import LiveRetriever, open_retriever
 from ragqa.types import Answer, Question
 from tests.helpers.updates import (
     ALL_TERMS,
-    RETRIEVERS,
+    RETRIEVERS_OF_HYBRID,
     WordEncoder,
     apply_update,
     make_index,
@@ -97,7 +97,7 @@ def test_deleted_passages_are_never_returned_during_updates(tmp_path: Path, enco
     process = subprocess.Popen(
         [sys.executable, "-c", STRESSED, index, done], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    retrievers = [open_retriever(index, retriever) for retriever in RETRIEVERS]
+    retrievers = [open_retriever(index, retriever) for retriever in RETRIEVERS_OF_HYBRID]
     stop = False
 
     def search_until_done(retriever: Retriever) -> int:

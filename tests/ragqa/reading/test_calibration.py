@@ -54,7 +54,7 @@ def test_cross_fitting_predicts_each_half_from_the_other() -> None:
     found = cross_fit(list(zip(evidence, right, strict=True)), "made up")
     assert (found.right == right).all() and ((found.confidence > 0.5) != found.right).all()
     interleaved = cross_fit(
-        list(zip(evidence, right, strict=True)), "made up", halves=[row // 2 % 2 for row in range(40)]
+        list(zip(evidence, right, strict=True)), "made up", parts=[row // 2 % 2 for row in range(40)]
     )
     assert interleaved.error < found.error
 

@@ -217,3 +217,8 @@ def test_patterns_with_many_wildcards_take_no_exponential_time(tmp_path: Path, m
     monkeypatch.setattr(filters, "_compile", lambda pattern: (Slow(), False))
     with pytest.raises(BadInput, match=r"the pattern 'a\*b' takes too long: use fewer \* and \?"):
         PassageFilter(["a*b"]).find_rows(store, [])
+
+
+def test_a_filter_of_another_type_is_refused(index: Path) -> None:
+    with pytest.raises(BadInput, match="filter = 'work': it must be a PassageFilter"):
+        Pipeline.load(index).ask("Who built it?", filter="work")  # type: ignore[arg-type]

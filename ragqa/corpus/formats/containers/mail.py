@@ -87,9 +87,7 @@ def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -
     except (RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
         file.reject(f"not a mail that can be read: {error}", number)
         return
-    bodies = [part for part in parts if _is_body(part)]
-    plain = [part for part in bodies if part.get_content_type() == "text/plain"]
-    document = _make_document(mail, plain or bodies[:1], file, identifier)
+    document = _make_document(mail, [part for part in parts if _is_body(part)], file, identifier)
     yield document
     for place, part in enumerate((part for part in parts if not _is_body(part)), 1):
         name = make_member_path(_find_name(part, place)).replace("/", "_")
@@ -98,13 +96,20 @@ def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -
 
 
 def _iter_parts(part: Message, level: int = 0) -> Iterator[Message]:
-    """Yield the parts that have content of their own; a mail that was forwarded is one part."""
-    if part.get_content_maintype() == "multipart" and part.is_multipart():
-        if level < _MAX_LEVELS:
-            for inner in part.get_payload():
-                yield from _iter_parts(inner, level + 1)  # type: ignore[arg-type]
-    else:
+    """Yield the parts that have content of their own; a mail that was forwarded is one part.
+
+    Of several forms of the same text (``multipart/alternative``), the plain one is taken if there is one, else the
+    first; parts that are no text stay.
+    """
+    if part.get_content_maintype() != "multipart" or not part.is_multipart():
         yield part
+    elif level < _MAX_LEVELS:
+        inner = [leaf for child in part.get_payload() for leaf in _iter_parts(child, level + 1)]  # type: ignore[arg-type]
+        if part.get_content_subtype() == "alternative":
+            bodies = [leaf for leaf in inner if _is_body(leaf)]
+            chosen = [leaf for leaf in bodies if leaf.get_content_type() == "text/plain"] or bodies[:1]
+            inner = [leaf for leaf in inner if leaf in chosen or not _is_body(leaf)]
+        yield from inner
 
 
 def _is_body(part: Message) -> bool:

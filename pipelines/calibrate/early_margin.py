@@ -1,0 +1,57 @@
+"""Choice of the margin by which windows are left out after a reader's early layer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.calibrate.conditions import OWN_PARAGRAPH, CalibrationSet
+from ragqa.reading.span import ExtractiveReader
+from ragqa.reading.span_candidates import ScoredPassages
+
+MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Margins to try, in nats."""
+MAX_LOSS = 0.003
+"""Largest loss of right answers, as a share of the answerable questions of all sets together."""
+
+
+def choose_early_margin(
+    reader: ExtractiveReader,
+    sets: Sequence[CalibrationSet],
+    scored: Sequence[Sequence[ScoredPassages]],
+    prior_weight: float = 0.5,
+) -> tuple[float | None, dict[str, Any]]:
+    """Choose the smallest margin that loses at most ``MAX_LOSS`` of right answers over an index.
+
+    Args:
+        reader: reader with an early layer.
+        sets: questions with the judge of their answers.
+        scored: scored passages of the questions of each set.
+        prior_weight: weight of retrieval scores in reading.
+
+    Returns:
+        The margin, or None if every margin loses more or no question is over an index; and the figures of all margins:
+        share of right answers, and share of windows that are read on.
+    """
+    chosen = [
+        (question, passages, questions.judge)
+        for questions, passages_of_set in zip(sets, scored, strict=True)
+        if questions.name != OWN_PARAGRAPH and not questions.is_unanswerable
+        for question, passages in zip(questions.questions, passages_of_set, strict=True)
+        if question.answers and passages.windows
+    ]
+    if not chosen:
+        return None, {}
+    windows = sum(len(passages.windows) for _, passages, _ in chosen)
+
+    def measure(margin: float | None) -> dict[str, float]:
+        right, read = 0.0, 0
+        for question, passages, judge in chosen:
+            part = passages if margin is None else passages.read_on(margin)
+            read += len(part.windows)
+            if answers := reader.merge_spans(part, prior_weight):
+                right += judge(answers[:1], question.answers)[0]
+        return {"right": round(right / len(chosen), 4), "read": round(read / windows, 4)}
+
+    whole = measure(None)
+    figures = {str(margin): measure(margin) for margin in MARGINS}
+    good = [margin for margin in MARGINS if figures[str(margin)]["right"] >= whole["right"] - MAX_LOSS]
+    return (min(good) if good else None), {"all windows": whole, **figures}

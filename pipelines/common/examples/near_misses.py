@@ -1,0 +1,103 @@
+"""Near misses: questions that are changed by rule, so that their gold passage no longer answers them.
+
+A name, a date, a number or a relation of the question is replaced ("the first president" becomes "the last president").
+A reader learns from these questions to stay silent beside a passage that almost answers. SQuAD 2.0 has such questions
+from annotators (Rajpurkar et al. 2018, section 3); rules make them without annotators.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ragqa.pretraining.salient import RuleTagger, SalientSpan
+
+_OPPOSITES = (
+    "first last, largest smallest, biggest smallest, highest lowest, most least, more fewer, before after, north "
+    "south, northern southern, east west, eastern western, won lost, win lose, winner loser, oldest youngest, older "
+    "younger, earliest latest, increase decrease, increased decreased, mother father, husband wife, son daughter, "
+    "brother sister, bought sold, buy sell, maximum minimum, begin end, began ended, start finish, started "
+    "finished, male female, men women, above below, longest shortest, best worst, upper lower, inside outside, "
+    "import export, allies enemies, attacked defended, arrived left, founded dissolved, opened closed, built "
+    "destroyed, rural urban, positive negative, rich poor, public private, majority minority, top bottom, left "
+    "right, over under"
+)
+_PAIRS = [pair.split() for pair in _OPPOSITES.split(", ")]
+_OPPOSITE_OF = dict(_PAIRS) | {other: word for word, other in _PAIRS}
+_WORD = re.compile(r"[A-Za-z]+")
+_DIGITS = re.compile(r"\d+")
+_QUESTION_WORDS = frozenset("how what when where which who whom whose why".split())  # noqa: SIM905
+
+
+class NearMissMaker:
+    """Maker of near misses; names are taken from the other questions about the same article."""
+
+    def __init__(self) -> None:
+        self._tagger = RuleTagger()
+
+    def find_names(self, questions: Sequence[str]) -> list[str]:
+        """Return the different names that occur in questions, in order."""
+        names = (text[span.start : span.end] for text in questions for span in self._find(text, "name"))
+        return list(dict.fromkeys(names))
+
+    def make(self, question: str, passage: str, names: Sequence[str], rng: np.random.Generator) -> str | None:
+        """Change a question, so that a passage that answered it no longer does.
+
+        What is replaced stands in the passage or is a word of ``_OPPOSITES``; what replaces it does not stand in the
+        passage. So the passage says nothing about the new question.
+
+        Args:
+            question: text of the question.
+            passage: text that answers the question.
+            names: names to choose from.
+            rng: random generator.
+
+        Returns:
+            The changed question, or None if no rule applies.
+        """
+        makers: list[Callable[[], Iterator[tuple[int, int, str]]]] = [
+            lambda: self._change_names(question, passage, names, rng),
+            lambda: self._change_numbers(question, passage, rng),
+            lambda: _change_relations(question, passage),
+        ]
+        for place in rng.permutation(len(makers)):
+            if changes := list(makers[place]()):
+                start, end, text = changes[rng.integers(len(changes))]
+                return question[:start] + text + question[end:]
+        return None
+
+    def _find(self, text: str, *kinds: str) -> list[SalientSpan]:
+        return [
+            span
+            for span in self._tagger.find_spans(text)
+            if span.kind in kinds and text[span.start : span.end].lower() not in _QUESTION_WORDS
+        ]
+
+    def _change_names(
+        self, question: str, passage: str, names: Sequence[str], rng: np.random.Generator
+    ) -> Iterator[tuple[int, int, str]]:
+        lower = passage.lower()
+        for span in self._find(question, "name"):
+            name = question[span.start : span.end]
+            others = [other for other in names if other.lower() not in lower and other.lower() not in question.lower()]
+            same_length = [other for other in others if len(other.split()) == len(name.split())]
+            if name.lower() in lower and (choices := same_length or others):
+                yield span.start, span.end, choices[rng.integers(len(choices))]
+
+    def _change_numbers(self, question: str, passage: str, rng: np.random.Generator) -> Iterator[tuple[int, int, str]]:
+        for span in self._find(question, "date", "number"):
+            for match in _DIGITS.finditer(question, span.start, span.end):
+                value, digits = int(match[0]), match[0]
+                if digits in passage and len(digits) < 10:
+                    step = int(rng.integers(1, 30 if len(digits) == 4 else 5 + value))
+                    changed = str(max(1, value + (step if rng.random() < 0.5 else -step))).zfill(len(digits))
+                    if changed not in passage and changed != digits:
+                        yield match.start(), match.end(), changed
+
+
+def _change_relations(question: str, passage: str) -> Iterator[tuple[int, int, str]]:
+    words = {word.lower() for word in _WORD.findall(passage)}
+    for match in _WORD.finditer(question):
+        other = _OPPOSITE_OF.get(match[0].lower())
+        if other and match[0].islower() and other not in words:
+            yield match.start(), match.end(), other
