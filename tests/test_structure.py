@@ -55,6 +55,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
     "ragqa.pipeline": ("ragqa.training",),
     "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
+    "ragqa.risk_control": (*MODELS, "ragqa.training", "ragqa.runtime"),
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
 
