@@ -10,6 +10,7 @@ from typing import Any, overload
 from ragqa import artefacts
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
+from ragqa.index_threshold import IndexThreshold
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, LatinReader, Reader, RetrieverIdentity, get_default_passages
@@ -44,6 +45,10 @@ class OpenedIndex:
     """Fingerprint of the index that updates do not change; None if a shard of the server is missing."""
     description: dict[str, Any]
     """Entries about the index in ``Pipeline.describe``."""
+    encoder: str | None = None
+    """Fingerprint of the encoder that made the vectors of an index directory."""
+    threshold: IndexThreshold | None = None
+    """Threshold that is stored in the index directory."""
 
     @property
     def identity(self) -> RetrieverIdentity:
@@ -67,12 +72,13 @@ class Pipeline:
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """Warning for the user, for example that the reader was trained with another retriever; None without one."""
+        """Warnings for the user, for example that the reader was trained with another retriever; None if not."""
         self.filter: PassageFilter | None = None
         """Documents to search if a question comes without a filter; None for all."""
         self._settings: PipelineSettings | None = None
         self._loaded_parts: tuple[object, ...] = ()
         self._index: OpenedIndex | None = None
+        self._index_threshold: float | None = None
 
     @classmethod
     def load(
@@ -89,6 +95,8 @@ class Pipeline:
         device: str = "cpu",
     ) -> "Pipeline":
         """Load a pipeline directory, or an index with the default reader.
+
+        If ``ragqa calibrate`` stored a threshold with the index for this reader, it replaces the reader's.
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
@@ -129,10 +137,17 @@ class Pipeline:
             if parents.get(part, fingerprint) != fingerprint:
                 raise Mismatch(f"the {part} of {path} is not the {part} it was saved with: save the pipeline again")
         pipeline = cls(index.retriever, opened_reader, k=settings.k)
+        notes: list[str | None] = []
         if isinstance(opened_reader, AnswerGenerator):
-            pipeline.note = opened_reader.warning
+            notes = [opened_reader.warning]
         if parse_url(settings.index) and not parse_url(path):  # a name that the user did not type
-            pipeline.note = f"{path} sends the questions to {settings.index}"
+            notes = [f"{path} sends the questions to {settings.index}"]
+        if stored := index.threshold:
+            if changed := stored.find_mismatch(opened_reader.fingerprint, index.encoder):
+                notes.append(f"the threshold stored with {settings.index} is not used: it is of another {changed}")
+            else:
+                pipeline._index_threshold = stored.threshold
+        pipeline.note = "; ".join(note for note in notes if note) or None
         pipeline._settings, pipeline._index = settings, index
         pipeline._loaded_parts = (pipeline.retriever, pipeline.reader)
         return pipeline
@@ -160,6 +175,20 @@ class Pipeline:
     def is_loaded(self) -> bool:
         """True if retriever and reader are still the objects that ``load`` opened."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
+
+    @property
+    def threshold(self) -> float:
+        """Confidence below which answers are declined by default: stored with the index, or else the reader's."""
+        if self._index_threshold is not None and self.is_loaded:
+            return self._index_threshold
+        return self.reader.threshold
+
+    @property
+    def index_directory(self) -> Path | None:
+        """Directory of the index that ``load`` opened; None for a served index and for other retrievers."""
+        if self._settings is None or not self.is_loaded or parse_url(self._settings.index):
+            return None
+        return Path(self._settings.index)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings and the fingerprints of the parts, for reports.
@@ -240,7 +269,7 @@ class Pipeline:
             questions: one question, or a list of questions.
             k: number of passages to read for each question; by default the pipeline's ``k``.
             min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, and its
-                sources are the nearest passages. By default the reader's calibrated threshold; 0 declines nothing.
+                sources are the nearest passages. By default the pipeline's ``threshold``; 0 declines nothing.
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Returns:
@@ -280,7 +309,7 @@ class Pipeline:
         return self.retriever.correct_spelling(cleaned)
 
     def _choose_threshold(self, min_confidence: float | None) -> float:
-        threshold = self.reader.threshold if min_confidence is None else min_confidence
+        threshold = self.threshold if min_confidence is None else min_confidence
         if not 0 <= threshold <= 1:
             raise BadInput(f"min_confidence = {threshold}: it must be between 0 and 1")
         return threshold
@@ -356,7 +385,8 @@ def _describe_index(opened: LiveRetriever, index: artefacts.Manifest, settings: 
         "corpus": index.parents["corpus"],
         "sources": [Path(source).name for source in index.config["sources"]],
     }
-    return OpenedIndex(opened, index.origin, description)
+    stored = IndexThreshold.load(Path(settings.index))
+    return OpenedIndex(opened, index.origin, description, index.parents.get("encoder"), stored)
 
 
 def _open_served(settings: PipelineSettings) -> OpenedIndex:

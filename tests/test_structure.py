@@ -56,6 +56,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.pipeline": ("ragqa.training",),
     "ragqa.serve": (*MODELS, "ragqa.cli", "ragqa.training", "ragqa.evaluation", "ragqa.pretraining", "faiss"),
     "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
+    "ragqa.risk_control": (*MODELS, "ragqa.training", "ragqa.runtime"),
 }
 """Part of ragqa (a module, or a package with all that is in it): modules it may import nowhere."""
 

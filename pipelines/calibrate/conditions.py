@@ -16,6 +16,7 @@ from ragqa.metrics import exact_match, f1, has_answer
 from ragqa.progress import Bars
 from ragqa.question_files import SquadParagraph, write_documents
 from ragqa.reading.span import SpanAnswer
+from ragqa.retrieval import other_documents
 from ragqa.retrieval.base import Retriever
 from ragqa.retrieval.registry import DEFAULT_RETRIEVER
 from ragqa.types import Hit, Question
@@ -33,8 +34,6 @@ UNANSWERABLE: all documents with an answer were removed. NEAR_MISS: the file of 
 """
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
-SEARCH_FACTOR = 10
-"""Number of passages to retrieve for each passage to read, if some are dropped."""
 OTHER_ANNOTATORS = 2
 """Number of annotators of a SQuAD test question besides the first (Rajpurkar et al. 2016)."""
 
@@ -85,13 +84,7 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
         excluded = {name for name, hit in pairs if has_answer(hit.passage.text, question.answers)}
         return [hit for name, hit in pairs if name not in excluded.union(question.titles)]
 
-    def search(questions: Sequence[Question]) -> list[list[Hit]]:
-        hits = retriever.search([question.text for question in questions], SEARCH_FACTOR * k)
-        return [
-            drop_documents(question_hits, question)[:k] for question_hits, question in zip(hits, questions, strict=True)
-        ]
-
-    return search
+    return lambda questions: other_documents.search_other_documents(retriever.search, questions, k, drop_documents)
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ragqa.cli.options import READER_DEFAULT, PipelineOptions, add_pipeline_options
+from ragqa.cli.options import THRESHOLD_DEFAULT, PipelineOptions, add_pipeline_options
 from ragqa.cli.output import ANSWERED, BAD, DECLINED, print_error, print_result
 from ragqa.cli.render import render_answer, render_rest, split_items
 from ragqa.errors import BadInput
@@ -51,7 +51,7 @@ def ask(
         str | None, typer.Argument(help="Question to answer.  [default: each line of standard input, or a prompt]")
     ] = None,
     min_confidence: Annotated[
-        float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{READER_DEFAULT}")
+        float | None, typer.Option(min=0, max=1, help=f"Decline answers below this confidence.{THRESHOLD_DEFAULT}")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:

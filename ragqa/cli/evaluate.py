@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ragqa.cli.options import (
-    READER_DEFAULT,
     SETTINGS,
+    THRESHOLD_DEFAULT,
     DefaultCommandGroup,
     FiguresAsJsonOption,
     PipelineOptions,
@@ -60,7 +60,7 @@ def score(
     split: Annotated[str, typer.Option(help="Split of the data set, such as dev or test.")] = "",
     min_confidence: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help=f"Report the effect of declining below this confidence.{READER_DEFAULT}"),
+        typer.Option(min=0, max=1, help=f"Report the effect of declining below this confidence.{THRESHOLD_DEFAULT}"),
     ] = None,
     no_read: Annotated[bool, typer.Option("--no-read", help="Score retrieval alone.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Discard the rows of an interrupted run.")] = False,

@@ -7,6 +7,7 @@ import typer
 
 from ragqa import terminal
 from ragqa.cli import ask as ask_command
+from ragqa.cli import calibrate as calibrate_command
 from ragqa.cli import demo as demo_command
 from ragqa.cli import evaluate as evaluate_commands
 from ragqa.cli import export as export_command
@@ -47,6 +48,7 @@ app.command(epilog='Example: ragqa ask "When does the lease end?" --index notes.
 app.command(epilog="Example: ragqa index notes/ --out notes.index; again after changes")(index_commands.index)
 app.command(cls=MultiValueCommand, epilog="Example: ragqa update notes.index --sync --watch")(index_commands.update)
 app.add_typer(evaluate_commands.app, name="eval")
+app.command(epilog="Example: ragqa calibrate notes.index --risk 0.05")(calibrate_command.calibrate)
 app.command(epilog="Example: ragqa export runs/reader/model --out my-reader")(export_command.export)
 app.command(epilog="Example: ragqa serve --index notes=notes.index --port 8000")(serve_command.serve)
 app.command(epilog="Example: ragqa mcp --index notes.index, as the command of a server in your agent's settings")(

@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
 }
 """Settings of every command group."""
 _VALUE_IS_OPTIONAL = "--sync"
-READER_DEFAULT = "  [default: the reader's own]"
+THRESHOLD_DEFAULT = "  [default: set by ragqa calibrate, or the reader's own]"
 StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first file or record that cannot be read.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
 CountsAsJsonOption = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON object.")]

@@ -56,7 +56,7 @@ class EvaluationSettings:
     batch: int = 1
     """Number of questions answered together; above 1, times are shares of a batch, not latencies."""
     min_confidence: float | None = None
-    """Threshold at which declining is reported; by default the reader's own."""
+    """Threshold at which declining is reported; by default that of the pipeline or the reader."""
     read: bool = True
     """Answer the questions; False scores retrieval alone."""
     coverage: bool = True
@@ -132,7 +132,8 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
-        threshold = getattr(getattr(pipeline, "reader", None), "threshold", THRESHOLD)
+        owner = pipeline if isinstance(pipeline, Pipeline) else getattr(pipeline, "reader", None)
+        threshold = getattr(owner, "threshold", THRESHOLD)
     about = {
         **settings.about,
         "name": settings.name,

@@ -12,7 +12,6 @@ compacts the index.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -25,8 +24,6 @@ import numpy.typing as npt
 
 from ragqa import artefacts
 from ragqa.artefacts import Manifest, npy
-from ragqa.artefacts.lock import hold_lock
-from ragqa.artefacts.orphans import check_update_path, get_update_path, own_directory
 from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.passages import make_passages, split_document
@@ -37,7 +34,7 @@ from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
 from ragqa.indexing.file_table import FileScan, read_table, write_table
-from ragqa.indexing.work_folder import link_files, read_deleted, record_deleted
+from ragqa.indexing.work_folder import link_files, open_work_folder, read_deleted, record_deleted
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
 from ragqa.retrieval.registry import TERMS_FOLDER, VECTORS_FOLDER, RetrieverKind, TermEngine
@@ -141,34 +138,20 @@ def change_index(
         Mismatch, ArtefactError: as in ``update_index``.
     """
     start = perf_counter()
-    target = Path(index).resolve()
-    if not target.parent.is_dir():
-        artefacts.peek_manifest(target)  # raises the error of a missing index
-    with artefacts.report_write_errors(target), hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
-        work = get_update_path(target)
-        artefacts.sweep_orphans(target, keep=work)
-        manifest = artefacts.read_manifest(target, "index")
+    with open_work_folder(index) as (target, manifest, work):
         engine = manifest.config["engine"]
         if RetrieverKind(manifest.config["retriever"]).needs_terms and not TermEngine(engine).can_update:
             raise BadInput(f"{target} holds terms of {engine}, which cannot be updated: index again")
-        artefacts.check_replaceable(target, "index")  # find errors before the work
-        check_update_path(work)
-        with own_directory(work):
-            try:
-                version = NewVersion(link_files(target, work), manifest, device, progress)
-                lost_ids = read_deleted(work, manifest)
-                counts = change(version, lost_ids)
-                if compact or (compact is None and version.scattered_share >= COMPACT_AT):
-                    version.compact()
-                if version.is_changed:
-                    changed = version.write_manifest(target)
-                    record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
-                    artefacts.swap_into_place(version.folder, target)
-                artefacts.mark_checked(target)
-            except Exception:  # not after an interrupt: the next update reads the work directory
-                shutil.rmtree(work, ignore_errors=True)
-                raise
-            shutil.rmtree(work, ignore_errors=True)
+        version = NewVersion(link_files(target, work), manifest, device, progress)
+        lost_ids = read_deleted(work, manifest)
+        counts = change(version, lost_ids)
+        if compact or (compact is None and version.scattered_share >= COMPACT_AT):
+            version.compact()
+        if version.is_changed:
+            changed = version.write_manifest(target)
+            record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
+            artefacts.swap_into_place(version.folder, target)
+        artefacts.mark_checked(target)
     return UpdateReport(
         **counts,
         passages=version.store.live_count,

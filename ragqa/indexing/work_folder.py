@@ -5,11 +5,71 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ragqa import artefacts
 from ragqa.artefacts import Manifest
-from ragqa.artefacts.orphans import DELETED_IDS, UPDATE_FOLDER
+from ragqa.artefacts.lock import hold_lock
+from ragqa.artefacts.orphans import (
+    DELETED_IDS,
+    UPDATE_FOLDER,
+    check_update_path,
+    get_update_path,
+    own_directory,
+)
+
+
+@contextmanager
+def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
+    """Yield the path of an index, its checked manifest, and a work directory for its next version.
+
+    No other process can change the index in the block. The work directory is deleted at the end of the block, but not
+    after an interrupt: the next update reads it.
+
+    Raises:
+        BadInput: another process changes the index, the directory has files of the user, or the disk is full.
+        ArtefactError: the directory is not an index, or is damaged.
+    """
+    target = Path(index).resolve()
+    if not target.parent.is_dir():
+        artefacts.peek_manifest(target)  # raises the error of a missing index
+    with artefacts.report_write_errors(target), hold_lock(target.with_name(f".{target.name}.lock"), wait=False):
+        work = get_update_path(target)
+        artefacts.sweep_orphans(target, keep=work)
+        manifest = artefacts.read_manifest(target, "index")
+        artefacts.check_replaceable(target, "index")  # find errors before the work
+        check_update_path(work)
+        with own_directory(work):
+            try:
+                yield target, manifest, work
+            except Exception:
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def replace_index_file(index: str | Path, name: str, text: str) -> None:
+    """Write a text file of an index and its entry in the manifest, in one step; on an error, the index stays as it was.
+
+    Args:
+        index: directory of the index, which other processes can search at the same time.
+        name: name of the file in the directory.
+        text: content of the file.
+
+    Raises:
+        BadInput, ArtefactError: as in ``open_work_folder``.
+    """
+    with open_work_folder(index) as (target, manifest, work):
+        folder = link_files(target, work)
+        # Renamed into place, because the old version shares an existing file by a hard link.
+        artefacts.write_text_whole(folder / name, text)
+        known = {other: entry for other, entry in manifest.files.items() if other != name}
+        parents = {"origin": manifest.fingerprint, **manifest.parents}
+        artefacts.write_manifest(folder, "index", manifest.config, parents, known=known)
+        artefacts.swap_into_place(folder, target)
+        artefacts.mark_checked(target)
 
 
 def read_deleted(work: Path, version: Manifest) -> set[str]:

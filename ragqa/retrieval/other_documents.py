@@ -1,0 +1,37 @@
+"""Search as if some documents were not in the index, for questions that the rest cannot answer."""
+
+from collections.abc import Callable, Sequence
+
+from ragqa.types import Hit, Question
+
+SEARCH_FACTOR = 10
+"""Number of hits to retrieve for each hit wanted, since some are dropped."""
+
+
+def search_other_documents(
+    search: Callable[[list[str], int], list[list[Hit]]],
+    questions: Sequence[Question],
+    k: int,
+    drop: Callable[[list[Hit], Question], list[Hit]],
+) -> list[list[Hit]]:
+    """Return the best ``k`` hits of each question that ``drop`` keeps, best first.
+
+    If fewer than ``k`` are left, the search goes deeper, to the last passage if needed.
+
+    Args:
+        search: function that returns at most k hits for each text, such as ``Retriever.search``.
+        questions: questions to search for.
+        k: number of hits of a question.
+        drop: function that returns the hits of a question without those of the documents to leave out.
+    """
+    results: list[list[Hit]] = [[] for _ in questions]
+    pending, depth = list(range(len(questions))), SEARCH_FACTOR * k
+    while pending:
+        found = search([questions[number].text for number in pending], depth)
+        unfinished = []
+        for number, hits in zip(pending, found, strict=True):
+            results[number] = drop(hits, questions[number])[:k]
+            if len(results[number]) < k and len(hits) >= depth:
+                unfinished.append(number)
+        pending, depth = unfinished, SEARCH_FACTOR * depth
+    return results

@@ -1,0 +1,1 @@
+"""Thresholds of confidence for an index, chosen by conformal risk control."""

@@ -1,0 +1,227 @@
+"""Set the threshold of an index: ask questions with and without their documents, and control the risk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ragqa.corpus.store import PassageStore
+from ragqa.errors import BadInput
+from ragqa.evaluation.rows import has_name
+from ragqa.index_threshold import THRESHOLD_FILE, IndexThreshold
+from ragqa.indexing.work_folder import open_work_folder, replace_index_file
+from ragqa.metrics import exact_match, has_answer
+from ragqa.pipeline import Pipeline
+from ragqa.progress import SILENT, Progress
+from ragqa.question_files import read_questions
+from ragqa.retrieval.live import LiveRetriever
+from ragqa.retrieval.other_documents import search_other_documents
+from ragqa.risk_control.conformal import choose_threshold
+from ragqa.risk_control.corpus_questions import make_corpus_questions
+from ragqa.risk_control.settings import MISSING, RiskSettings
+from ragqa.types import Answer, Hit, Question
+
+_BATCH = 16
+"""Number of questions that are answered together, to keep all cores busy."""
+_CURVE = tuple(tenth / 10 for tenth in range(10))
+"""Thresholds of the curve."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Shares of questions at a threshold, from 0 to 1; a share of nothing is None."""
+
+    threshold: float
+    answered: float
+    wrong: float
+    """Share of wrong answers among all questions."""
+    right_refused: float | None
+    """Share of the right answers, over the whole index, that are declined."""
+    missing_declined: float | None
+    """Share of declined questions among those that the documents do not answer."""
+
+
+@dataclass(frozen=True)
+class RiskReport:
+    """Threshold of an index with the figures of the questions that set it."""
+
+    threshold: float | None
+    """Threshold that was stored with the index; None if none has the risk."""
+    before: float
+    """Threshold before."""
+    risk: float
+    questions: int
+    is_made: bool
+    """True if the questions were made from the passages."""
+    missing: float
+    """Share of the time that a question with an answer was asked without its documents."""
+    at_threshold: CurvePoint | None
+    curve: list[CurvePoint]
+
+
+@dataclass(frozen=True)
+class AskedQuestions:
+    """Confidence, correctness and weight of each asking of the questions.
+
+    Legend: A askings. A question with an answer is asked twice if documents are taken away.
+    """
+
+    confidence_A: npt.NDArray[np.float64]
+    """Confidence of the answer; -1 without an answer, below every threshold."""
+    right_A: npt.NDArray[np.bool_]
+    missing_A: npt.NDArray[np.bool_]
+    """True if the documents do not answer the question, or were taken away."""
+    weight_A: npt.NDArray[np.float64]
+    """Share of the time that the question is asked like this; the weights of a question have the sum 1."""
+
+    def measure(self, threshold: float) -> CurvePoint:
+        """Return the shares of questions at a threshold."""
+        answered_A = self.confidence_A >= threshold
+        whole_A = self.right_A & ~self.missing_A
+        total = self.weight_A.sum()
+        return CurvePoint(
+            threshold,
+            float((answered_A * self.weight_A).sum() / total),
+            float((answered_A * ~self.right_A * self.weight_A).sum() / total),
+            float((~answered_A[whole_A]).mean()) if whole_A.any() else None,
+            float((~answered_A[self.missing_A]).mean()) if self.missing_A.any() else None,
+        )
+
+
+def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
+    """Choose the threshold for the pipeline's index and reader, and store it with the index.
+
+    Nothing is stored if no threshold has the risk.
+
+    Args:
+        pipeline: pipeline that ``Pipeline.load`` opened over an index directory.
+        settings: questions and risk.
+        progress: shows the number of questions.
+
+    Raises:
+        BadInput: the index is served or was not loaded from a directory, cannot be written, or is being changed; or the
+            questions are too few, or none has an answer.
+        ArtefactError: the index was damaged meanwhile.
+    """
+    index, retriever = pipeline.index_directory, pipeline.retriever
+    if index is None or not isinstance(retriever, LiveRetriever):
+        raise BadInput("a served index has no directory here: calibrate its directory on the machine of the server")
+    with open_work_folder(index) as (_, manifest, _):  # find errors of writing before the work
+        encoder = manifest.parents.get("encoder")
+    questions = _collect_questions(retriever.passages, index, settings, progress)
+    missing = _choose_missing_share(questions, settings)
+    asked = _ask_questions(pipeline, questions, missing, progress)
+    loss_A = asked.weight_A * ~asked.right_A * (asked.confidence_A >= 0)
+    has_answer_A = asked.confidence_A >= 0
+    threshold = choose_threshold(asked.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk)
+    before = pipeline.threshold
+    if threshold is not None:
+        stored = IndexThreshold(
+            threshold=threshold,
+            risk=settings.risk,
+            questions=len(questions),
+            reader=pipeline.reader.fingerprint,
+            encoder=encoder,
+        )
+        replace_index_file(index, THRESHOLD_FILE, stored.to_json())
+    return RiskReport(
+        threshold,
+        before,
+        settings.risk,
+        len(questions),
+        settings.questions is None,
+        missing,
+        None if threshold is None else asked.measure(threshold),
+        [asked.measure(point) for point in _CURVE],
+    )
+
+
+def _collect_questions(
+    passages: PassageStore, index: Path, settings: RiskSettings, progress: Progress
+) -> list[Question]:
+    """Return the questions of the file, or made from the passages; raise BadInput if they are too few."""
+    needed = settings.needed_questions
+    if file := settings.questions:
+        questions = list(read_questions(file))
+        if not any(question.answers for question in questions):
+            raise BadInput(f"{file}: no question has an answer, so no answer can be right: add questions with answers")
+        found, remedy = f"{file} has {len(questions)}", "add questions"
+    else:
+        questions = make_corpus_questions(passages, settings.count, seed=settings.seed, progress=progress)
+        found = f"{len(questions)} could be made from {index}"
+        remedy = "give your own with --questions FILE" if len(questions) < settings.count else "raise --count"
+    if len(questions) < needed:
+        reason = f"a risk of {settings.risk} needs {needed} questions or more, and {found}"
+        raise BadInput(f"{reason}: {remedy}, or raise --risk")
+    return questions
+
+
+def _choose_missing_share(questions: Sequence[Question], settings: RiskSettings) -> float:
+    if settings.missing is not None:
+        return settings.missing
+    return MISSING if all(question.answers for question in questions) else 0.0
+
+
+def _ask_questions(
+    pipeline: Pipeline, questions: Sequence[Question], missing: float, progress: Progress
+) -> AskedQuestions:
+    """Ask each question over the whole index and, if it has an answer, without its documents.
+
+    Args:
+        pipeline: pipeline to ask.
+        questions: questions with or without answers.
+        missing: weight of the second asking; an asking without weight is left out.
+        progress: shows the number of questions.
+    """
+    rows: list[tuple[float, bool, bool, float]] = []
+    done, total = 0, len(questions)
+    with progress.step("asking", total, "questions") as step:
+        for first in range(0, total, _BATCH):
+            batch = questions[first : first + _BATCH]
+            answerable = [question for question in batch if question.answers]
+            if whole := [question for question in batch if not question.answers or missing < 1]:
+                answers = pipeline.ask([question.text for question in whole], min_confidence=0)
+                weights = [1 - missing if question.answers else 1.0 for question in whole]
+                absent = [not question.answers for question in whole]
+                rows += map(_judge, answers, whole, absent, weights)
+            if answerable and missing:
+                others = _ask_without_documents(pipeline, answerable)
+                rows += map(partial(_judge, is_missing=True, weight=missing), others, answerable)
+            done += len(batch)
+            step.advance_to(done)
+    confidence, right, absent_A, weight = zip(*rows, strict=True)
+    return AskedQuestions(
+        np.array(confidence, np.float64), np.array(right, bool), np.array(absent_A, bool), np.array(weight, np.float64)
+    )
+
+
+def _judge(answer: Answer, question: Question, is_missing: bool, weight: float) -> tuple[float, bool, bool, float]:
+    """Return the confidence of an answer, True if it is right, and the last two arguments."""
+    is_right = bool(question.answers) and exact_match(answer.text, question.answers)
+    return (-1.0 if answer.text is None else answer.confidence), is_right, is_missing, weight
+
+
+def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) -> list[Answer]:
+    """Answer each question from the passages of other documents than its own."""
+    asked = [replace(question, text=pipeline.prepare_question(question.text)) for question in questions]
+    hits: list[list[Hit]] = [[] for _ in asked]
+    if not pipeline.reader.is_closed_book:
+        hits = search_other_documents(pipeline.find_passages, asked, pipeline.k, _drop_own_documents)
+    return pipeline.reader.read([question.text for question in asked], hits)
+
+
+def _drop_own_documents(hits: list[Hit], question: Question) -> list[Hit]:
+    """Drop the hits of documents that the question names, or else of documents with an answer in a hit."""
+    if question.documents or question.titles:
+        return [
+            hit
+            for hit in hits
+            if not has_name(hit.passage.document, question.documents) and hit.passage.title not in question.titles
+        ]
+    holders = {
+        (hit.passage.path, hit.passage.document) for hit in hits if has_answer(hit.passage.text, question.answers)
+    }
+    return [hit for hit in hits if (hit.passage.path, hit.passage.document) not in holders]

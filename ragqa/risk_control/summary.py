@@ -1,0 +1,55 @@
+"""Describe a threshold that was set for an index, as text or as one line of JSON."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from ragqa.risk_control.run import CurvePoint, RiskReport
+from ragqa.terminal import to_json, to_one_line
+from ragqa.text import format_count
+
+_COLUMNS = ("threshold", "answered", "wrong", "right refused", "unanswerable declined")
+
+
+def format_report(report: RiskReport, index: Path, *, as_json: bool = False) -> str:
+    """Describe the threshold, its guarantee, and the curve of shares.
+
+    Args:
+        report: result of ``set_threshold``.
+        index: directory of the index.
+        as_json: return one line of JSON instead of text.
+    """
+    if as_json:
+        return to_json({"index": str(index), **asdict(report)})
+    points = sorted([*report.curve, *filter(None, [report.at_threshold])], key=lambda point: point.threshold)
+    rows = [_COLUMNS, *(_format_point(point) for point in points)]
+    widths = [len(name) for name in _COLUMNS]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    if report.at_threshold:
+        chosen = points.index(report.at_threshold) + 1
+        table[chosen] += "  <- stored"
+    return "\n".join([*_format_head(report, index), "", *table])
+
+
+def _format_head(report: RiskReport, index: Path) -> list[str]:
+    source = "made from the documents" if report.is_made else "of the file"
+    asked = f"{format_count(report.questions, 'questions')} {source}"
+    if report.missing:
+        asked += f"; {_percent(report.missing)} of the time, their documents were taken away"
+    if report.threshold is None:
+        return [asked]
+    place = to_one_line(str(index))
+    return [
+        f"threshold {report.threshold:.3f} (before: {report.before:.3f}), stored in {place}",
+        asked,
+        f"Of questions like these, at most {_percent(report.risk)} are expected to get a wrong answer.",
+        "Nothing follows for other questions.",
+    ]
+
+
+def _format_point(point: CurvePoint) -> tuple[str, ...]:
+    shares = (point.answered, point.wrong, point.right_refused, point.missing_declined)
+    return (f"{point.threshold:.3f}", *("–" if share is None else _percent(share) for share in shares))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %".replace(".0 %", " %")
