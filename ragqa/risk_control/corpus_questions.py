@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ragqa.corpus.blocks import find_sentences
+from ragqa.matching.sentences import find_sentences
 from ragqa.corpus.store import PassageStore
 from ragqa.pretraining.salient import RuleTagger
 from ragqa.progress import SILENT, Progress
