@@ -10,14 +10,12 @@ from typing import Any, overload
 from ragqa import artefacts
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, Mismatch, RemoteError
-from ragqa.index_threshold import IndexThreshold
+from ragqa.opened_index import OpenedIndex, open_directory, open_served
 from ragqa.pipeline_settings import PipelineSettings, read_settings
 from ragqa.reading import registry
-from ragqa.reading.base import AnswerGenerator, Decoding, LatinReader, Reader, RetrieverIdentity, get_default_passages
+from ragqa.reading.base import AnswerGenerator, Decoding, LatinReader, Reader, get_default_passages
 from ragqa.retrieval.base import NoHits, Retriever, TermRetriever, get_missing_shards
 from ragqa.retrieval.filters import PassageFilter
-from ragqa.retrieval.live import LiveRetriever, open_retriever
-from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.types import Alternative, Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
@@ -34,28 +32,6 @@ class RetrievedQuestion:
     """Question as it is searched and read: cleaned, and without misspelt words."""
     hits: list[Hit]
     """Retrieved passages, best first; empty for a closed-book reader."""
-
-
-@dataclass(frozen=True)
-class OpenedIndex:
-    """Index that a pipeline searches, in a directory or on a server."""
-
-    retriever: Retriever
-    origin: str | None
-    """Fingerprint of the index that updates do not change; None if a shard of the server is missing."""
-    description: dict[str, Any]
-    """Entries about the index in ``Pipeline.describe``."""
-    encoder: str | None = None
-    """Fingerprint of the encoder that made the vectors of an index directory."""
-    threshold: IndexThreshold | None = None
-    """Threshold that is stored in the index directory."""
-
-    @property
-    def identity(self) -> RetrieverIdentity:
-        """Identity of the retriever, for readers that use the scores of its hits."""
-        retriever = self.description["retriever"]
-        has_inner_products = RetrieverKind(retriever).has_inner_products
-        return RetrieverIdentity(retriever, self.description["encoder"] if has_inner_products else None)
 
 
 class Pipeline:
@@ -126,7 +102,7 @@ class Pipeline:
         options = {"retriever": retriever, "encoder": encoder, "fusion": fusion, "k": k, "decoding": decoding}
         settings = saved.override(path, reader, readers, **options)
         local = settings.find_local_models({encoder, str(reader), *map(str, (readers or {}).values())})
-        index = _open_served(settings) if parse_url(settings.index) else _open_directory(local, device)
+        index = open_served(settings) if parse_url(settings.index) else open_directory(local, device)
         opened_reader = registry.open_reader(
             local.reader, decoding=settings.decoding, device=device, scored_by=index.identity
         )
@@ -363,43 +339,6 @@ def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: floa
         answer = replace(answer, reason=hits.reason)
     asked = retrieved.asked if retrieved.asked != clean_question(retrieved.question) else None
     return replace(answer, question=retrieved.question, asked=asked, missing=get_missing_shards(hits))
-
-
-def _open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
-    path = Path(settings.index)
-    opened = open_retriever(path, settings.retriever, encoder=settings.encoder, fusion=settings.fusion, device=device)
-    with artefacts.report_damage(path):
-        return _describe_index(opened, artefacts.peek_manifest(path), settings)
-
-
-def _describe_index(opened: LiveRetriever, index: artefacts.Manifest, settings: PipelineSettings) -> OpenedIndex:
-    retriever = settings.retriever or index.config["retriever"]
-    has_vectors = RetrieverKind(retriever).needs_vectors
-    description = {
-        "retriever": retriever,
-        "fusion": (settings.fusion or DEFAULT_FUSION) if RetrieverKind(retriever).can_fuse else None,
-        "kind": index.config["kind"] if has_vectors else None,
-        "encoder": index.parents["encoder"] if has_vectors else None,
-        "index": index.fingerprint,
-        "passages": index.config["passages"],
-        "corpus": index.parents["corpus"],
-        "sources": [Path(source).name for source in index.config["sources"]],
-    }
-    stored = IndexThreshold.load(Path(settings.index))
-    return OpenedIndex(opened, index.origin, description, index.parents.get("encoder"), stored)
-
-
-def _open_served(settings: PipelineSettings) -> OpenedIndex:
-    """Open a served index; raise BadInput if a setting differs from the server's."""
-    from ragqa.retrieval.remote import RemoteRetriever
-
-    opened = RemoteRetriever(settings.index)
-    served = opened.fetch_collection()
-    for name, server_value in {"retriever": served.retriever, "fusion": served.fusion, "encoder": None}.items():
-        value = getattr(settings, name)
-        if value not in (None, server_value):
-            raise BadInput(f"{name} {value}: {settings.index} is searched with its server's own settings; leave it out")
-    return OpenedIndex(opened, served.origin, served.describe())
 
 
 def clean_question(question: str) -> str:

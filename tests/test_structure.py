@@ -54,6 +54,7 @@ MUST_NOT_KNOW: dict[str, tuple[str, ...]] = {
     "ragqa.pretraining": ("ragqa.models", "ragqa.retrieval", "faiss"),
     "ragqa.training": ("ragqa.models", "ragqa.pipeline"),
     "ragqa.pipeline": ("ragqa.training",),
+    "ragqa.integrations": (*MODELS, "ragqa.cli", "ragqa.serve", "ragqa.training"),
     "ragqa.serve": (*MODELS, "ragqa.cli", "ragqa.training", "ragqa.evaluation", "ragqa.pretraining", "faiss"),
     "ragqa.evaluation": ("ragqa.training", "ragqa.models", "ragqa.runtime", "ragqa.indexing.build"),
     "ragqa.risk_control": (*MODELS, "ragqa.training", "ragqa.runtime"),

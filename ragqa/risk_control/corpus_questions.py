@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ragqa.matching.sentences import find_sentences
 from ragqa.corpus.store import PassageStore
+from ragqa.matching.sentences import find_sentences
 from ragqa.pretraining.salient import RuleTagger
 from ragqa.progress import SILENT, Progress
 from ragqa.risk_control.cloze import drop_words, make_record_questions, make_sentence_questions

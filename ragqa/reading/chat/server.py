@@ -75,7 +75,7 @@ class ChatServer:
         self._options: dict[str, Any] = {"temperature": 0}
         self._limit_name = "max_tokens"
         self._described = False
-        self._can_tokenize = True
+        self._can_tokenize, self._is_reached = True, False
 
     @property
     def name(self) -> str:
@@ -242,6 +242,8 @@ class ChatServer:
     def _describe(self) -> None:
         """Find the context length; choose the only model if none is named."""
         models = {str(row.get("id")): row for row in self._fetch_models()}
+        if not self._is_reached:
+            return  # the request for the reply says why
         if not self._model:
             if len(models) != 1:
                 known = f"it has {', '.join(list(models)[:10])}" if models else "it lists none"
@@ -271,6 +273,7 @@ class ChatServer:
                 with connection.request(
                     method, path, data, self._headers, deadline=deadline, max_bytes=_MAX_BYTES
                 ) as response:
+                    self._is_reached = True
                     row = json.loads(read_body(response, _MAX_BYTES)) if response.status == 200 else {}
                 return row if isinstance(row, dict) else {}
             finally:

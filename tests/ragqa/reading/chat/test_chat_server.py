@@ -248,11 +248,12 @@ def test_odd_values_in_a_stream_are_left_out() -> None:
         assert ask(recording.url) == (["Ada \ufffd"], "stop")
 
 
-def test_no_server_is_there() -> None:
+@pytest.mark.parametrize("model", [MODEL, ""])
+def test_no_server_is_there(model: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(RemoteError, match=r"cannot be reached \(Connection refused\): is a server running there\?"):
-        ask(f"http://127.0.0.1:{port}/v1")
+        ask(f"http://127.0.0.1:{port}/v1", model)
 
 
 @contextmanager

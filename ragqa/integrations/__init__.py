@@ -1,0 +1,1 @@
+"""Retrievers and a reader for other frameworks; each module needs its framework."""

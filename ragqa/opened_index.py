@@ -1,0 +1,79 @@
+"""Index that a pipeline searches, opened with the settings of the pipeline."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragqa import artefacts
+from ragqa.errors import BadInput
+from ragqa.index_threshold import IndexThreshold
+from ragqa.pipeline_settings import PipelineSettings
+from ragqa.reading.base import RetrieverIdentity
+from ragqa.retrieval.base import Retriever
+from ragqa.retrieval.live import LiveRetriever, open_retriever
+from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
+
+
+@dataclass(frozen=True)
+class OpenedIndex:
+    """Index that a pipeline searches, in a directory or on a server."""
+
+    retriever: Retriever
+    origin: str | None
+    """Fingerprint of the index that updates do not change; None if a shard of the server is missing."""
+    description: dict[str, Any]
+    """Entries about the index in ``Pipeline.describe``."""
+    encoder: str | None = None
+    """Fingerprint of the encoder that made the vectors of an index directory."""
+    threshold: IndexThreshold | None = None
+    """Threshold that is stored in the index directory."""
+
+    @property
+    def identity(self) -> RetrieverIdentity:
+        """Identity of the retriever, for readers that use the scores of its hits."""
+        retriever = self.description["retriever"]
+        has_inner_products = RetrieverKind(retriever).has_inner_products
+        return RetrieverIdentity(retriever, self.description["encoder"] if has_inner_products else None)
+
+
+def open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
+    """Open the index in a directory.
+
+    Args:
+        settings: settings of the pipeline, with a local model as encoder.
+        device: device of index search and torch models.
+    """
+    path = Path(settings.index)
+    opened = open_retriever(path, settings.retriever, encoder=settings.encoder, fusion=settings.fusion, device=device)
+    with artefacts.report_damage(path):
+        return _describe_index(opened, artefacts.peek_manifest(path), settings)
+
+
+def _describe_index(opened: LiveRetriever, index: artefacts.Manifest, settings: PipelineSettings) -> OpenedIndex:
+    retriever = settings.retriever or index.config["retriever"]
+    has_vectors = RetrieverKind(retriever).needs_vectors
+    description = {
+        "retriever": retriever,
+        "fusion": (settings.fusion or DEFAULT_FUSION) if RetrieverKind(retriever).can_fuse else None,
+        "kind": index.config["kind"] if has_vectors else None,
+        "encoder": index.parents["encoder"] if has_vectors else None,
+        "index": index.fingerprint,
+        "passages": index.config["passages"],
+        "corpus": index.parents["corpus"],
+        "sources": [Path(source).name for source in index.config["sources"]],
+    }
+    stored = IndexThreshold.load(Path(settings.index))
+    return OpenedIndex(opened, index.origin, description, index.parents.get("encoder"), stored)
+
+
+def open_served(settings: PipelineSettings) -> OpenedIndex:
+    """Open a served index; raise BadInput if a setting differs from the server's."""
+    from ragqa.retrieval.remote import RemoteRetriever
+
+    opened = RemoteRetriever(settings.index)
+    served = opened.fetch_collection()
+    for name, server_value in {"retriever": served.retriever, "fusion": served.fusion, "encoder": None}.items():
+        value = getattr(settings, name)
+        if value not in (None, server_value):
+            raise BadInput(f"{name} {value}: {settings.index} is searched with its server's own settings; leave it out")
+    return OpenedIndex(opened, served.origin, served.describe())
