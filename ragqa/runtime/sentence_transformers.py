@@ -13,7 +13,7 @@ from ragqa.runtime.tokens import TextTokenizer
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _SAMPLES = ("Forth Bridge\nThe bridge is 2,467 metres long.", "w1 w2 w3", "word " * 600)
 """Texts on which the tokenizers are compared; the last one is cut."""
-_PROMPTS = {"__version__": {}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
+_PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
 """Settings of the model; ragqa compares vectors by their inner products."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,8 +38,9 @@ def test_answers_have_offsets_in_any_documents() -> None:
         Document(content="Skarvik Lighthouse was built by Ada Holm in 1871.", id="tower", meta={"title": "Skarvik"}),
     ]
     answers = HaystackReader(top_k=2).run(QUESTION, documents)["answers"]
-    best = answers[0]
-    assert isinstance(best, ExtractedAnswer) and best.data == "Ada Holm" and best.document.id == "tower"
+    assert isinstance(answers[0], ExtractedAnswer)
+    best: Any = answers[0]
+    assert best.data == "Ada Holm" and best.document.id == "tower"
     assert (
         (best.document_offset.start, best.document_offset.end)
         == (32, 40)

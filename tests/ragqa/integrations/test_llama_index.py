@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ QUESTION = "Who built Skarvik Lighthouse?"
 def test_the_retriever_gives_the_passages_of_the_index(index: Path) -> None:
     retriever = LlamaIndexRetriever(str(index), similarity_top_k=3)
     hits = Pipeline.load(index).retriever.search([QUESTION], 3)[0]
-    nodes = retriever.retrieve(QUESTION)
+    nodes: list[Any] = list(retriever.retrieve(QUESTION))
     assert [(n.node.text, n.score) for n in nodes] == [(hit.passage.text, hit.score) for hit in hits]
     best, first = hits[0].passage, nodes[0].node
     assert (first.start_char_idx, first.end_char_idx) == (best.start, best.end)
@@ -32,4 +33,4 @@ def test_a_query_engine_gives_the_passages_to_the_language_model(index: Path) ->
     engine = RetrieverQueryEngine.from_args(LlamaIndexRetriever(str(index), 2), llm=MockLLM())
     response = engine.query(QUESTION)
     assert len(response.source_nodes) == 2
-    assert response.source_nodes[0].node.text in str(response)  # the stand-in repeats its prompt
+    assert response.source_nodes[0].node.get_content() in str(response)  # the stand-in repeats its prompt

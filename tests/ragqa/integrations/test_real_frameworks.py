@@ -37,12 +37,12 @@ def test_the_integrations_work_with_the_real_frameworks(tmp_path: Path) -> None:
     site = next((tmp_path / "v" / "lib").glob("python*")) / "site-packages"
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))  # torch, pytest and ragqa's own packages
     wanted = [*FRAMEWORKS.values(), SENTENCE_TRANSFORMERS, "mcp>=2.3"]
-    install = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *wanted]
+    install = [str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), *wanted]
     done = subprocess.run(install, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"the frameworks cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
     files = ["tests/ragqa/integrations", "tests/ragqa/models/test_sentence_transformers.py"]
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", *files]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", *files]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HAYSTACK_TELEMETRY_ENABLED": "False"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:]
