@@ -128,4 +128,4 @@ def test_quotations_that_cannot_be_checked() -> None:
 def test_time_is_bounded_in_texts_of_5_mb(quote: str, text: str) -> None:
     start = perf_counter()
     find_quote(quote, text)
-    assert perf_counter() - start < 60  # 1 to 6 s, on a machine that does other work, too
+    assert perf_counter() - start < 60  # 2 to 8 s on two busy cores
