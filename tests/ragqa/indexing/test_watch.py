@@ -96,4 +96,5 @@ def test_temporary_files_of_editors_are_ignored(notes: Path, watch: Watch) -> No
         (notes / name).write_text("a temporary elephant")
     (notes / "owl.txt").write_text("the owl flew")
     wait_for(lambda: bool(search(retriever, "owl")))
+    wait_for(lambda: bool(watch.reports))
     assert not search(retriever, "elephant") and watch.reports == [(1, 0, 0)]
