@@ -6,8 +6,8 @@ from typing import Any
 
 SENTENCE_ENDS = ".!?…:;"
 """Characters that end a sentence; its citations stand before them."""
-SEPARATORS = {"line": "\n", "row": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
-"""Character that ends a unit in the text of a document: a text file has lines, a PDF pages, a notebook cells."""
+SEPARATORS = {"line": "\n", "row": "\n", "item": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
+"""Character that ends a unit in the text of a document: a text file has lines, a JSON list items, a PDF pages."""
 
 
 @dataclass(frozen=True, slots=True)

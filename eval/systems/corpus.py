@@ -95,7 +95,7 @@ def main(config: CorpusConfig) -> dict[str, Any]:
     gold = list(read_gold_passages(config))
     file = config.out / "documents.jsonl"
     documents = write_documents([*gold, *choose_articles(config, gold)], file)
-    build_index([file], config.out / INDEX, IndexConfig(retriever=RetrieverKind.BM25), progress=Bars())
+    build_index([file], config.out / INDEX, IndexConfig(retriever=RetrieverKind.BM25, blocks="words"), progress=Bars())
     blocks = len(PassageStore.open(config.out / INDEX / "passages"))
     report = {"settings": settings, "blocks": blocks, "documents": documents, "questions": counts}
     artefacts.write_text_whole(config.out / REPORT, json.dumps(report, indent=1) + "\n")

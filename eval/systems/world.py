@@ -219,7 +219,7 @@ def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
     for rows, folder in ((passages, folders.corpus), (known, folders.known_corpus), (statements, folders.texts)):
         file = folders.root / f"{folder.stem}.jsonl"
         file.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in rows))
-        build_index([file], folder, IndexConfig(retriever=RetrieverKind.BM25))
+        build_index([file], folder, IndexConfig(retriever=RetrieverKind.BM25, blocks="words"))
     write_questions(world.held_out, folders.test_questions)
     write_questions([world.known[number] for number in rng.permutation(len(world.known))], folders.train_questions)
 

@@ -1,6 +1,6 @@
 r"""Train a dual encoder on questions with answers or gold passages (Karpukhin et al. 2020).
 
-    ragqa index wiki/ --out wiki.index --retriever bm25
+    ragqa index wiki/ --out wiki.index --retriever bm25 --blocks words
     python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
         --dev nq/dev.jsonl --out runs/dpr --rounds 2
 

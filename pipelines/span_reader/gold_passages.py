@@ -2,7 +2,7 @@ r"""Write the gold passages of questions as documents, so that they can be index
 
     python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl
-    ragqa index wiki/ gold.jsonl --out reader.index
+    ragqa index wiki/ gold.jsonl --retriever bm25 --blocks words --out reader.index
 
 With this index, ``pipelines.span_reader.train`` also finds other passages of the same articles for the questions.
 """

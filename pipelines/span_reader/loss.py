@@ -46,8 +46,13 @@ class ReaderLosses:
         """Return the figures for the log by their keys: means over the questions, in nats, and a share of questions."""
         figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
         optional = {"absence_bce": self.absence_B, "early_bce": self.early_B, "kl": self.kl_B}
-        is_used = {"absence_bce": config.absence, "early_bce": config.early_layer, "kl": config.teacher is not None}
-        figures |= {"right": self.has_gold_B} | {name: value for name, value in optional.items() if is_used[name]}
+        is_used = {
+            "absence_bce": config.absence,
+            "early_bce": self.early_B.any(),  # a reader to continue from can have an early layer
+            "kl": config.teacher is not None,
+        }
+        figures["right"] = self.has_gold_B
+        figures |= {name: value for name, value in optional.items() if is_used[name]}
         return {name: value.float().mean().item() for name, value in figures.items()}
 
 

@@ -2,7 +2,7 @@ r"""Train a span reader on questions with gold or retrieved passages.
 
     python -m pipelines.span_reader.gold_passages squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         --out gold.jsonl
-    ragqa index wiki/ gold.jsonl --retriever bm25 --out reader.index
+    ragqa index wiki/ gold.jsonl --retriever bm25 --blocks words --out reader.index
     python -m pipelines.span_reader.train --train squad/train-v1.1.json.xz nq/train-with-passages.jsonl.xz \
         nq/train.jsonl \
         --index reader.index --encoder DIR --dev nq/dev.jsonl --out runs/reader

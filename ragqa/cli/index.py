@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ragqa.artefacts.paths import DEFAULT_ENCODER
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
 from ragqa.cli.output import print_error, print_result
 from ragqa.corpus.blocks import DEFAULT_BLOCKS
 from ragqa.errors import BadInput
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
-from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, IndexKind
+from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change of a file.")]
 
@@ -25,11 +26,13 @@ def index(
     kind: Annotated[str, typer.Option(help=f"Kind of vector index: {', '.join(IndexKind)}.")] = DEFAULT_KIND,
     recall: Annotated[
         float, typer.Option(help="Share of the 20 nearest passages to find (kinds other than flat).")
-    ] = 0.95,
+    ] = DEFAULT_RECALL,
     questions: Annotated[
         Path | None, typer.Option(help="File of sample questions to measure the recall.  [default: made-up questions]")
     ] = None,
-    encoder: Annotated[str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")] = "default",
+    encoder: Annotated[
+        str, typer.Option(help="Encoder: an export, Hugging Face directory or hub name.")
+    ] = DEFAULT_ENCODER,
     engine: Annotated[str, typer.Option(help=f"Engine of BM25: {' or '.join(TermEngine)}.")] = DEFAULT_ENGINE,
     blocks: Annotated[str, typer.Option(help="Unit of passages: sentences, words or wordpieces.")] = DEFAULT_BLOCKS,
     block_size: Annotated[
@@ -100,7 +103,8 @@ def update(
     if sync is None and not watch:
         report = update_index(index, add=add or [], delete=delete or [], **options)
     elif add or delete:
-        raise BadInput("--sync finds what to add and to delete: leave out --add and --delete")
+        name = "--watch" if sync is None else "--sync"
+        raise BadInput(f"{name} finds what to add and to delete: leave out --add and --delete")
     else:
         report = sync_index(index, folders, **options)
     print_result(format_update(report, index, as_json=as_json))

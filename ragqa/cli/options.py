@@ -163,7 +163,7 @@ class MultiValueCommand(TyperCommand):
     """A command whose repeatable options also take several values in a row, or none: ``--add a b c``, ``--sync``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; repeat the option before each value, and give ``--sync`` alone an empty one."""
+        """Parse the arguments; repeat the option before each value, and add an empty value after a bare ``--sync``."""
         repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         spread: list[str] = []
         option, values = "", 0

@@ -101,7 +101,7 @@ def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) 
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of words of each sentence, cut after ``size`` words."""
+    """Yield the start, end and number of words of each sentence, or of its parts of at most ``size`` words."""
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):

@@ -11,7 +11,17 @@ from pathlib import Path
 from ragqa.artefacts.paths import resolve_input_file
 from ragqa.corpus import hub
 from ragqa.corpus.digests import DigestSet
-from ragqa.corpus.formats.base import READ_ERRORS, CorpusReport, Document, InputFile, ProblemHandler, describe_error
+from ragqa.corpus.formats.base import (
+    EMPTY_FILE,
+    READ_ERRORS,
+    CorpusReport,
+    Document,
+    InputFile,
+    ProblemHandler,
+    WaitHandler,
+    describe_error,
+    ignore_wait,
+)
 from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, format_date
 from ragqa.corpus.formats.limits import ExpansionBudget, check_size_on_disk
 from ragqa.corpus.formats.office.ocr import find_tesseract
@@ -31,7 +41,7 @@ _VISIBLE = re.compile(r"\S")
 
 
 def count_input_bytes(paths: Sequence[Path]) -> int:
-    """Return the size in bytes of the files to read; data sets of the hub count 0.
+    """Return the size in bytes of the files to read; data sets of the hub count as 0.
 
     Raises:
         BadInput: a path does not exist.
@@ -47,6 +57,7 @@ def read_documents(
     ocr: bool = False,
     report: CorpusReport | None = None,
     on_left_out: Callable[[Document], object] | None = None,
+    on_wait: WaitHandler = ignore_wait,
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
@@ -61,6 +72,7 @@ def read_documents(
         ocr: read images and scanned pages with Tesseract.
         report: report in which files and documents that were read or left out are counted.
         on_left_out: function called with each document that is left out as empty or as a duplicate.
+        on_wait: function called every second while a file is extracted that takes long.
 
     Raises:
         BadInput: a path does not exist; with ``ocr``, Tesseract is not installed; with ``strict``, a file cannot be
@@ -71,9 +83,8 @@ def read_documents(
     check_paths(paths)
     problems = ProblemHandler(CorpusReport() if report is None else report, strict)
     tesseract = find_tesseract() if ocr else ""
-    return _iter_unique(
-        _read_paths(paths, problems, tesseract), problems.report, on_left_out or (lambda document: None)
-    )
+    documents = _read_paths(paths, problems, tesseract, on_wait)
+    return _iter_unique(documents, problems.report, on_left_out or (lambda document: None))
 
 
 def _iter_unique(
@@ -92,6 +103,8 @@ def _iter_unique(
             document = replace(document, title=document.title[:MAX_TITLE_CHARACTERS])
         if not _has_text(document):
             report.empty += 1
+            if document.id == document.path and not line:
+                report.leave_out(document.path, EMPTY_FILE)
             on_left_out(_replace_surrogates(document))
             continue
         try:
@@ -119,7 +132,7 @@ def _has_text(document: Document) -> bool:
 
 
 def _read_paths(
-    paths: Sequence[Path], problems: ProblemHandler, tesseract: str
+    paths: Sequence[Path], problems: ProblemHandler, tesseract: str, on_wait: WaitHandler
 ) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of each file; count its bytes, and report an unreadable file."""
 
@@ -132,13 +145,15 @@ def _read_paths(
             continue
         end = problems.report.bytes_read + get_file_size(path)
         try:
-            yield from _read_file(path, problems, tesseract)
+            yield from _read_file(path, problems, tesseract, on_wait)
         except READ_ERRORS as error:
             reject(path, error)
         problems.report.bytes_read = end
 
 
-def _read_file(path: Path, problems: ProblemHandler, tesseract: str) -> Iterator[tuple[InputFile, int, Document]]:
+def _read_file(
+    path: Path, problems: ProblemHandler, tesseract: str, on_wait: WaitHandler
+) -> Iterator[tuple[InputFile, int, Document]]:
     if not path.is_file():  # a pipe could block forever, and a link can lead nowhere or in a circle
         link = "link to a folder" if path.is_dir() else "broken link"
         problems.report.leave_out(_as_text(path), link if path.is_symlink() else "special file")
@@ -148,9 +163,8 @@ def _read_file(path: Path, problems: ProblemHandler, tesseract: str) -> Iterator
     with resolve_input_file(path).open("rb", buffering=0) as raw:
         budget = ExpansionBudget(raw.tell)
         date = format_date(os.fstat(raw.fileno()).st_mtime)
-        file = InputFile(
-            _as_text(path), path.name, BufferedReader(raw, BUFFER_BYTES), problems, budget, date, tesseract
-        )
+        stream: BufferedReader = BufferedReader(raw, BUFFER_BYTES)
+        file = InputFile(_as_text(path), path.name, stream, problems, budget, date, tesseract, on_wait)
         for document in read_input(file):
             problems.report.bytes_read = before + raw.tell()
             yield document

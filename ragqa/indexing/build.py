@@ -28,12 +28,13 @@ from ragqa.corpus.block_limits import Splitter
 from ragqa.corpus.blocks import DEFAULT_BLOCKS, DEFAULT_SIZES, make_splitter
 from ragqa.corpus.formats.office.ocr import find_tesseract
 from ragqa.corpus.passages import split_document
-from ragqa.corpus.sources import CorpusReport, count_input_bytes, read_documents
+from ragqa.corpus.sources import CorpusReport
 from ragqa.corpus.store import PassageStore, PassageWriter
 from ragqa.corpus.walk import walk_files
 from ragqa.errors import BadInput
 from ragqa.indexing.embed import embed_shard, open_shards, prepare_shard_folder, read_shard_record, split_into_shards
 from ragqa.indexing.file_table import FileScan, write_table
+from ragqa.indexing.reading import read_with_progress
 from ragqa.progress import SILENT, Progress, Step
 from ragqa.question_files import read_questions, sample_questions
 from ragqa.retrieval.bm25 import BM25, check_engine
@@ -251,20 +252,18 @@ class _IndexBuild:
     def _write_passages(self, part: Path) -> None:
         config, report, left_out = self.config, CorpusReport(), set[str]()
         split = open_splitter(config.blocks, config.block_size, config.encoder, has_vectors=self.encoder is not None)
-        documents = read_documents(
+        documents = read_with_progress(
             self.paths,
+            self.progress,
+            report,
             strict=config.strict,
             ocr=config.ocr,
-            report=report,
             on_left_out=lambda document: left_out.add(document.path),
         )
-        size = count_input_bytes(self.paths)
         scan = FileScan(self.paths)
-        with self.progress.step("reading", size, "B") as step, PassageWriter(part) as writer:
+        with PassageWriter(part) as writer:
             for document in documents:
                 writer.add_document(document, split_document(document, split))
-                step.advance_to(report.bytes_read)
-            step.advance_to(report.bytes_read)
         if not writer.rows:
             problems = "; ".join(line.strip() for line in report.describe_problems())
             raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {problems or 'no documents'}")

@@ -21,7 +21,7 @@ from ragqa.indexing.update import NewDocuments, NewVersion, UpdateReport, change
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.registry import RetrieverKind, TermEngine
 
-_FREE_SETTINGS = ("device", "strict")
+_SETTINGS_WITHOUT_EFFECT = ("device", "strict")
 """Settings of a build that do not change the index."""
 
 
@@ -66,15 +66,16 @@ def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) 
         manifest = artefacts.read_manifest(out, "index")
     except (ArtefactError, Mismatch):  # build_index says what is wrong, if it matters
         return ""
-    made, wanted = manifest.config, asdict(config.make_absolute())
+    old_settings, new_settings = manifest.config, asdict(config.make_absolute())
     others = [
         name
-        for name in wanted
-        if name not in _FREE_SETTINGS and made.get(name, getattr(IndexConfig, name)) != wanted[name]
+        for name in new_settings
+        if name not in _SETTINGS_WITHOUT_EFFECT
+        and old_settings.get(name, getattr(IndexConfig, name)) != new_settings[name]
     ]
     if others:
         return f"other settings than before ({', '.join(name.replace('_', '-') for name in others)})"
-    if {str(hub.make_absolute(path)) for path in paths} != set(made["sources"]):
+    if {str(hub.make_absolute(path)) for path in paths} != set(old_settings["sources"]):
         return "other files and folders than before"
     if manifest.created_by != Manifest("index", {}).created_by:
         return f"{manifest.created_by} made it"
@@ -198,10 +199,10 @@ class _Sync:
 
     def _record(self, read: set[str], changes: DocumentChanges) -> None:
         """Update the table of files and the list of synced folders."""
-        kept: dict[str, FileState] = {
+        table: dict[str, FileState] = {
             name: state for name, state in self._table.items() if name in self._scan.files or not self._is_synced(name)
         }
-        table = kept | self._scan.finish(read, [path for _, path in changes.left_out_keys])
+        table |= self._scan.finish(read, [path for _, path in changes.left_out_keys])
         sources = [*self._version.config["sources"]]
         sources += [root for root in self._roots if not _is_within(root, sources)]
         if table != self._table or sources != self._version.config["sources"]:
@@ -211,5 +212,5 @@ class _Sync:
 
 
 def _is_within(path: str, folders: Sequence[str]) -> bool:
-    """Return True if a path is one of some folders, or lies in one of them."""
+    """Return True if the path is one of the folders, or lies in one of them."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)

@@ -27,13 +27,14 @@ from ragqa.artefacts import Manifest, npy
 from ragqa.artefacts.paths import find_local_model, make_absolute
 from ragqa.corpus import hub
 from ragqa.corpus.passages import make_passages, split_document
-from ragqa.corpus.sources import CorpusReport, read_documents, to_document_id
+from ragqa.corpus.sources import CorpusReport, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import open_splitter
 from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
 from ragqa.indexing.compact import compact_index
 from ragqa.indexing.file_table import FileScan, read_table, write_table
+from ragqa.indexing.reading import read_with_progress
 from ragqa.indexing.work_folder import link_files, open_work_folder, read_deleted, record_deleted
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.bm25 import BM25
@@ -105,7 +106,7 @@ def update_index(
     if isinstance(add, str | Path) or isinstance(delete, str):
         raise BadInput("add and delete must be lists")
     if not (add or delete or compact):
-        raise BadInput("nothing to do: name documents to add or to delete")
+        raise BadInput("nothing to do: name documents to add or to delete, or sync folders (--sync)")
 
     def change(version: "NewVersion", lost_ids: set[str]) -> dict[str, int]:
         return version.change_documents([hub.make_absolute(path) for path in add], delete, lost_ids, strict)
@@ -255,11 +256,12 @@ class NewVersion:
         needs_tokenizer = has_vectors or blocks == "wordpieces"
         name = find_local_model(encoder) if needs_tokenizer else encoder
         split = open_splitter(blocks, size, name, has_vectors=has_vectors)
-        documents = read_documents(
+        documents = read_with_progress(
             add,
+            self._progress,
+            self.report,
             strict=strict,
             ocr=self.config.get("ocr", False),
-            report=self.report,
             on_left_out=lambda document: changes.left_out_keys.add((document.id, document.path)),
         )
         file, first_row = self._choose_file()

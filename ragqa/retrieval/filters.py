@@ -31,7 +31,7 @@ class PassageFilter:
     """Documents to search; an empty filter allows all.
 
     Raises:
-        BadInput: ``paths`` or ``tags`` is a string instead of a list, or ``since`` is not a date.
+        BadInput: ``paths`` or ``tags`` is a string instead of a list or has an empty text, or ``since`` is not a date.
     """
 
     paths: tuple[str, ...] = ()
@@ -50,6 +50,8 @@ class PassageFilter:
             values = getattr(self, name)
             if isinstance(values, str) or not all(isinstance(value, str) for value in values):
                 raise BadInput(f"{name} = {values!r:.80}: a list of texts is needed")
+            if not all(map(str.strip, values)):
+                raise BadInput(f"{name}: an empty text matches nothing, leave it out")
             object.__setattr__(self, name, tuple(values))
         object.__setattr__(self, "paths", tuple(map(_make_absolute, self.paths)))
         object.__setattr__(self, "since", _parse_since(self.since))

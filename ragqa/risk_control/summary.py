@@ -7,6 +7,8 @@ from ragqa.risk_control.run import CurvePoint, RiskReport
 from ragqa.terminal import to_json, to_one_line
 from ragqa.text import format_count
 
+FEW_QUESTIONS = 100
+"""Number of questions below which the threshold is called uncertain."""
 _COLUMNS = ("threshold", "answered", "wrong", "right refused", "unanswerable declined")
 
 
@@ -38,12 +40,15 @@ def _format_head(report: RiskReport, index: Path) -> list[str]:
     if report.threshold is None:
         return [asked]
     place = to_one_line(str(index))
-    return [
+    lines = [
         f"threshold {report.threshold:.3f} (before: {report.before:.3f}), stored in {place}",
         asked,
         f"Of questions like these, at most {_percent(report.risk)} are expected to get a wrong answer.",
         "Nothing follows for other questions.",
     ]
+    if report.questions < FEW_QUESTIONS:
+        lines.append("These are few questions, so the threshold is uncertain: give more of your own with --questions.")
+    return lines
 
 
 def _format_point(point: CurvePoint) -> tuple[str, ...]:

@@ -139,16 +139,16 @@ class PassageSampler:
         for file, paragraphs in enumerate(self._paragraphs):
             for gold in paragraphs:
                 self._by_article.setdefault((file, gold[0]), []).append(gold)
-        self._questions_of: dict[tuple[int, str], list[str]] = {}
-        for file, data_set in enumerate(sets):
-            for question in data_set.questions:
-                for title in {title for title, _ in list_titled_gold_passages(question)}:
-                    self._questions_of.setdefault((file, title), []).append(question.text)
         self._file_of = np.repeat(np.arange(len(sets)), [len(data_set.questions) for data_set in sets])
         self._store, self._split, self._mix = store, split, mix
         self._split_words = make_word_splitter()
-        self._near_misses = NearMissMaker()
+        self._near_misses = NearMissMaker() if mix.near_misses else None
         self._names: dict[tuple[int, str], list[str]] = {}
+        self._questions_of: dict[tuple[int, str], list[str]] = {}
+        for number, golds in enumerate(self._golds if mix.near_misses else []):
+            for title in {title for title, _ in golds}:
+                article = int(self._file_of[number]), title
+                self._questions_of.setdefault(article, []).append(self.questions[number][0].text)
 
     def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
         """Sample the passages of a question, and perhaps change the question into one without an answer.
@@ -161,7 +161,7 @@ class PassageSampler:
         text, answers = question.text, question.answers
         positives, negatives = self._sample_positives(number, rng), self._sample_negatives(number, rng)
         draw = rng.random() if self._mix.unanswerable or self._mix.near_misses else 1.0
-        if draw < self._mix.near_misses and self._golds[number]:
+        if self._near_misses and draw < self._mix.near_misses and self._golds[number]:
             changed = self._near_misses.make(text, positives[0][1], self._list_names(number), rng)
             if changed:
                 text, answers, positives, negatives = changed, (), [], [*positives, *negatives]
@@ -211,6 +211,7 @@ class PassageSampler:
         """Return the names in the questions about the article of a question's gold passage."""
         article = int(self._file_of[number]), self._golds[number][0][0]
         if article not in self._names:
+            assert self._near_misses is not None
             self._names[article] = self._near_misses.find_names(self._questions_of[article])
         return self._names[article]
 

@@ -10,7 +10,7 @@ import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader, BytesIO
@@ -28,6 +28,8 @@ MAX_PATHS = 100
 """Maximum number of paths that a report keeps of the files of a kind."""
 _MAX_NAMED = 5
 """Maximum number of files of a kind that the summary names."""
+EMPTY_FILE = "empty file"
+"""Kind of a whole file without text."""
 UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary does not name, because nobody expects text in them."""
 READABLE = (
@@ -37,6 +39,16 @@ READABLE = (
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
+_NOUNS = {
+    "duplicates": "duplicates",
+    "empty": "empty documents",
+    "undecodable": "undecodable texts",
+    "redirects": "redirects",
+    "disambiguations": "disambiguations",
+    "other_pages": "other pages",
+    "bad": "malformed records",
+}
+"""Nouns of the counts of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +132,12 @@ class CorpusReport:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # they are named by their kind
-        listed = ", ".join(format_count(count, name.replace("_", " ")) for name, count in counts.items() if count)
+        empty_files = self.left_out.get(EMPTY_FILE, 0)
+        counts["empty"] -= empty_files
+        listed = ", ".join(format_count(count, _NOUNS[name]) for name, count in counts.items() if count)
         files = ", ".join(map(self._describe_kind, self.left_out))
         lines = [f"left out: {files}"] * bool(files)
-        lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files)
+        lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files + empty_files)
         lines += [f"documents and records left out or repaired: {listed}"] * bool(listed)
         if count := sum(self.encodings.values()):
             files = "1 file was" if count == 1 else f"{count:,} files were"
@@ -188,6 +202,14 @@ class ProblemHandler:
             self.report.leave_out(path, kind)
 
 
+WaitHandler = Callable[[str, float], object]
+"""Function that receives the path of a file that takes long, and the seconds since its start."""
+
+
+def ignore_wait(path: str, seconds: float) -> None:
+    """Ignore the wait; the default of ``WaitHandler`` arguments."""
+
+
 @dataclass(frozen=True)
 class InputFile:
     """Opened file or member of an archive, with its names and the handler of its problems."""
@@ -204,6 +226,8 @@ class InputFile:
     """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
     tesseract: str = ""
     """Command that reads images and scanned pages; empty to leave them out."""
+    on_wait: WaitHandler = ignore_wait
+    """Function called every second while one document is read that takes long."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""

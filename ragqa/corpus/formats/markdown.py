@@ -14,8 +14,8 @@ from ragqa.corpus.formats.front_matter import read_front_matter
 from ragqa.corpus.formats.outline import MAX_HEADING_CHARACTERS, Outline
 from ragqa.corpus.formats.records import format_record
 
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
+HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+CLOSING_HASHES = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
@@ -93,8 +93,8 @@ class _Parser:
                 elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
                     fence = ""
                 self._advance()
-            elif heading := _HEADING.match(line):
-                self._add_heading(len(heading[1]), _CLOSING_HASHES.sub("", heading[2] or ""), 1)
+            elif heading := HEADING.match(line):
+                self._add_heading(len(heading[1]), CLOSING_HASHES.sub("", heading[2] or ""), 1)
             elif (underline := _UNDERLINE.match(following)) and not _NO_PARAGRAPH.match(line):
                 self._add_heading(1 if "=" in underline[1] else 2, line, 2)
             elif "|" in line and "|" in following and _DELIMITER.match(following):

@@ -41,7 +41,9 @@ def test_the_same_command_again_and_update_sync_take_in_what_changed(
     both = ("update", index, "--sync", str(notes), str(tmp_path / "more"))
     assert run(*both, capsys=capsys)[1].startswith("1 added")
     status, _, error = run(*both, "--delete", "first.md", capsys=capsys)
-    assert status == 2 and "leave out --add and --delete" in error
+    assert status == 2 and "--sync finds what to add and to delete: leave out --add and --delete" in error
+    status, _, error = run("update", index, "--add", str(notes), "--watch", capsys=capsys)
+    assert status == 2 and "--watch finds what to add and to delete" in error
     _, out, error = run(*build, "--block-size", "50", capsys=capsys)
     assert f"{index} is built again: other settings than before (block-size)" in error
     assert out.startswith("1 document, 1 passage")

@@ -202,6 +202,18 @@ def test_empty_and_repeated_documents_are_counted_and_left_out(tmp_path: Path) -
     assert (report.empty, report.duplicates, report.notes) == (3, 2, [])
 
 
+def test_empty_files_are_named_and_empty_records_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "\n")
+    write(tmp_path / "b.csv", "")
+    write(tmp_path / "c.jsonl", '{"text": "a lamp"}\n{"text": " "}\n[]\n{\n{}\n')
+    report = read(tmp_path, strict=False)[1]
+    assert (report.empty, report.bad) == (3, 3)
+    assert report.describe_problems()[:2] == [
+        f"left out: 2 empty files ({tmp_path}/a.txt, {tmp_path}/b.csv)",
+        "documents and records left out or repaired: 1 empty document, 3 malformed records",
+    ]
+
+
 def test_a_record_with_the_same_text_is_a_duplicate_whatever_its_id(tmp_path: Path) -> None:
     record = {"id": "1", "title": "T", "text": "text"}
     path = write(

@@ -97,6 +97,7 @@ def test_headings_of_markup_stand_above_passages(
     hills = [p for p in passages if p.headings == ("Hills",)]
     assert hills and all("Rivers" not in p.text for p in passages)
     assert any(word in hills[-1].text for word in ("code", "Not a heading"))
+    assert not any("TITLE" in p.text or "DATE" in p.text for p in passages)
 
 
 def test_latex_has_its_title_date_and_sections(tmp_path: Path) -> None:

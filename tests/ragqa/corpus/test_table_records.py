@@ -125,7 +125,7 @@ RECORDS = [
 def test_each_object_of_json_is_a_record_under_the_names_above_it(tmp_path: Path, indent: int | None) -> None:
     passages = split(read_one(tmp_path / "the-club.json", json.dumps(CLUB, indent=indent)))
     assert [(p.headings, p.number, p.text) for p in passages] == RECORDS
-    assert {(p.title, p.unit) for p in passages} == {("the club", "row")}
+    assert {(p.title, p.unit) for p in passages} == {("the club", "item")}
 
 
 def test_a_list_of_objects_and_a_value_per_line_are_records(tmp_path: Path) -> None:
@@ -133,6 +133,13 @@ def test_a_list_of_objects_and_a_value_per_line_are_records(tmp_path: Path) -> N
     expected = [(1, "item: lamp; count: 4"), (2, "item: bulb; count: 7")]
     assert list_rows(tmp_path / "a.json", json.dumps(rows)) == expected
     assert list_rows(tmp_path / "a.json", "\n".join(map(json.dumps, rows))) == expected
+
+
+def test_a_field_of_an_item_is_found_by_the_number_of_the_item(tmp_path: Path) -> None:
+    boats = [{"name": "Tern"}, {"name": "Auk", "crew": {"captain": {"name": "Ann", "age": {"years": 40}}}}]
+    passages = split(read_one(tmp_path / "a.json", json.dumps(boats)))
+    assert [(p.headings, p.number) for p in passages][-1] == (("Auk", "crew", "captain", "age"), 2)
+    assert len(passages) > 2 and {p.number for p in passages[1:]} == {2}
 
 
 @pytest.mark.parametrize("content", ["{'a': 1}", '{"a": 1', "[" * 100_000, '{"a": ' + "1" * 5_000 + "}"])

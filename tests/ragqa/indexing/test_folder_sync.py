@@ -75,7 +75,7 @@ def test_new_changed_and_deleted_files_change_the_index(index: Path, notes: Path
 
 
 def test_a_sync_without_changes_reads_and_writes_nothing(index: Path, notes: Path, monkeypatch) -> None:
-    monkeypatch.setattr(update_module, "read_documents", lambda *_, **__: pytest.fail("a file was read"))
+    monkeypatch.setattr(update_module, "read_with_progress", lambda *_, **__: pytest.fail("a file was read"))
     before = artefacts.peek_manifest(index).fingerprint
     assert get_counts(sync_index(index, [notes])) == (0, 0, 0, 0)
     assert artefacts.peek_manifest(index).fingerprint == before
@@ -88,14 +88,14 @@ def test_a_file_that_was_only_touched_is_read_once(index: Path, notes: Path) -> 
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again(index: Path, notes: Path, monkeypatch) -> None:
-    read = update_module.read_documents
+    read = update_module.read_with_progress
 
     def read_and_change(*arguments, **options):
         yield from read(*arguments, **options)
         write_old(notes / "a.txt", "the newest text", age=30)
 
     write_old(notes / "a.txt", "the newer text", age=60)
-    monkeypatch.setattr(update_module, "read_documents", read_and_change)
+    monkeypatch.setattr(update_module, "read_with_progress", read_and_change)
     sync_index(index)
     monkeypatch.undo()
     assert get_counts(sync_index(index)) == (0, 1, 0, 0)

@@ -41,10 +41,11 @@ def test_counts_are_reported(tmp_path: Path) -> None:
     (tmp_path / "in" / "c.txt").write_bytes("Café größer ".encode() + b"\xff")
     (tmp_path / "in" / "d.bin").write_bytes(b"\x00" * 100)
     report = build_index([tmp_path / "in"], tmp_path / "out", SMALL)
-    assert (report.documents, report.empty, report.undecodable, report.left_out) == (2, 1, 1, {"program": 1})
+    assert (report.documents, report.empty, report.undecodable) == (2, 1, 1)
+    assert report.left_out == {"empty file": 1, "program": 1}
     row = json.loads(format_build(report, tmp_path / "out", as_json=True))
     assert row["passages"] == 2
-    assert "1 empty, 1 undecodable" in format_build(report, tmp_path / "out")
+    assert "repaired: 1 undecodable text" in format_build(report, tmp_path / "out")
 
 
 def test_an_empty_input_leaves_no_index(tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ def test_an_index_within_its_input_folder_is_not_indexed(tmp_path: Path, monkeyp
 def test_impossible_options_are_rejected_before_reading(tmp_path: Path, monkeypatch) -> None:
     file = write_corpus(tmp_path / "c.jsonl", 3)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr("ragqa.indexing.build.read_documents", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("ragqa.indexing.build.read_with_progress", lambda *_, **__: 1 / 0)
     with pytest.raises(MissingExtra, match=r"hnsw needs the extra 'cpu'.*\.\[cpu\]"):
         build_index([file], tmp_path / "out", IndexConfig(kind="hnsw"))
     with pytest.raises(BadInput, match="device banana"):

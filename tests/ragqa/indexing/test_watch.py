@@ -73,6 +73,7 @@ def test_open_retrievers_find_changes_of_a_watched_folder(notes: Path, watch: Wa
     wait_for(lambda: not search(retriever, "dog postman"))
     (notes / "owl.txt").write_text("the owl slept")
     wait_for(lambda: not search(retriever, "barn"))
+    wait_for(lambda: len(watch.reports) == 3)  # a report comes after its change can be searched
     assert watch.reports == [(1, 0, 0), (0, 0, 1), (0, 1, 0)] and not watch.errors
 
 
@@ -95,4 +96,5 @@ def test_temporary_files_of_editors_are_ignored(notes: Path, watch: Watch) -> No
         (notes / name).write_text("a temporary elephant")
     (notes / "owl.txt").write_text("the owl flew")
     wait_for(lambda: bool(search(retriever, "owl")))
+    wait_for(lambda: bool(watch.reports))
     assert not search(retriever, "elephant") and watch.reports == [(1, 0, 0)]

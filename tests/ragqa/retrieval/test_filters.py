@@ -171,6 +171,9 @@ def test_a_filter_that_allows_nothing_says_why(folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("since", ["yesterday", "2024-13-01", "2024-1-1", "-3d", "99999999d", "2024-02-30"])
 def test_malformed_filters_are_refused(since: str) -> None:
+    for values in ({"tags": [""]}, {"paths": ["a", " "]}):
+        with pytest.raises(BadInput, match="an empty text matches nothing"):
+            PassageFilter(**values)
     with pytest.raises(BadInput, match="since"):
         PassageFilter(since=since)
     with pytest.raises(BadInput, match="paths"):

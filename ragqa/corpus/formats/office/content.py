@@ -12,6 +12,8 @@ from ragqa.corpus.formats.records import format_record
 
 ENCRYPTED = "encrypted"
 """Reason why an encrypted file cannot be read."""
+MAX_DEPTH = 50
+"""Number of text boxes, tables and other containers within each other; deeper ones are left out."""
 BOLD_LEVEL = 8
 """Level of a heading that is a bold line: below all levels that a file names."""
 # Titles that programs write without being asked.
@@ -56,10 +58,11 @@ class TextBuilder:
     """Text of a document that is put together of headings, paragraphs and tables.
 
     Headings are characters of the text, but of no section. A heading with nothing below it is a paragraph: otherwise no
-    passage would contain it.
+    passage would contain it. ``note`` is the note of the content.
     """
 
     def __init__(self, unit: str = "") -> None:
+        self.note = ""
         self._unit = unit
         self._parts = list[str]()
         self._length = 0
@@ -72,6 +75,10 @@ class TextBuilder:
         """First heading; empty if there is none yet."""
         return self._headings[0][1] if self._headings else ""
 
+    def note_depth(self) -> None:
+        """Note that content below ``MAX_DEPTH`` containers is left out."""
+        self.note = f"content in more than {MAX_DEPTH} tables or text boxes within each other was left out"
+
     def add_heading(self, level: int, text: str) -> None:
         """Add a heading of a level from 1; a very long one is a paragraph."""
         text = _clean(text)
@@ -79,7 +86,7 @@ class TextBuilder:
             self.add_paragraph(text)
         elif text:
             if self._heading and self._heading[0] >= level:
-                self._keep_heading()
+                self._write_heading_as_paragraph()
             self._write_heading()
             self._heading = level, text
             self._headings.append(self._heading)
@@ -114,9 +121,9 @@ class TextBuilder:
         """End a page; a paragraph can go on behind it."""
         self._write("\f")
 
-    def leave_headings(self) -> None:
+    def end_headings(self) -> None:
         """Let what comes next stand under no heading."""
-        self._keep_heading()
+        self._write_heading_as_paragraph()
         self._outline.add_heading(1, "", self._length, self._length)
 
     def finish(self, title: str = "", date: str = "") -> Content:
@@ -126,7 +133,7 @@ class TextBuilder:
             title: title in the metadata of the file; used if it says something.
             date: date in the metadata.
         """
-        self._keep_heading()
+        self._write_heading_as_paragraph()
         text = "".join(self._parts)
         sections, shown = self._outline.finish(text), self._outline.title
         title = choose_title(title) or shown or self._find_title()
@@ -136,7 +143,7 @@ class TextBuilder:
             return headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
 
         sections = tuple(replace(part, headings=correct(part.headings)) for part in sections)
-        return Content(text, sections, title, self._unit, parse_date(date))
+        return Content(text, sections, title, self._unit, parse_date(date), self.note)
 
     def _find_title(self) -> str:
         """Return the first heading if no other one has its level or a higher one; else an empty string."""
@@ -155,7 +162,7 @@ class TextBuilder:
             self._write(text + "\n\n")
             self._outline.add_heading(level, text, start, self._length)
 
-    def _keep_heading(self) -> None:
+    def _write_heading_as_paragraph(self) -> None:
         """Write a heading with nothing below it as a paragraph."""
         if self._heading:
             (level, text), self._heading = self._heading, None

@@ -32,7 +32,7 @@ def read_image(data: bytes, recognizer: TextRecognizer) -> Content:
     """
     try:
         sizes = list(_iter_sizes(data))
-    except (struct.error, IndexError) as error:  # cut short
+    except (struct.error, IndexError) as error:  # the file is cut short
         raise UnreadableFile("damaged") from error
     for width, height in sizes:
         if not 0 < width * height <= MAX_PIXELS:

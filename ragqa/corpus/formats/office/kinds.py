@@ -36,7 +36,7 @@ def extract_content(data: bytes, recognizer: TextRecognizer | None = None) -> Co
         return _read_compound(data)
     if data.lstrip()[:5] == rb"{\rtf":
         return other.read_other("rtf", data)
-    raise UnreadableFile("not what the end of its name says")
+    raise UnreadableFile("its content does not fit its suffix")
 
 
 def _read_package(data: bytes) -> Content:

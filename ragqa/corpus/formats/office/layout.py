@@ -78,11 +78,11 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
         has_number = any(shifts[shift] >= _MIN_REPEATS for shift in _find_shifts(line, number))
         return has_number or texts[line.text] >= least or bool(_PAGE_NUMBER.fullmatch(line.text))
 
-    kept = list[Page]()
+    pages_left = list[Page]()
     for number, (page, margin) in enumerate(zip(pages, margins, strict=True)):
         running = {line for line in margin if is_running(line, number)}
-        kept.append(replace(page, lines=tuple(line for line in page.lines if line not in running)))
-    return kept
+        pages_left.append(replace(page, lines=tuple(line for line in page.lines if line not in running)))
+    return pages_left
 
 
 def _find_margin(page: Page) -> list[Line]:

@@ -10,7 +10,15 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from ragqa.corpus.formats.office.content import UnreadableFile
-from ragqa.corpus.formats.office.package import Package, find_child, get_children, get_name, get_value, iter_named
+from ragqa.corpus.formats.office.package import (
+    Package,
+    find_child,
+    get_children,
+    get_name,
+    get_relation_id,
+    get_value,
+    iter_named,
+)
 from ragqa.corpus.formats.records import MAX_COLUMNS
 
 _BUILT_IN = {1: "0", 2: "0.00", 9: "0%", 10: "0.00%"}
@@ -90,8 +98,7 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
             relations = package.read_relations("xl/workbook.xml")
             parts = {}
             for sheet in iter_named(package.parse("xl/workbook.xml"), "sheet"):
-                key = next((value for name, value in sheet.attrib.items() if name.endswith("}id")), "")
-                parts[get_value(sheet, "name")] = relations.get(key, ("", ""))[1]
+                parts[get_value(sheet, "name")] = relations.get(get_relation_id(sheet), ("", ""))[1]
             for name in names:
                 yield _iter_excel_rows(package.read(parts.get(name, "")), formats)
 

@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 
 from ragqa.corpus.formats.office.content import (
     ENCRYPTED,
+    MAX_DEPTH,
     Content,
     TextBuilder,
     UnreadableFile,
@@ -22,7 +23,6 @@ from ragqa.corpus.formats.office.package import (
     read_field,
 )
 
-_MAX_DEPTH = 50
 _MAX_REPEATS = 100
 """Number of times that a cell of a table is repeated; repeated empty cells fill a row to its end."""
 _LEFT_OUT = ("tracked-changes", "annotation", "table-of-content", "note-citation", "forms", "sequence-decls")
@@ -58,7 +58,7 @@ class _OpenDocumentReader:
 
     def read_blocks(self, parent: Iterable[Element], depth: int) -> None:
         """Add the headings, paragraphs, lists, tables and slides of a part."""
-        for block in parent if depth < _MAX_DEPTH else []:
+        for block in parent:
             name = get_name(block)
             if name == "h":
                 level = get_value(block, "outline-level")
@@ -69,8 +69,12 @@ class _OpenDocumentReader:
                 self.builder.add_table(_read_rows(block))
             elif name == "page":
                 self._read_slide(block, depth)
-            elif name not in _LEFT_OUT:
+            elif name in _LEFT_OUT:
+                continue
+            elif depth < MAX_DEPTH:
                 self.read_blocks(block, depth + 1)
+            elif len(block):
+                self.builder.note_depth()
 
     def _read_paragraph(self, paragraph: Element, depth: int) -> None:
         style = get_value(paragraph, "style-name")
@@ -78,9 +82,13 @@ class _OpenDocumentReader:
             self.builder.add_heading(1, _read_text(paragraph))
         else:
             self.builder.add_paragraph(_read_text(paragraph))
-        for part in paragraph.iter():
-            if get_name(part) in ("note-body", "text-box"):
-                self.read_blocks(part, depth + 1)
+        pending = list(paragraph)[::-1]
+        while pending:
+            part = pending.pop()
+            if get_name(part) in ("note-body", "text-box"):  # the boxes within it are its own
+                self.read_blocks([part], depth)
+            else:
+                pending += list(part)[::-1]
 
     def _read_slide(self, slide: Element, depth: int) -> None:
         titles = [part for part in slide if get_value(part, "class") == "title"] or _guess_title(slide)
@@ -89,7 +97,7 @@ class _OpenDocumentReader:
         for part in slide:
             if part not in titles:
                 self.read_blocks([part], depth + 1)
-        self.builder.leave_headings()
+        self.builder.end_headings()
         self.builder.end_page()
 
 
@@ -102,24 +110,25 @@ def _guess_title(slide: Element) -> list[Element]:
 
 def _read_text(element: Element) -> str:
     """Return the text of a paragraph without its notes, comments and text boxes."""
-    parts = list[str]()
-
-    def collect(element: Element, depth: int) -> None:
-        parts.append(element.text or "")
-        for child in element:
-            name = get_name(child)
-            if name == "s":
-                count = get_value(child, "c")
-                parts.append(" " * min(int(count) if count.isdecimal() else 1, _MAX_REPEATS))
-            elif name in _SPACES:
-                parts.append(_SPACES[name])
-            elif name not in (*_LEFT_OUT, "note", "frame") and depth < _MAX_DEPTH:
-                collect(child, depth + 1)
-            parts.append(child.tail or "")
-
-    collect(element, 0)
+    parts, pending = list[str](), _list_content(element)[::-1]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            parts.append(part)
+        elif (name := get_name(part)) == "s":
+            count = get_value(part, "c")
+            parts.append(" " * min(int(count) if count.isdecimal() else 1, _MAX_REPEATS))
+        elif name in _SPACES:
+            parts.append(_SPACES[name])
+        elif name not in (*_LEFT_OUT, "note", "frame"):
+            pending += _list_content(part)[::-1]
     # White space between elements is layout of the XML.
     return re.sub(r"[ \r\n]*\n[ \r\n]*", "\n", "".join(parts)).strip()
+
+
+def _list_content(element: Element) -> list[Element | str]:
+    """Return the texts and elements directly in an element, in order."""
+    return [element.text or "", *(part for child in element for part in (child, child.tail or ""))]
 
 
 def _read_rows(table: Element) -> list[list[str]]:

@@ -47,6 +47,8 @@ def read_other(kind: str, data: bytes) -> Content:
         if content["node_type"] != "footnote" or not lines.issuperset(text.splitlines()):
             _add_node(builder, node, text, has_lines=kind == "doc")
         lines.update(text.splitlines())  # kreuzberg repeats the text of slides as notes
+    if kind == "msg" and not lines - {""}:
+        builder.note = "only the head of the message was read: it has no text, or one that cannot be read"
     metadata: dict[str, Any] = dict(result.metadata)
     dates = (metadata.get("modified_at"), metadata.get("created_at"))
     title = choose_title(str(metadata.get("subject" if kind == "msg" else "title") or ""))

@@ -89,6 +89,11 @@ def get_value(element: Element | None, name: str) -> str:
     return ""
 
 
+def get_relation_id(element: Element) -> str:
+    """Return the ``r:id`` of an element, which names a part; the element can also have an ``id``."""
+    return next((value for name, value in element.attrib.items() if name.endswith("}id")), "")
+
+
 def find_child(element: Element | None, *path: str) -> Element | None:
     """Return the first element at a path of names below an element."""
     for name in path:

@@ -34,7 +34,7 @@ _PARAGRAPH_GAP = 1.3
 _MAX_WORDS_OF_CELL = 12
 _BOLD_WEIGHT = 600
 _HYPHEN = "\ufffe"
-"""Character by which PDFium replaces a hyphen at the end of a line."""
+"""Character that PDFium puts in place of a hyphen at the end of a line."""
 _BROKEN_WORD = re.compile(rf"(\w*){_HYPHEN}\s*(\w*)")
 _LEADERS = re.compile(r"(?:\. ?){5}")
 """Dots in a line of a table of contents."""

@@ -11,8 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
 from typing import Any, cast
 
 import ragqa
@@ -24,6 +27,8 @@ FREE_SECONDS = 30.0
 """CPU time that every file may take; a normal file takes a tenth of a second."""
 SECONDS_PER_MEGABYTE = 10.0
 """Further CPU time for each megabyte of a file; a spreadsheet takes 0.3 s."""
+WAIT_SECONDS = 1.0
+"""Time between two calls of ``on_wait``."""
 _WAIT_FACTOR = 10
 """Time that the process may take, as a multiple of the CPU time; it can wait for a busy machine."""
 
@@ -36,12 +41,15 @@ class Extractor:
         self._owner = 0
         self._lock = threading.Lock()
 
-    def extract(self, data: bytes, tesseract: str = "") -> Content:
+    def extract(
+        self, data: bytes, tesseract: str = "", on_wait: Callable[[float], object] = lambda seconds: None
+    ) -> Content:
         """Return the content of a file.
 
         Args:
             data: bytes of the file.
             tesseract: command that reads images and scanned pages; empty to leave them out.
+            on_wait: function called every second with the seconds since the start.
 
         Raises:
             UnreadableFile: the file is damaged, encrypted or of another kind, or the process crashed.
@@ -50,11 +58,11 @@ class Extractor:
         seconds = FREE_SECONDS + SECONDS_PER_MEGABYTE * len(data) / 1e6
         with self._lock:
             process = self._start()
-            most = _WAIT_FACTOR * seconds + (FILE_SECONDS if tesseract else 0)
-            timer = threading.Timer(most, process.kill)
+            time_limit = _WAIT_FACTOR * seconds + (FILE_SECONDS if tesseract else 0)
+            timer = threading.Timer(time_limit, process.kill)
             timer.start()
             try:
-                answer = _ask(process, data, seconds=seconds, tesseract=tesseract)
+                answer = _ask(process, data, on_wait, seconds=seconds, tesseract=tesseract)
             except BaseException:  # its next answer would be that to this file
                 process.kill()
                 self._end()
@@ -103,12 +111,19 @@ class Extractor:
         return self._process
 
 
-def _ask(process: subprocess.Popen[bytes], data: bytes, **options: str | float) -> dict[str, Any] | None:
+def _ask(
+    process: subprocess.Popen[bytes], data: bytes, on_wait: Callable[[float], object], **options: str | float
+) -> dict[str, Any] | None:
     """Return the answer of the process; None if it ended."""
     assert process.stdin and process.stdout
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps({"size": len(data), **options}).encode() + b"\n" + data)
         process.stdin.flush()
+    start = monotonic()
+    with DefaultSelector() as selector:
+        selector.register(process.stdout, EVENT_READ)
+        while not selector.select(WAIT_SECONDS):
+            on_wait(monotonic() - start)
     size = process.stdout.readline()
     answer = process.stdout.read(int(size)) if size.endswith(b"\n") else b""
     if not size or len(answer) < int(size):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.office.content import ENCRYPTED, UnreadableFile
@@ -26,7 +27,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         LimitError: the file takes too much time.
     """
     try:
-        content = EXTRACTOR.extract(file.read_bytes(), file.tesseract)
+        content = EXTRACTOR.extract(file.read_bytes(), file.tesseract, partial(file.on_wait, file.path))
     except UnreadableFile as error:
         name = "PDF" if file.name.lower().endswith(".pdf") else "Office file"
         kind = f"encrypted {name}" if str(error) == ENCRYPTED else "unreadable file"

@@ -54,7 +54,7 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 
 def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
     """Add all rows of a sheet as records."""
-    builder.leave_headings()
+    builder.end_headings()
     if not _PLAIN_NAME.fullmatch(name):
         builder.add_heading(2, name)
     records, number = list[str](), 0

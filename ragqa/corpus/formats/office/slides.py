@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ragqa.corpus.formats.office.content import Content, TextBuilder, choose_title
-from ragqa.corpus.formats.office.package import Package, find_child, get_name, get_value, iter_named, read_field
+from ragqa.corpus.formats.office.package import (
+    Package,
+    find_child,
+    get_name,
+    get_relation_id,
+    get_value,
+    iter_named,
+    read_field,
+)
 
 _MAIN = "ppt/presentation.xml"
 _TITLES = ("title", "ctrTitle")
@@ -16,11 +24,9 @@ def read_slides(package: Package) -> Content:
     """Return the content of a PowerPoint file."""
     relations, builder = package.read_relations(_MAIN), TextBuilder("slide")
     for slide in iter_named(package.parse(_MAIN), "sldId"):
-        # A slide has an ``id`` and an ``r:id``; the second one names its part.
-        key = next((value for name, value in slide.attrib.items() if name.endswith("}id")), "")
-        _, name = relations.get(key, ("", ""))
+        _, name = relations.get(get_relation_id(slide), ("", ""))
         _read_slide(package, name, builder)
-        builder.leave_headings()
+        builder.end_headings()
         builder.end_page()
     core = package.parse("docProps/core.xml")
     title = choose_title(read_field(core, "title")) or builder.first_heading

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
-from ragqa.corpus.formats.office.content import BOLD_LEVEL, Content, TextBuilder, is_bold_heading
+from ragqa.corpus.formats.office.content import BOLD_LEVEL, MAX_DEPTH, Content, TextBuilder, is_bold_heading
 from ragqa.corpus.formats.office.package import (
     Package,
     find_child,
@@ -15,8 +15,6 @@ from ragqa.corpus.formats.office.package import (
     read_field,
 )
 
-_MAX_DEPTH = 50
-"""Number of text boxes and tables within each other."""
 _LEFT_OUT = ("del", "moveFrom", "Fallback", "txbxContent", "instrText", "delText", "pPr", "rPr")
 """Deleted text, second versions of drawings, and what is no text of the paragraph."""
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}
@@ -52,7 +50,10 @@ class _WordReader:
 
     def read_blocks(self, parent: Iterable[Element], depth: int) -> None:
         """Add the paragraphs and tables of a part."""
-        for block in parent if depth < _MAX_DEPTH else []:
+        if depth > MAX_DEPTH:
+            self.builder.note_depth()
+            return
+        for block in parent:
             name = get_name(block)
             if name == "p":
                 self._read_paragraph(block, depth)
@@ -68,7 +69,7 @@ class _WordReader:
         for name in sorted({name for kind, name in self._parts if kind in ("header", "footer")}):
             text = "\n".join(filter(None, (_read_text(part) for part in iter_named(self._package.parse(name), "p"))))
             if len(text.split()) > 4:
-                self.builder.leave_headings()
+                self.builder.end_headings()
                 self.builder.add_paragraph(text)
 
     def _read_paragraph(self, paragraph: Element, depth: int) -> None:

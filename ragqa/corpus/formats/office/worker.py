@@ -8,7 +8,7 @@ import sys
 from typing import Any, BinaryIO
 
 MEMORY_BYTES = 2 << 30
-"""Address space of the process: a spreadsheet of a million rows needs a quarter of it."""
+"""Address space of the process: a spreadsheet of a million rows needs less than half of it."""
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ _SAMPLE_LINES, _SAMPLE_CHARACTERS = 100, 1 << 16
 _SAMPLE_ROWS = 20
 """Number of rows that determine the names of the columns."""
 _MAX_ROW_LINES, _MAX_ROW_CHARACTERS = 1_000, 100_000
-"""Largest row over several lines; a quote that is not closed within it is a stray quote."""
+"""Limits of a row over several lines, in lines and characters; a quote that is still open there is a stray quote."""
 _DELIMITERS = ",;\t|"
 _DECLARATION = re.compile(r"sep=(.)\r?\n")  # the first line of files for Excel
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # the csv module refuses a single \r within a line
@@ -57,14 +57,14 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 def _join_parts(records: Iterable[str], first: int) -> Iterator[tuple[int, str]]:
     """Yield the number of the first row of each part, and the part's lines; an empty row is an empty line."""
-    lines, size = list[str](), 0
+    lines, size, start = list[str](), 0, first
     for number, record in enumerate(records, first):
         lines.append(f"{record}\n")
         size += len(record)
         if size > PART_CHARACTERS:
             yield first, "".join(lines)
             lines, size, first = [], 0, number + 1
-    if lines:
+    if lines or first == start:  # a table without rows is reported as empty
         yield first, "".join(lines)
 
 
@@ -94,14 +94,16 @@ def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
 def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterator[list[str]]:
     """Yield the rows of a table; a stray quote spoils only its own row, which is read without quotes."""
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; the default is 128 KiB
-    taken, returned = list[str](), deque[str]()
+    row_lines, pending_lines = list[str](), deque[str]()
 
     def iter_lines_of_row() -> Iterator[str]:
-        while len(taken) < _MAX_ROW_LINES and (len(taken) < 2 or sum(map(len, taken)) < _MAX_ROW_CHARACTERS):
-            line = returned.popleft() if returned else next(lines, None)
+        while len(row_lines) < 2 or (
+            len(row_lines) < _MAX_ROW_LINES and sum(map(len, row_lines)) < _MAX_ROW_CHARACTERS
+        ):
+            line = pending_lines.popleft() if pending_lines else next(lines, None)
             if line is None:
                 return
-            taken.append(line)
+            row_lines.append(line)
             yield line
 
     number = 0
@@ -110,14 +112,14 @@ def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterato
             for row in csv.reader(iter_lines_of_row(), delimiter=delimiter, strict=True):
                 number += 1
                 yield row
-                taken.clear()
+                row_lines.clear()
             return
         except csv.Error:
             number += 1
             file.reject(f"row {number} has a quote that is not closed, or text after a closing quote", number)
-            returned.extendleft(reversed(taken[1:]))
-            line = taken[0].rstrip("\r\n")
-            taken.clear()
+            pending_lines.extendleft(reversed(row_lines[1:]))
+            line = row_lines[0].rstrip("\r\n")
+            row_lines.clear()
             yield max(next(csv.reader([line], delimiter=delimiter), []), line.split(delimiter), key=len)
 
 

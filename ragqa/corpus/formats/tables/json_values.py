@@ -38,7 +38,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     records = _Records()
     records.add(value, 2)
     text = "".join(records.lines)
-    yield 0, Document(file.path, file.make_title(), text, file.path, records.outline.finish(text), "row")
+    yield 0, Document(file.path, file.make_title(), text, file.path, records.outline.finish(text), "item")
 
 
 def _parse(text: str) -> Any:
@@ -63,7 +63,7 @@ class _Records:
         Args:
             value: value to add.
             level: number of fields and items above it, from 2: a heading of level 1 could become the title.
-            number: place in its list, from 1.
+            number: place in the nearest list, from 1.
         """
         if level > _MAX_LEVELS:
             self._add_records([json.dumps(value, ensure_ascii=False)], number)
@@ -72,7 +72,7 @@ class _Records:
             self._add_records([_format_fields(flat)], number)
             for name, item in value.items():
                 if name not in flat:
-                    self._add_below(name, item, level)
+                    self._add_below(name, item, level, number)
         elif isinstance(value, list):
             self._add_list(value, level)
         else:
@@ -91,7 +91,7 @@ class _Records:
             self._add_below(_find_name(item) or str(number), item, level, number)
         self._add_records(records, first)
 
-    def _add_below(self, heading: str, value: Any, level: int, number: int = 1) -> None:
+    def _add_below(self, heading: str, value: Any, level: int, number: int) -> None:
         self.outline.add_heading(level, heading, self._position, self._position)
         self.add(value, level + 1, number)
         self.outline.add_heading(level, "", self._position, self._position)  # what follows is not below it

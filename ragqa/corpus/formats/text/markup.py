@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.front_matter import parse_date
+from ragqa.corpus.formats.markdown import CLOSING_HASHES, HEADING
 from ragqa.corpus.formats.outline import MAX_HEADING_CHARACTERS, Outline
 
 Mark = tuple[int, str, int, int]
@@ -18,7 +19,6 @@ _TEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "par
 _TEX_HEADING = re.compile(rf"[ \t]*\\({'|'.join(_TEX_LEVELS)})\*?{_OPTION}{_BRACES}")
 _TEX_MARKUP = re.compile(r"\\[a-zA-Z]+\*?|[{}~]|\\\\")
 _RST_LINE = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
-_ATX = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
 
 
 def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block: re.Pattern[str]) -> Iterator[Mark]:
@@ -38,12 +38,13 @@ def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block:
             mark = opening[0].lower().replace("end", "begin")
             inside = "" if inside == mark else inside or mark
         elif not inside and (found := heading.match(content)):
-            yield len(found[1]), found[2], line.start(), line.end()
+            yield len(found[1]), found[2] or "", line.start(), line.end()
 
 
 def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
     """Yield the headings ``# …`` of Markdown between two characters of a text."""
-    return find_marks(text, start, end, _ATX, re.compile(r"[ \t]*(?:```|~~~)"))
+    for level, title, first, after in find_marks(text, start, end, HEADING, re.compile(r"[ \t]*(?:```|~~~)")):
+        yield level, CLOSING_HASHES.sub("", title).strip(), first, after
 
 
 def _find_rst_marks(text: str) -> Iterator[Mark]:
@@ -94,6 +95,20 @@ def _make_org_pattern(name: str) -> re.Pattern[str]:
 
 _ORG_HEADING = re.compile(r"(\*{1,8})[ \t]+(?:(?:TODO|DONE)[ \t]+)?(\S.*?)(?:[ \t]+:[\w@#%:]+:)?[ \t]*$")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(?:begin|end)_\w+", re.IGNORECASE)
+_ORG_KEYWORD = re.compile(r"[ \t]*#\+\w+:")
+
+
+def _find_org_marks(text: str) -> Iterator[Mark]:
+    """Yield the headings, and level 0 for the keywords at the head, such as ``#+TITLE:``."""
+    start = 0
+    for line in _LINE.finditer(text):
+        if line[0].strip() and not _ORG_KEYWORD.match(line[0]):
+            break
+        start = line.end()
+    yield 0, "", 0, start
+    yield from find_marks(text, start, len(text), _ORG_HEADING, _ORG_BLOCK)
+
+
 _ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*$")
 _ADOC_BLOCK = re.compile(r"(?:-{4}|\.{4}|\+{4}|/{4}|```)")
 _ADOC = _Markup(lambda text: find_marks(text, 0, len(text), _ADOC_HEADING, _ADOC_BLOCK))
@@ -102,7 +117,7 @@ _MARKUPS = {
     ".adoc": _ADOC,
     ".asciidoc": _ADOC,
     ".org": _Markup(
-        lambda text: find_marks(text, 0, len(text), _ORG_HEADING, _ORG_BLOCK),
+        _find_org_marks,
         _make_org_pattern("title"),
         _make_org_pattern("date"),
     ),

@@ -216,3 +216,15 @@ def test_parts_are_found_by_their_relations(tmp_path: Path) -> None:
         }
     )
     assert read_one(tmp_path / "b.docx", absolute).text.strip() == "Other."
+
+
+def test_text_boxes_within_each_other_and_nested_spans_are_read_once(tmp_path: Path) -> None:
+    body = "<text:p>Outer{}</text:p>"
+    for _ in range(3):
+        body = body.format(f"<draw:frame><draw:text-box>{body}</draw:text-box></draw:frame>")
+    spans = "<text:span>" * 200 + "deep" + "</text:span>" * 200
+    content = body.format("") + f"<text:p>A {spans} text</text:p>"
+    assert read_one(tmp_path / "a.odt", make_open_document("text", content)).text.split() == [
+        *["Outer"] * 8,
+        *("A", "deep", "text"),
+    ]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.helpers.compound import make_message
-from tests.helpers.documents import read_one
+from tests.helpers.documents import read, read_one, write
 from tests.helpers.fuzzing import OLD_SLIDES, OLD_WORD
 
 SUBJECT, BODY, SENDER, SENDER_ADDRESS, HEADERS = 0x0037, 0x1000, 0x0C1A, 0x0C1F, 0x007D
@@ -51,6 +51,13 @@ def test_messages_have_sender_receivers_and_date(tmp_path: Path) -> None:
 def test_a_message_without_sender_is_read(tmp_path: Path) -> None:
     document = read_one(tmp_path / "a.msg", make_message({SUBJECT: "Keys", BODY: "Under the mat."}))
     assert (document.title, document.text.strip()) == ("Keys", "Under the mat.")
+
+
+def test_a_message_without_readable_text_is_noted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.msg", make_message({SUBJECT: "Keys", SENDER: "Tilda", SENDER_ADDRESS: "t@b.c"}))
+    documents, report = read(path)
+    assert [document.text.strip() for document in documents] == ['From: "Tilda" <t@b.c>']
+    assert [note.removeprefix(f"{path}: ")[:37] for note in report.notes] == ["only the head of the message was read"]
 
 
 def test_an_old_file_with_other_content_is_known_by_its_content(tmp_path: Path) -> None:
