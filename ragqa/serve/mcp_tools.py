@@ -92,6 +92,7 @@ class VerifyReply(BaseModel):
     headings: list[str] | None
     line: int | None
     row: int | None
+    item: int | None
     page: int | None
     slide: int | None
     cell: int | None

@@ -83,6 +83,7 @@ class PlaceReply(BaseModel):
     place: str
     line: int | None
     row: int | None
+    item: int | None
     page: int | None
     slide: int | None
     cell: int | None
