@@ -31,7 +31,7 @@ class AnsweredQuestions:
 
     questions: list[Question]
     rows: list[np.ndarray]
-    """Sorted rows for each question, by DPR's rule (``metrics.has_answer``)."""
+    """Sorted rows for each question; a passage contains an answer by DPR's rule (``metrics.has_answer``)."""
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -40,7 +40,7 @@ class AnsweredQuestions:
         """Return a mask [K] that is True where the passage of a row contains an answer.
 
         Args:
-            number: number of the question.
+            number: position of the question in ``questions``.
             rows_K: rows of K passages.
         """
         rows = self.rows[number]
@@ -65,7 +65,7 @@ def locate_answers(
     Args:
         store: the passages.
         corpus_fingerprint: fingerprint of the passages.
-        training: training questions. A question whose answer is not in the corpus has no loss and is left out.
+        training: training questions. A question without an answer in the corpus is left out, because its loss is 0.
         held_out: held-out questions.
         cache: directory for the rows; a later call with the same arguments reads them.
         regex: True if the answers are regular expressions.
@@ -112,6 +112,9 @@ def find_answer_rows(
         cache: directory for the rows.
         regex: True if the answers are regular expressions.
         progress: shows the pass over the corpus.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     key = json.dumps([corpus_fingerprint, regex, [list(texts) for texts in answers]])
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -38,11 +38,11 @@ class AssembleConfig:
     """Settings of the assembly of a pipeline."""
 
     corpus: Path
-    """Index directory of the passages; if it has words for BM25, they are copied."""
+    """Index directory of the passages; its index of words for BM25, if any, is copied."""
     retriever: Path
     """Directory of the trained dual encoder."""
     out: Path
-    """Directory to write: encoder, reader, vectors, index, and the pipeline that names them."""
+    """Directory to write: encoder, reader, generators, vectors, index, and the pipeline that names them."""
     reader: Path | None = None
     """Directory of the trained reader; default: the first generator, or without one the shipped reader."""
     generators: tuple[Path, ...] = ()
@@ -56,7 +56,7 @@ class AssembleConfig:
     workers: int = 0
     """Number of Ray actors that embed; 0 embeds in this process."""
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token; everybody who reaches the cluster can run code in it."""
     dev: Path | None = None
     """File of held-out questions on which confidence is calibrated.
     Without it, confidence is the raw probability of the answer."""
@@ -68,11 +68,11 @@ class AssembleConfig:
     """Number of questions of ``dev`` that selected the weights (``--sample`` of the training).
     Calibration does not use them if enough other questions remain."""
     calibrate: int = 1000
-    """Largest number of held-out questions for the calibration."""
+    """Largest number of held-out questions for the calibration; 0 does not calibrate."""
     device: str = "cpu"
     """Device for embedding and generating: cpu, cuda or cuda:N."""
     seed: int = 0
-    """Seed of the training."""
+    """Seed of the training, by which the questions that selected the weights are found."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class AssembleConfig:
             config: settings of the run.
             index: settings of its index.
             held_out: settings of its held-out questions.
-            parts: further settings of the pipeline.
+            parts: further settings of ``AssembleConfig``.
         """
         return cls(
             retriever=config.out / "model",
@@ -101,6 +101,7 @@ class AssembleConfig:
             dev=held_out.dev,
             regex=held_out.regex,
             selection_sample=held_out.sample or 0,
+            insecure=config.insecure,
             device=config.single_device,
             seed=config.seed,
             **parts,
@@ -111,10 +112,11 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
     """Make a pipeline from trained parts; return its directory.
 
     Raises:
-        BadInput: a setting cannot be used.
+        BadInput, BadLine: a setting or a file of questions cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a directory has another format, is damaged, or does not fit the
             others.
-        MissingExtra: exporting, or this kind of index, needs a package that is not installed.
+        MissingExtra: exporting, Ray or this kind of index needs a package that is not installed.
+        RagqaError: the Ray cluster was lost.
     """
     for file in (config.dev, config.train):
         if file is not None:
@@ -155,6 +157,11 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Calibrate the exported readers, and write the pipeline; return its directory.
 
+    Args:
+        config: settings; the directory ``out`` has the encoder, the readers and the index.
+        progress: shows the number of questions.
+        notify: receives a line about the calibration of each reader.
+
     Raises:
         BadInput: two generators have the same kind, or a part cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a part is missing, damaged, or does not fit the others.
@@ -179,7 +186,11 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
 
 
 def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
-    """Return the directory of each kind of generator; raise BadInput if two have the same kind."""
+    """Return the directories of generators by kind, in the given order.
+
+    Raises:
+        BadInput: two generators have the same kind, or a directory has no generator.
+    """
     # Imported here, because it loads torch, which --help does not need.
     from ragqa.models.generation.generators import read_generator_kind
 
@@ -200,6 +211,10 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
         reader: directory of the reader or generator.
         retriever: retriever of the passages to read.
         progress: shows the number of questions.
+
+    Raises:
+        BadInput, BadLine, SlowPattern: a file of questions cannot be used.
+        ArtefactError, DamagedArtefact: the reader is missing or damaged.
     """
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability, because there are no held-out questions to calibrate on"

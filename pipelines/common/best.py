@@ -12,6 +12,7 @@ from ragqa.errors import DamagedArtefact, summarize_error
 from ragqa.training import parallel
 
 FOLDER = "best"
+"""Name of the folder with the weights in the directory of a run."""
 _KEY = "best"
 """Key of the best evaluation in a checkpoint."""
 
@@ -19,9 +20,9 @@ _KEY = "best"
 class BestWeights:
     """Weights of the best evaluation of a run so far.
 
-    With several processes, the first process evaluates. Each checkpoint names the best evaluation up to its step, and
-    the weights of this evaluation are kept as long as the checkpoint. So a resumed run chooses the same weights as an
-    uninterrupted one.
+    With several processes, the first process evaluates. Each checkpoint names the best evaluation before it, and the
+    weights of this evaluation are deleted no earlier than the checkpoint. So a resumed run chooses the same weights as
+    an uninterrupted run.
     """
 
     def __init__(self, run: Run, metric: str) -> None:
@@ -41,7 +42,14 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and print the figures of an evaluation; save the weights if no earlier one was better."""
+        """Log and print the figures of an evaluation, and save the weights if no earlier evaluation was better.
+
+        Args:
+            figures: figures by name, with the metric.
+
+        Raises:
+            BadInput: the weights cannot be written, for example because the disk is full.
+        """
         step, value, best = self._run.step, figures[self._metric], self._best
         if best is None or value >= best["value"]:
             is_equal = best is not None and value == best["value"]
@@ -53,12 +61,12 @@ class BestWeights:
         self._run.report(**figures, best_step=self._best["step"])
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint of the run with the best evaluation and the values of ``extra``."""
+        """Write a checkpoint that names the best evaluation; arguments and errors are those of ``Run.save``."""
         self._run.save(**extra, **{_KEY: self._best})
         self._delete_unused()
 
     def restore(self) -> None:
-        """Load the best weights into the model, if there was an evaluation.
+        """Load the best weights into the model of the first process, if there was an evaluation.
 
         Raises:
             DamagedArtefact: the file of the weights cannot be loaded.

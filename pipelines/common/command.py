@@ -24,13 +24,15 @@ def run_recipe(
 ) -> None:
     """Run a recipe with the options of the command line, and print the directory of its result.
 
+    A RagqaError is printed as one line, and the program ends with exit status 2.
+
     Args:
         program: name of the module, which error messages begin with.
         ConfigClass: dataclass of the recipe's settings.
         description: text above the options in the help.
         main: function of the settings, ``progress`` and ``notify`` that runs the recipe and returns its directory; or
-            the name of a module with such a function named ``main``. The module is imported only after the options were
-            read, because it loads torch, which --help does not need.
+            the name of a module with this function as ``main``. The module is imported only after the options are read,
+            because it loads torch, which --help does not need.
         in_processes: True to train in the number of processes that the settings name.
     """
     with report_errors(program):

@@ -1,7 +1,7 @@
 """Settings that recipes share.
 
 The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
-checks all its values and reports every value out of range in one error (``ragqa.settings.checks``).
+checks all its values and reports all values out of range in one error (``ragqa.settings.checks``).
 """
 
 from dataclasses import dataclass
@@ -25,25 +25,26 @@ from ragqa.settings.checks import (
 )
 
 MASKINGS = ("salient", "spans", "words", "uniform")
+"""Units of masking, as ``MaskingConfig.masking`` names them."""
 
 
 def require_text_length(config: Any, *names: str) -> None:
-    """Require that texts have more than 3 wordpieces, including [CLS] and [SEP]."""
+    """Require settings above 3, for the length of a text in wordpieces, including [CLS] and [SEP]."""
     require_all(config, names, lambda value: value > 3, "more than 3, because [CLS] and [SEP] count")
 
 
 def require_input_length(config: Any, *names: str) -> None:
-    """Require that inputs of a reader or generator have ``MIN_WINDOW`` or more tokens."""
+    """Require settings of ``MIN_WINDOW`` or more, for the length of a reader's or generator's input in tokens."""
     require_all(config, names, lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more")
 
 
 def require_layer_width(config: Any, *names: str) -> None:
-    """Require that vectors or layers have a width from 1 to 65,536; None is allowed."""
+    """Require widths of vectors or layers from 1 to 65,536; None is allowed."""
     require_all(config, names, lambda value: value is None or 0 < value <= 65_536, "above 0 and at most 65,536")
 
 
 class FromRecipe:
-    """Marker of a stage's default that the value of the whole recipe replaces.
+    """Default of a stage's setting that the value of the whole recipe replaces.
 
     ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each stage has the default
     ``NumberFromRecipe(0)``. With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not
@@ -84,7 +85,7 @@ class TrainingConfig:
     gpus: bool = False
     """Give one GPU to each process and to each actor that embeds."""
     insecure: bool = False
-    """Accept a Ray cluster without a token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token; everybody who reaches the cluster can run code in it."""
     save_every: int = 500
     """Steps between two checkpoints; the same command continues from the newest one."""
     device: str = "cpu"
@@ -105,11 +106,11 @@ class TrainingConfig:
 
     @property
     def single_device(self) -> str:
-        """Device of a single process; with ``gpus`` it is a GPU even if ``device`` is cpu."""
+        """Device of a training in one process: ``device``, or cuda if ``gpus`` is True and ``device`` is cpu."""
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
-        """Return the learning rate of a step; it rises over ``warmup`` steps, then falls to 0.
+        """Return the learning rate of a step; the rate rises over ``warmup`` steps, then falls to 0.
 
         Args:
             step: number of the step, from 0.
@@ -120,10 +121,11 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutConfig:
-    """Settings of the held-out questions that evaluate a model during training."""
+    """Settings of the held-out questions on which a model is evaluated during training."""
 
     dev: Path | None = None
-    """File of held-out questions. They select the best weights, and training does not use them."""
+    """File of held-out questions, which are left out of the training questions.
+    A recipe that trains answers keeps the weights with the best exact match on these questions."""
     sample: int | None = 500
     """Size of the random sample of held-out questions; None takes all."""
     regex: bool = False
@@ -161,7 +163,7 @@ class RefreshConfig:
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes the index (an ablation)."""
     max_staleness: int | None = None
-    """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
+    """Largest age of the index in steps; training waits for a newer index. Default: twice ``refresh_every``."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -175,7 +177,7 @@ class RefreshConfig:
 
     @property
     def staleness_limit(self) -> int | None:
-        """Largest age of the index in steps; None without a limit."""
+        """Largest age of the index in steps; None if the age has no limit."""
         return 2 * self.refresh_every if self.refresh_every and self.max_staleness is None else self.max_staleness
 
 
@@ -205,12 +207,12 @@ class MaskingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WritingConfig:
-    """Settings of the generator from which training starts."""
+    """Settings of the generator that training begins from."""
 
     generator: Path
     """Directory of a generator, or of a sequence-to-sequence model with its tokenizer."""
     max_input: int = MAX_INPUT
-    """Largest length of a question and a passage together, in tokens."""
+    """Largest length of a question with a passage in tokens."""
     max_answer: int = MAX_ANSWER
     """Largest length of an answer in tokens, including the end token."""
 

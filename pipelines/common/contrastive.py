@@ -1,10 +1,10 @@
-"""Training step of a dual encoder: find the passage of a question in the batch (ORQA, DPR).
+"""Training step of a dual encoder that learns to find each question's passage in the batch (ORQA, DPR).
 
 Legend: N sequences, B questions, P passages, D width.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -38,6 +38,16 @@ class ContrastiveBatch:
     masked_BP: Tensor
     """True for passages that the loss of a question ignores."""
 
+    def pad_passages(self, count: int) -> "ContrastiveBatch":
+        """Return the batch with masked passages added, so that ``count`` processes can share the passages evenly."""
+        missing = -len(self.passages) % count
+        masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
+        return replace(
+            self,
+            passages=[*self.passages, *(self.passages[0] for _ in range(missing))],
+            masked_BP=torch.cat([self.masked_BP, masked_BM], 1),
+        )
+
 
 def contrastive_step(
     run: Run,
@@ -51,12 +61,15 @@ def contrastive_step(
 ) -> None:
     """Take one optimizer step on a batch and log it.
 
+    The loss is that of Karpukhin et al. 2020, section 3.2. The gradient is exact, although vectors are computed in
+    chunks (``gradient_cache``).
+
     Args:
         run: run in progress.
         retriever: dual encoder in training.
         batch: questions and passages.
         config: settings of the recipe, for ``clip`` and ``device``.
-        chunk: number of sequences encoded at a time. It bounds the memory, whatever the size of the batch.
+        chunk: number of sequences encoded at a time; it limits the memory for a batch of any size.
         rate: learning rate.
         figures: further figures to log.
 
@@ -89,7 +102,7 @@ def contrastive_step(
 
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Return one function for each chunk of sequences; it computes the vectors of the chunk.
+    """Return for each chunk of sequences a function that computes its vectors.
 
     Args:
         tower: encoder.
@@ -101,7 +114,7 @@ def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Cal
 
 
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
-    """Return the vectors [N, D] of sequences; sequences of similar length share a call.
+    """Return the vectors [N, D] of sequences; sequences of similar length are encoded together.
 
     Args:
         tower: encoder.
@@ -119,13 +132,13 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
 
 
 def group_by_length(rows: Rows) -> list[list[int]]:
-    """Return the numbers of sequences, longest first, in two groups if this saves padding."""
+    """Return the positions of sequences, longest first, in one group, or in two if this saves much padding."""
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
     return [order[:half], order[half:]] if half else [order]
 
 
 def count_encoded(rows: Rows, chunk: int) -> int:
-    """Return the number of tokens that ``encode_chunks`` encodes, including padding."""
+    """Return the number of tokens, including padding, that are encoded for ``rows`` in chunks of ``chunk``."""
     chunks = [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
     return sum(len(group) * len(texts[group[0]]) for texts in chunks for group in group_by_length(texts))

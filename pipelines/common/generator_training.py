@@ -41,7 +41,7 @@ from ragqa.types import Hit, Passage, Question
 EVALUATION_BATCH = 64
 """Number of questions read at a time in an evaluation."""
 _ANSWER_STREAM = 1
-"""Number that, after seed and step, seeds the choice of answers."""
+"""Third part of the seed of the choice of answers, after the seed of the run and the step."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
 """Function from question texts to the passages of each question, best first."""
@@ -64,8 +64,7 @@ def load_for_training(
         notify: receives a line if the model cannot read or write texts of these lengths.
 
     Raises:
-        ArtefactError, DamagedArtefact: the directory holds no generator, or a damaged one.
-        BadInput: the model cannot be a generator.
+        ArtefactError, DamagedArtefact, Mismatch, BadInput: as for ``load_generator``.
     """
     source = writing.generator
     is_plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
@@ -81,10 +80,10 @@ def prepare_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Prepare a loaded generator for training, and return it.
+    """Return a generator of the kind to train, with the weights of a loaded generator.
 
     Args:
-        generator: generator of any kind.
+        generator: generator of any kind; its model is changed.
         kind: kind of generator to train.
         config: settings of the recipe, for device and dropout.
         writing: largest lengths of inputs and answers.
@@ -106,7 +105,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return options with which another kind of generator joins its inputs as this RAG does."""
+    """Return the options of a RAG generator with which another kind writes its inputs in the same form."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -128,7 +127,10 @@ def draw_questions(
         step: number of the step. Seed and step determine the sample.
 
     Returns:
-        The questions of this process, and their answers.
+        The questions of this process, and an answer to each of them.
+
+    Raises:
+        BadInput: the processes cannot share the batch evenly.
     """
     places = draw_step(len(questions), batch=batch, seed=seed, step=step)
     rng = np.random.default_rng([seed, step, _ANSWER_STREAM])
@@ -139,12 +141,14 @@ def draw_questions(
 def mask_missing(relevance_BK: Tensor, rows_BK: np.ndarray) -> Tensor:
     """Return retrieval scores [B, K] with -inf for missing passages.
 
+    If all passages of a question are missing, its first score stays. The generator then reads one empty passage.
+
     Args:
         relevance_BK: retrieval scores.
         rows_BK: rows of the passages; ``NOT_FOUND`` for a missing passage.
     """
     missing_BK = rows_BK == NOT_FOUND
-    missing_BK[:, 0] &= ~missing_BK.all(-1)  # a question without passages reads one empty passage
+    missing_BK[:, 0] &= ~missing_BK.all(-1)
     return relevance_BK.masked_fill(torch.from_numpy(missing_BK).to(relevance_BK.device), -torch.inf)
 
 
@@ -155,7 +159,7 @@ def write_answers(
     """Return the answers [B] that a generator writes by greedy decoding, without dropout.
 
     Args:
-        generator: generator in training.
+        generator: generator in training; it is in training mode again afterwards.
         texts: B questions.
         passages: at most K passages of each question.
         relevance_BK: retrieval scores; -inf for missing passages.
@@ -176,6 +180,9 @@ def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *
         answers: one answer to each question.
         questions: questions with gold answers.
         regex: True if the gold answers are regular expressions.
+
+    Raises:
+        SlowPattern: a gold answer is a pattern that takes too long.
     """
     pairs = zip(answers, questions, strict=True)
     with name_slow_question(questions):
@@ -188,7 +195,7 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
     Args:
         index: index to search.
         tower: question encoder.
-        passages: number of passages to read. The function returns more if recall is measured at more.
+        passages: number of passages to read. The function returns at least as many as ``max(KS)``, for recall.
         device: device of the encoder.
     """
     depth = min(max(*KS, passages), index.store.live_count)
@@ -204,6 +211,10 @@ def stack_scores(hits: Sequence[Sequence[Hit]], device: str) -> Tensor:
     """Return the retrieval scores ``[B, K]`` of hits, -inf for a missing passage.
 
     A question without hits gets the score 0 for one empty passage.
+
+    Args:
+        hits: at most K hits of each question; K is at least 1.
+        device: device of the scores.
     """
     relevance_BK = torch.full((len(hits), max(1, *map(len, hits))), -torch.inf, device=device)
     for row, question_hits in zip(relevance_BK, hits, strict=True):
@@ -231,7 +242,11 @@ def evaluate_generator(
         with_answers: True to write and score answers; otherwise only recall is measured.
 
     Returns:
-        ``em``, the exact match of greedy answers, and ``recall@k`` by DPR's rule. A closed book has no recall.
+        ``em``, the exact match of greedy answers, and ``recall@k`` by DPR's rule for each k of ``KS``, from 0 to 1. A
+        closed book has no recall.
+
+    Raises:
+        SlowPattern: a gold answer is a pattern that takes too long.
     """
     right, texts_found = 0, []
     for first in range(0, len(questions), EVALUATION_BATCH):
@@ -254,7 +269,7 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the training FLOPs per input token and per answer token."""
+    """Return the floating-point operations of a training step per input token and per answer token."""
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 
@@ -264,8 +279,11 @@ def write_generator(generator: Generator, out: Path, retriever: Path | None = No
 
     Args:
         generator: trained generator.
-        out: directory to write.
-        retriever: directory of the question encoder; the generator stores its fingerprint.
+        out: directory to write; an older generator in it is replaced.
+        retriever: directory of the retriever; the generator stores the fingerprint of its encoder.
+
+    Raises:
+        BadInput: ``out`` holds other files, or cannot be written.
     """
     if not parallel.is_first_process():
         return

@@ -9,9 +9,9 @@ def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, defa
     Args:
         step: number of the step, from 0.
         peak: highest rate.
-        warmup: steps of the rise; None takes ``default_warmup``, but at most a tenth of ``total``.
+        warmup: steps of the rise, at most ``total``; None takes ``default_warmup``.
         total: steps of the run.
-        default_warmup: steps of the rise if ``warmup`` is None.
+        default_warmup: steps of the rise if ``warmup`` is None, but at most a tenth of ``total``.
     """
     warmup = limit_warmup(warmup, default_warmup, total)
     if step < warmup:
@@ -43,15 +43,16 @@ class LearningRates:
     frozen: int
     """Number of steps before the retriever learns."""
     warmup: int | None
-    """Steps in which the rates rise; None takes 1000, but at most a tenth of all steps."""
+    """Steps in which each rate rises; None takes 1000, but at most a tenth of all steps.
+    The retriever's rate begins to rise when the retriever starts to learn."""
 
     def compute_rates(self, step: int) -> list[float]:
-        """Return the rates of the four parameter groups: two of the retriever, two of the reader."""
+        """Return the rates of the four parameter groups in step ``step``: two of the retriever, two of the reader."""
         reader = compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
         return [*self.compute_retriever_rates(step), reader, reader]
 
     def compute_retriever_rates(self, step: int) -> list[float]:
-        """Return the rates of the retriever's two parameter groups, 0 while it is frozen."""
+        """Return the rates of the retriever's two parameter groups in step ``step``; 0 before it learns."""
         if step < self.frozen:
             return [0.0, 0.0]
         step, warmup = step - self.frozen, limit_warmup(self.warmup, 1000, self.steps)

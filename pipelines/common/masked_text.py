@@ -28,7 +28,7 @@ NULL = -1
 _SAMPLE = 10_000
 """Number of passages from which the tagger learns common words."""
 _TRIES = 1000
-"""Number of consecutive texts without anything to mask after which training stops."""
+"""Number of consecutive texts with nothing to mask after which training stops."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
 """Function from a text, its wordpieces and a random generator to the positions to mask."""
@@ -39,7 +39,7 @@ class MaskedText:
     """Text with masked wordpieces."""
 
     row: int
-    """Row of the passage of the text; NULL if this passage is not in the index."""
+    """Row of the passage that the text comes from; NULL if this passage cannot be retrieved."""
     ids: list[int]
     """Wordpieces of the masked text, without [CLS] and [SEP]."""
     positions: list[int]
@@ -47,7 +47,7 @@ class MaskedText:
     labels: list[int]
     """Wordpieces at these positions before masking."""
     characters: tuple[int, int] = (0, 0)
-    """Start and end of the text in its passage, in characters."""
+    """Start and end (exclusive) of the text in its passage, in characters."""
 
     @property
     def original_ids(self) -> list[int]:
@@ -63,7 +63,9 @@ class MaskedBatch:
     """Batch of masked texts x as inputs [CLS] x [SEP], with their labels."""
 
     texts: list[MaskedText]
+    """B texts."""
     x: Inputs
+    """Token ids and mask of the texts."""
     positions_BM: Tensor
     """Positions to predict in the inputs; 0 for padding."""
     labels_BM: Tensor
@@ -83,7 +85,8 @@ def load_tagger(name: str, titles: Iterable[str], texts: Iterable[str]) -> Tagge
         texts: sample of the corpus, from which the tagger ``rule`` learns common words.
 
     Raises:
-        BadInput: there is no tagger of this name.
+        BadInput: there is no tagger of this name, or the spaCy model is not installed.
+        MissingExtra: spaCy is not installed.
     """
     kind, _, model = name.partition(":")
     if kind == "spacy" and model:
@@ -131,7 +134,7 @@ def open_masked_texts(
     texts: Path | None = None,
     are_passages: bool = True,
 ) -> "MaskedTexts":
-    """Return the batches of masked texts of a recipe.
+    """Open the batches of masked texts of a recipe.
 
     Args:
         config: settings of masking.
@@ -143,7 +146,8 @@ def open_masked_texts(
         are_passages: True if the masked passages can be retrieved.
 
     Raises:
-        BadInput: there is no masking or tagger of the configured name.
+        BadInput, MissingExtra: there is no masking of the configured name, or the tagger cannot be loaded.
+        ArtefactError, DamagedArtefact: ``texts`` is not an index, or is damaged.
     """
     if tagger is None and config.masking == "salient":
         titles = {passage.title for batch in passages.store.iter_batches() for passage in batch if passage.title}
@@ -162,13 +166,13 @@ def open_masked_texts(
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return the texts of a sample of the passages, from which the tagger learns common words."""
+    """Return the texts of at most 10,000 passages at equal distances, from which a tagger learns common words."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
-    """Batches of masked texts; seed and step determine a batch."""
+    """Batches of masked texts by the number of the step; seed and step determine a batch."""
 
     def __init__(
         self,
@@ -190,8 +194,8 @@ class MaskedTexts:
             tokenizer: tokenizer of the model.
             choose_positions: function that chooses the positions to mask.
             batch: texts per step.
-            max_text: wordpieces of a text, including [CLS] and [SEP]. A text is some consecutive sentences of a
-                passage.
+            max_text: largest length of a text in wordpieces, including [CLS] and [SEP]. A text is one or more
+                consecutive sentences of a passage.
             seed: seed of all random choices.
             only_masks: True to replace every chosen wordpiece by a mask. Otherwise, as in BERT, a mask replaces 80 %, a
                 random wordpiece replaces 10 %, and 10 % stay.
@@ -202,10 +206,14 @@ class MaskedTexts:
         self._batch, self._room, self._seed = batch, max_text - 2, seed
         self._shares = {"random_rate": 0.0, "keep_rate": 0.0} if only_masks else {}
         self._in_spans, self._are_passages = in_spans, are_passages
-        self._others = np.asarray(tokenizer.ordinary_ids)  # once, because they are some tens of thousands
+        self._others = np.asarray(tokenizer.ordinary_ids)  # once, because there are tens of thousands of ids
 
     def __getitem__(self, step: int) -> MaskedBatch:
-        """Return this process's share of the batch of a step."""
+        """Return this process's share of the batch of a step.
+
+        Raises:
+            BadInput: too many texts in a row have nothing to mask, or the processes cannot share the batch evenly.
+        """
         rng = np.random.default_rng([self._seed, step])
         texts = self._draw_texts(rng)
         return self.collate(parallel.take_share([next(texts) for _ in range(self._batch)]))
@@ -221,7 +229,7 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Return some sentences of a passage with masks; None if there is nothing to mask.
+        """Sample consecutive sentences of a passage and mask them; return None if there is nothing to mask.
 
         Args:
             row: row of the passage.
@@ -243,7 +251,7 @@ class MaskedTexts:
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:
-        """Return a batch of masked texts."""
+        """Return the batch of masked texts, of which there must be at least one."""
         first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)
@@ -255,12 +263,13 @@ class MaskedTexts:
 
 
 def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """Sample consecutive sentences; return their start and end in characters.
+    """Sample consecutive sentences; return their start and end (exclusive) in characters, 0 and 0 without sentences.
 
     Args:
         text: text of a passage.
         rng: random generator.
-        room: wanted length in wordpieces. A wordpiece counts as four characters, so the result can be too long.
+        room: largest length in wordpieces. Lengths are estimated at four characters per wordpiece, so the sentences can
+            have more wordpieces.
     """
     sentences = [(start, end) for start, end, _ in find_sentences(text, 0)]
     if not sentences:

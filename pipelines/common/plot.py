@@ -38,6 +38,7 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 """Figures of each panel, by its title."""
 KINDS = (".png", ".svg", ".pdf")
+"""Suffixes of pictures."""
 _STYLES = ("-", "--", ":", "-.")
 """Line styles of the figures of a panel."""
 _MEAN = 0.02
@@ -64,7 +65,7 @@ class PlotConfig:
 
 
 def check_plot(out: Path) -> None:
-    """Prepare to draw a picture: check its name, make its folder and load matplotlib.
+    """Prepare to write the picture ``out``: check its suffix, make its folder and load matplotlib.
 
     Raises:
         BadInput: ``out`` does not end in .png, .svg or .pdf.

@@ -29,8 +29,9 @@ _MESSAGE_INTERVAL = 0.2
 def train_in_processes(main: Callable[..., Path], config: Settings, **options: Any) -> Path:
     """Run a recipe in this process, or in several processes of a Ray cluster.
 
-    Each process has a CPU core, or a GPU if ``config.gpus`` is True. All machines must see the paths of the config. A
-    lost process ends the run. The same command continues from the newest checkpoint.
+    A single process runs ``main`` directly. In a cluster, each process has a CPU core, or a GPU if ``config.gpus`` is
+    True. All machines must see the paths of the config. A lost process ends the run, and the same command continues
+    from the newest checkpoint.
 
     Args:
         main: function that runs the recipe and returns its directory.
@@ -41,8 +42,10 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
         The result of ``main`` in the first process.
 
     Raises:
-        MissingExtra: Ray is not installed.
-        RagqaError: ``main`` has failed, or a process was lost.
+        MissingExtra: torch or Ray is not installed.
+        BadInput: torch does not see the device, several processes would share a GPU, or the cluster cannot be used.
+        RagqaError: in a cluster, ``main`` has failed or a process was lost. A single process passes on the errors of
+            ``main``.
     """
     if config.processes == 1:
         config = replace(config, device=config.single_device)
@@ -102,7 +105,7 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return the message of a failed worker in one line."""
+    """Return the message of a worker's ``RagqaError``, or the last 300 characters of another error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     # The text of Ray's error holds the worker's traceback, which ends with the name and the message of its error.
@@ -114,11 +117,12 @@ class ProgressSender:
     """Progress bar of a worker, which sends messages for ``replay_messages`` to show."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
+        """Prepare to send messages with the function ``send``; a message is a kind, followed by its values."""
         self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Send the start and the end of a piece of work."""
+        """Send the start and the end of a piece of work; the arguments are those of ``ragqa.progress.Progress``."""
         self._last = done, ""
         self._send(("begin", name, total, unit, done))
         try:
@@ -128,7 +132,7 @@ class ProgressSender:
             self._send(("end",))
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Send the number of finished units, at most five times per second."""
+        """Send the number of finished units and a status text, at most five times per second."""
         self._last, now = (done, status), monotonic()
         if now - self._sent_at >= _MESSAGE_INTERVAL:
             self._sent_at = now
@@ -142,13 +146,13 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``; they can end early if its process dies.
+    """Show the messages of a ``ProgressSender``; the messages can end early, because a process can die.
 
     Args:
         messages: messages in the order in which they were sent.
         progress: shows the pieces of work.
         notify: receives the lines for the user.
-        step: piece of work in progress.
+        step: piece of work that has begun before the first message, if any.
     """
     messages = iter(messages)
     for kind, *values in messages:

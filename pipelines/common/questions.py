@@ -27,7 +27,7 @@ def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> lis
         seed: seed of the sample.
 
     Raises:
-        BadInput: no question has an answer.
+        BadInput, BadLine: no question has an answer, or the file cannot be read.
     """
     questions = []
     for question in read_questions(file):
@@ -39,7 +39,7 @@ def read_answerable(file: Path, sample: int | None = None, seed: int = 0) -> lis
 
 
 def sample_questions(questions: list[Question], count: int | None, seed: int) -> list[Question]:
-    """Return a random sample of questions, in their order.
+    """Return a random sample of questions, in the order of ``questions``.
 
     Args:
         questions: questions to choose from.
@@ -53,19 +53,21 @@ def sample_questions(questions: list[Question], count: int | None, seed: int) ->
 
 
 def make_question_keys(files: Iterable[Path]) -> set[str]:
-    """Return the normalised texts of all questions in files, which ``drop_known`` compares."""
+    """Return the normalised texts of all questions in files; errors are those of ``read_questions``."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
 def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Return the questions whose normalised texts are not in ``known``."""
+    """Return the questions whose normalised texts are not in ``known``, a result of ``make_question_keys``."""
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
 def read_training_questions(
     questions: Path, held_out: HeldOutConfig, seed: int, notify: Notify = ignore_line
 ) -> tuple[list[Question], list[Question]]:
-    """Return the training questions and the held-out questions; no question is in both.
+    """Return the training questions and a sample of the held-out questions.
+
+    A training question whose normalised text is in the file of held-out questions is left out.
 
     Args:
         questions: file of training questions.
@@ -74,7 +76,8 @@ def read_training_questions(
         notify: receives a line about training questions that are left out.
 
     Raises:
-        BadInput: a file has no questions with answers, or all training questions are held out.
+        BadInput, BadLine: a file cannot be read or has no questions with answers, or all training questions are held
+            out.
     """
     training, dev = read_answerable(questions), held_out.dev
     if dev is None:
@@ -108,13 +111,13 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of the questions of a step; each epoch has its own random order.
+    """Return the numbers of the questions of a step, from 0; each epoch has its own random order.
 
     Args:
         count: number of all questions.
         batch: number of questions of a step.
         seed: seed of the orders.
-        step: number of the step.
+        step: number of the step, from 0.
     """
     return draw_stretch(count, seed, step * batch, batch)
 

@@ -1,6 +1,6 @@
 """Calibration of a trained reader at the end of a recipe.
 
-``pipelines.calibrate`` uses the same fit for the shipped reader, with more kinds of questions.
+``pipelines.calibrate`` calls ``cross_fit`` for the shipped reader, with more kinds of questions.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Minimum number of right answers for a fit, and of wrong answers."""
+"""Minimum number of right answers for a fit, and minimum number of wrong answers."""
 MIN_UNSEEN = 200
 """Minimum number of questions that did not select the weights.
 With fewer, the questions that selected the weights are also used."""
@@ -38,13 +38,14 @@ With fewer, the questions that selected the weights are also used."""
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Calibration fitted on all answers, and confidences fitted on one half for the other half."""
+    """Calibration fitted on all N answers, and the confidence of each answer by a fit without its part."""
 
     calibration: Calibration
+    """Calibration fitted on all answers."""
     confidence: np.ndarray
-    """Confidence of each answer, by a fit on the half without this answer."""
+    """Confidence of each answer [N], by a fit on all parts but that of the answer."""
     right: np.ndarray
-    """1 for a right answer, 0 for a wrong answer, or the probability that the answer is right."""
+    """1 for a right answer, 0 for a wrong answer, or the probability that the answer is right [N]."""
 
     @property
     def error(self) -> float:
@@ -55,7 +56,7 @@ class CrossFit:
 def select_unseen_questions(
     file: Path, train: Path | None, selection_sample: int, seed: int, count: int | None = None
 ) -> list[Question]:
-    """Return questions of a file that training has not used.
+    """Sample questions of a file that training has not used.
 
     Args:
         file: file of held-out questions; questions without answers are left out.
@@ -64,6 +65,9 @@ def select_unseen_questions(
             other questions remain.
         seed: seed of the training, which determines the samples.
         count: size of the sample to return; None takes all.
+
+    Raises:
+        BadInput, BadLine: a file cannot be read, or ``file`` has no question with an answer.
     """
     unseen = drop_known(read_answerable(file), make_question_keys([train] if train else []))
     selecting = (
@@ -93,7 +97,8 @@ def collect_answers(
         progress: shows the number of questions.
 
     Returns:
-        For the best answer to each question, its evidence, and True if the answer is right.
+        The evidence of the best answer to each question, with True if this answer is right. A question without an
+        answer of the reader is left out.
     """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
@@ -115,14 +120,15 @@ def cross_fit(
     weights: Sequence[float] | np.ndarray | None = None,
     parts: Sequence[int | str] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers, and one without each part of them to measure the error on this part.
+    """Fit a calibration on all answers; to measure the error on a part of them, fit one on the other parts.
 
     Args:
         rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.
         fitted_on: description of the questions, saved with the calibration.
         features: names of the features of the evidence.
         weights: weight of each answer; by default 1.
-        parts: part to which each answer belongs, two at least; by default two halves that alternate.
+        parts: name of the part of each answer, with at least two different names; by default answers belong to two
+            halves by turns.
     """
     evidence, right = [item for item, _ in rows], np.array([float(item) for _, item in rows])
     weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
@@ -138,7 +144,11 @@ def cross_fit(
 
 
 def install_calibration(calibration: Calibration, reader: Path) -> None:
-    """Save a calibration in the directory of a generator or of an exported reader."""
+    """Save a calibration in the directory of a generator or of an exported reader.
+
+    Raises:
+        ArtefactError, DamagedArtefact: ``reader`` is neither, or the export is incomplete.
+    """
     if registry.is_generator(reader):
         calibration.save(reader)
         return
@@ -163,7 +173,7 @@ def calibrate_reader(
         reader: directory of the reader or generator.
         retriever: retriever of the passages.
         questions: questions that were not used in training.
-        k: number of passages to read per question; None takes the number of the training.
+        k: number of passages to read per question; None takes the reader's default.
         name: name of the questions, saved with the calibration.
         regex: True if the answers are regular expressions.
         device: device of a generator.
@@ -171,6 +181,10 @@ def calibrate_reader(
 
     Returns:
         A line about the result for the user.
+
+    Raises:
+        ArtefactError, DamagedArtefact: the reader is missing or damaged.
+        SlowPattern: a gold answer is a pattern that takes too long.
     """
     opened: ExtractiveReader | GenerativeReader
     if registry.is_generator(reader):

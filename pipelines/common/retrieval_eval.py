@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pipelines.common.config import HeldOutConfig
 from pipelines.common.examples.mining import build_temporary_index
@@ -23,7 +22,6 @@ from ragqa.models.inputs import pad_rows
 from ragqa.models.tower import Tower
 from ragqa.retrieval.vectors.mips import Mips
 from ragqa.runtime.tokens import MAX_QUESTION, TextTokenizer
-from ragqa.training.precision import autocast
 from ragqa.types import Question
 
 KS = (1, 5, 20)
@@ -34,7 +32,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class HeldOutQuestions:
-    """Held-out questions that evaluate retrieval, and the passages."""
+    """Held-out questions for the evaluation of a retriever, and the passages to search."""
 
     questions: Sequence[Question]
     passages: TokenizedPassages
@@ -51,7 +49,7 @@ class HeldOutQuestions:
             seed: seed of the sample.
 
         Raises:
-            BadInput: no question has an answer.
+            BadInput, BadLine: as for ``read_answerable``.
         """
         if config.dev is None:
             return None
@@ -59,29 +57,14 @@ class HeldOutQuestions:
 
 
 def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of [CLS] question [SEP] for each question, as a retriever encodes it."""
+    """Return the ids of [CLS] question [SEP] for each question, at most ``MAX_QUESTION`` ids."""
     first, last = tokenizer.special_ids
     return [[first, *pieces.ids[: MAX_QUESTION - 2], last] for pieces in tokenizer.tokenize_batch(list(texts))]
 
 
-def encode_with_gradient(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> Tensor:
-    """Return the vectors [B, D] of questions with gradient, by a question encoder in training.
-
-    Args:
-        tower: question encoder.
-        tokenizer: tokenizer of the encoder.
-        texts: B questions.
-        device: device of the encoder.
-    """
-    batch = pad_rows(tokenize_questions(tokenizer, texts)).to(device)
-    with autocast(device):
-        vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
-    return vectors_BD
-
-
 @torch.no_grad()
 def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Return the vectors [B, D] of questions as float32, without dropout and gradient.
+    """Return the vectors [B, D] of questions as float32, computed without dropout and without gradient.
 
     Args:
         tower: question encoder.
@@ -102,14 +85,17 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Return ``recall@k``: the share of questions with an answer in the first k passages.
+    """Return ``recall@k`` for each k: the share of questions with an answer in the first k passages.
 
     Args:
         held_out: questions and passages.
         tower: question encoder in training.
         index: index to search.
         device: device of the encoder.
-        ks: numbers of passages.
+        ks: numbers of passages at which recall is measured.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     texts = [question.text for question in held_out.questions]
     vectors = encode_questions(tower, held_out.passages.tokenizer, texts, device)
@@ -134,13 +120,17 @@ def evaluate_with_new_index(
     """Return ``recall@k`` with a new exact index, whose vectors the current weights compute.
 
     Args:
-        work: directory for the index, deleted afterwards.
+        work: directory for the index; it is deleted before and after the evaluation.
         retriever: dual encoder in training.
         held_out: questions and passages.
         corpus: index directory of the passages.
         device: device of the encoders.
         workers: number of Ray actors that embed; 0 embeds in this process.
-        insecure: True to accept a Ray cluster without a token.
+        insecure: True to accept a Ray cluster that asks for no token.
+
+    Raises:
+        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``index.embed.embed``.
+        SlowPattern: an answer is a pattern that takes too long.
     """
     shutil.rmtree(work, ignore_errors=True)
     # Loading a model uses random numbers. The fork keeps those of the training unchanged.

@@ -26,29 +26,29 @@ from ragqa.training.step import group_parameters, optimise
 
 @dataclass(frozen=True)
 class BatchLoss:
-    """Loss of a batch, and its figures for the log."""
+    """Loss of a batch, and the figures of the batch for the log."""
 
     loss: Tensor
     """This process's part of the mean loss over the whole batch."""
     figures: dict[str, float]
-    """``nll`` and other figures of the whole batch."""
+    """Means over the whole batch for the log by name, for example ``nll``, a loss in nats."""
     tokens: int
     """Number of tokens that went through a model in this process, including padding."""
     flops: float
-    """Number of floating-point operations in this process."""
+    """Number of floating-point operations of a training step in this process."""
 
     @classmethod
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
         """Make the loss of a batch from the mean loss of this process.
 
-        The number of items that count is the weight of this process in the mean over all processes.
+        In the mean over all processes, the weight of this process is its number of items that count.
 
         Args:
             mean: mean loss of the items of this process.
             counted: True or 1 for each item (token, text or question) that counts in the mean.
-            tokens: number of tokens that went through a model.
-            flops: number of floating-point operations.
-            figures: further means over the items. Without ``nll``, ``mean`` is logged as ``nll``.
+            tokens: number of tokens that went through a model in this process, including padding.
+            flops: number of floating-point operations of a training step in this process.
+            figures: further means over the items of this process. Without ``nll``, ``mean`` is logged as ``nll``.
         """
         weight = parallel.compute_loss_weight(counted)
         averages = parallel.average_over_processes({"nll": mean.item(), **figures}, weight)
@@ -60,14 +60,21 @@ class Run:
     """Training run in progress."""
 
     path: Path
+    """Directory of the run."""
     state: checkpoint.TrainState
+    """Model, optimizer, number of finished steps, and further values of the newest checkpoint."""
     steps: int
+    """Number of all steps."""
     seed: int
+    """Seed of all random numbers."""
     log: Log
+    """Log of the figures; it writes nothing in processes other than the first."""
     bar: Step
+    """Progress bar of the steps."""
     notify: Notify
+    """Function that receives a line for each evaluation and alarm."""
     peak_flops: float
-    """Floating-point operations per second that the machine reaches."""
+    """Floating-point operations per second that the device reaches in a matrix product."""
     _began: float = field(default_factory=perf_counter)
 
     @property
@@ -81,17 +88,24 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return True at each multiple of ``every`` steps and after the last step; False for None."""
+        """Return True after each multiple of ``every`` steps, 0 included, and after the last; False for None."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint with the weights and further values; only the first process writes."""
+        """Write a checkpoint; only the first process writes.
+
+        Args:
+            extra: values to save beside model, optimizer and step; a resumed run has them in ``state.extra``.
+
+        Raises:
+            BadInput: the checkpoint cannot be written, for example because the disk is full.
+        """
         self.state.extra = extra
         if parallel.is_first_process():
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return the values that ``save`` wrote under ``name`` into all checkpoints.
+        """Return the values that ``save`` wrote under ``name`` into the existing checkpoints, oldest first.
 
         Only the first process reads checkpoints; the others return an empty list.
         """
@@ -108,17 +122,17 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield the number of each remaining step; save checkpoints and evaluate between steps.
+        """Yield each remaining step, counted from 0; save and evaluate when due, also after the last step.
 
-        The body of the loop takes the step. At the same step, the checkpoint comes before the evaluation, so a run that
-        continues from this checkpoint repeats the evaluation.
+        The body of the loop takes the step. A checkpoint is written before an evaluation after the same step, so a run
+        that continues from this checkpoint repeats the evaluation. Errors of the functions pass through.
 
         Args:
             save_every: steps between two checkpoints.
             save: function that writes a checkpoint; by default ``Run.save``.
-            adopt_index: function that takes a newer index into use, if there is one.
+            adopt_index: function that takes a newer index into use, if there is one; called before each step.
             evaluate: function that evaluates the model, called in the first process; None without held-out questions.
-            eval_every: steps between two evaluations.
+            eval_every: steps between two evaluations; None never evaluates.
         """
         while True:
             if adopt_index:
@@ -136,7 +150,7 @@ class Run:
     def begin_step(self) -> None:
         """Start the clock of a step, and seed its random numbers.
 
-        The random numbers depend only on the seed, the step and the process. So a resumed run repeats them.
+        The random numbers depend only on the seed, the step and the process. So a resumed run repeats the same numbers.
         """
         self._began = perf_counter()
         parallel.seed_process(self.seed, self.step)
@@ -146,8 +160,8 @@ class Run:
 
         Args:
             batch: loss and figures of the batch.
-            rate: learning rate, or one for each of the optimizer's groups.
-            clip: largest norm of the gradient.
+            rate: learning rate, which is logged as ``lr``; or a rate for each of the optimizer's groups.
+            clip: largest norm of the gradient; a larger gradient is scaled down.
             figures: further figures to log.
 
         Raises:
@@ -156,24 +170,16 @@ class Run:
         norm = optimise(batch.loss, self.state.optimizer, rate=rate, clip=clip, step=self.step)
         if isinstance(rate, float):
             figures["lr"] = rate
-        self.log_step(batch, **figures, grad_norm=norm)
-
-    def log_step(self, batch: BatchLoss, **figures: float) -> None:
-        """Log the figures of a batch, on which an optimizer step was taken.
-
-        Args:
-            batch: loss and figures of the batch.
-            figures: further figures to log.
-        """
         tokens = parallel.sum_over_processes(batch.tokens)
-        self.finish_step(**batch.figures, **figures, tokens=tokens, flops=batch.flops)
+        self.finish_step(**batch.figures, **figures, grad_norm=norm, tokens=tokens, flops=batch.flops)
 
     def finish_step(self, **row: Any) -> None:
-        """Log the figures and the speed of a step, and advance the progress bar.
+        """Log the figures and the speed of a step, and count the step as finished.
 
         Args:
-            row: figures of the step. ``tokens`` adds the tokens per second. ``flops`` is replaced by the utilisation:
-                the floating-point operations of the step, divided by those of the machine at its peak.
+            row: figures of the step. With ``tokens``, ``tokens/s`` is logged as well. Instead of ``flops``,
+                ``utilisation`` is logged: the floating-point operations of this process per second, divided by
+                ``peak_flops``.
         """
         seconds = perf_counter() - self._began
         if "tokens" in row:
@@ -186,7 +192,7 @@ class Run:
         self.bar.advance_to(self.state.step, status)
 
     def alarm(self, step: int, lines: Iterable[str]) -> None:
-        """Log and print alarms, which warn that training goes wrong.
+        """Log alarms, which warn that training goes wrong, and send each to ``notify``.
 
         Args:
             step: step of the alarms.
@@ -197,7 +203,7 @@ class Run:
             self.notify(f"step {step}: ALARM: {line}")
 
     def report(self, **row: Any) -> None:
-        """Log and print the figures of an evaluation."""
+        """Log the figures of an evaluation, given by name, and send them to ``notify`` in one line."""
         self.log.write(self.step, **row)
         figures = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
         self.notify(f"step {self.step}: {figures}")
@@ -212,7 +218,9 @@ def open_run(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Iterator[Run]:
-    """Start the run in the directory ``config.out``, or continue from its newest checkpoint.
+    """Yield the run in the directory ``config.out``, new or continued from its newest checkpoint.
+
+    The first process locks the directory until the block ends.
 
     Args:
         config: settings, which are written into the directory.
@@ -220,7 +228,7 @@ def open_run(
         parts: parts of the model with separate learning rates; by default the whole model has one rate.
         name: name of the work in the progress bar.
         progress: shows the steps.
-        notify: receives a line for each evaluation and alarm.
+        notify: receives a line if the run continues, and for each evaluation and alarm.
 
     Raises:
         BadInput: the directory holds other files or a run with other settings or inputs, or another process uses it.
@@ -262,8 +270,11 @@ def write_model(model: SavableModel, folder: Path, tokenizer: Path | None = None
 
     Args:
         model: model to write.
-        folder: directory to write; an old one is replaced.
+        folder: directory to write; an older model in it is replaced.
         tokenizer: tokenizer.json to copy into the directory, if given.
+
+    Raises:
+        BadInput: ``folder`` holds other files, or cannot be written.
     """
     if not parallel.is_first_process():
         return

@@ -20,9 +20,9 @@ from ragqa.settings.groups import collect_settings
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile", "insecure")
 """Settings that are allowed to change when a run continues.
 
-They change the losses only by rounding, with two exceptions. With dropout, ``processes`` and ``compile`` drop other
-units. ``workers`` decides at which step a new index is ready. ``eval_every`` does not change the losses, but decides
-which weights are evaluated.
+They change the losses only by rounding, with two exceptions: with dropout, other ``processes`` and ``compile`` drop
+other units; and ``workers`` decides at which step a new index is ready. ``eval_every`` does not change the losses, but
+decides which weights are evaluated.
 """
 CHECKPOINTS = "checkpoints"
 """Name of the folder with the checkpoints."""
@@ -33,21 +33,23 @@ INPUTS = "inputs"
 PRECISION = "precision"
 """Key in CONFIG for the precision of a run on a CPU and the machine that chose the precision."""
 PRECISIONS = ("float32", "bfloat16")
+"""Precisions of a run on a CPU."""
 _BEFORE_A_RUN = ("negatives.jsonl",)
-"""Files that a recipe writes before its run starts."""
+"""Files that a recipe writes into the directory before its run starts."""
 _RESULTS = ("model", "best", "generator", "pipeline", "system")
 """Directories that a run replaces with its results."""
 
 
 def record_settings(config: Any, *, has_begun: bool) -> None:
-    """Write the settings of a run into its directory, or check that they have not changed.
+    """Check that the settings of a run have not changed, and write them into its directory.
 
     Args:
-        config: settings with a directory ``out`` and a ``device``.
-        has_begun: True if the run has a checkpoint; before that, other settings replace the recorded ones.
+        config: settings with a directory ``out`` and a ``device``; those in ``FREE`` may have changed.
+        has_begun: True if the run has a checkpoint. Before the first checkpoint, all settings may change.
 
     Raises:
-        BadInput: the settings or inputs have changed, or the directory holds files that the run would replace.
+        BadInput: the settings or inputs have changed, or the directory holds something other than a run.
+        DamagedArtefact: the recorded settings cannot be read.
     """
     from ragqa.training import precision
 
@@ -72,7 +74,12 @@ def _find_differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def check_directory(out: Path) -> None:
-    """Raise BadInput if a path is a file, or a directory that holds something other than a run."""
+    """Check that a run can write into a directory.
+
+    Raises:
+        BadInput: ``out`` is a file, or a directory that holds something other than a run.
+        DamagedArtefact: the recorded settings of the run cannot be read.
+    """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file: choose a directory")
     names = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
@@ -88,7 +95,7 @@ def check_directory(out: Path) -> None:
 
 
 def digest_inputs(config: Any) -> dict[str, str]:
-    """Return the digest of each file and directory that the settings name, except ``out``."""
+    """Return the digest of the existing files and directories that each setting except ``out`` names, by setting."""
     digests = {}
     for name, value in collect_settings(config).items():
         paths = [path for path in (value if isinstance(value, tuple) else (value,)) if isinstance(path, Path)]
@@ -136,7 +143,11 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a lock of a directory with several runs; only the first process takes the lock."""
+    """Return a context manager in which the first process locks ``out``, a directory with several runs.
+
+    Raises:
+        BadInput: on entering the block, another command holds the lock.
+    """
     from ragqa.training import parallel
 
     return hold_lock(out / ".lock", wait=False) if parallel.is_first_process() else nullcontext()

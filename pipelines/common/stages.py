@@ -23,11 +23,12 @@ So other held-out questions do not repeat a finished training."""
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
     """Return a stage's config in which unset settings have the values of the recipe.
 
-    A value of the user stays, even if it equals the default (see ``FromRecipe``).
+    A setting is unset if it is None, False, ``FROM_RECIPE`` or a ``FromRecipe``. A number or text that the user gives
+    stays, even if it equals the default.
 
     Args:
         stage: config of the stage.
-        settings: values of the recipe.
+        settings: values of the recipe by the names of the stage's settings.
     """
 
     def is_unset(value: Any) -> bool:
@@ -40,8 +41,8 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
     """Run a stage unless it is finished; return the path of its result.
 
-    A stage is finished if its directory holds a result of the same settings and inputs. It stays finished when its
-    inputs are deleted.
+    A stage is finished if ``MARK`` in its directory has the same settings and inputs. Settings in ``FREE`` and those of
+    evaluations may differ. A finished stage stays finished when its inputs are deleted.
 
     Args:
         config: config of the stage, whose ``out`` is its directory.
@@ -49,7 +50,8 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
         notify: receives a line when the stage starts or continues.
 
     Raises:
-        BadInput: the stage has failed; the message begins with the name of the stage.
+        BadInput: raised by ``main``; the message begins with the name of the stage. Other errors pass unchanged.
+        DamagedArtefact: the mark of the finished stage is damaged.
     """
     has_evaluation = isinstance(getattr(config, "held_out", None), HeldOutConfig)
     excluded = (*FREE, *(_EVALUATION if has_evaluation else ()))

@@ -1,4 +1,4 @@
-"""Passages of an index as wordpieces, which are computed once and mapped from disk."""
+"""Wordpieces of the passages of an index; they are computed once and mapped from disk."""
 
 import json
 from collections.abc import Sequence
@@ -21,6 +21,14 @@ class TokenizedPassages:
     """Wordpieces of the title and text of each passage, by the row of the passage."""
 
     def __init__(self, store: PassageStore, tokenizer: TextTokenizer, ids: np.ndarray, starts: np.ndarray) -> None:
+        """Combine the wordpieces with their passages; ``open`` computes or reads them.
+
+        Args:
+            store: N passages.
+            tokenizer: tokenizer of the wordpieces.
+            ids: int32 ids of the wordpieces of all passages, one passage after the other.
+            starts: position in ``ids`` of the first wordpiece of each passage, and the end of the last [N + 1].
+        """
         self.store, self.tokenizer = store, tokenizer
         self._ids, self._starts = ids, starts
 
@@ -54,7 +62,7 @@ class TokenizedPassages:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """Return the first wordpieces of title and text; row -1, the null passage, has none.
+        """Return the first wordpieces of title and text; row -1 is the null passage, which has none.
 
         Args:
             row: row of the passage.
@@ -67,11 +75,11 @@ class TokenizedPassages:
         return ids
 
     def contains(self, row: int, pieces: bytes) -> bool:
-        """Return True if a passage contains the wordpieces in this order and without a gap.
+        """Return True if a passage contains wordpieces in a row.
 
         Args:
             row: row of the passage.
-            pieces: ids of the wordpieces as the bytes of int32 numbers.
+            pieces: ids of the wordpieces, as the bytes of int32 numbers.
         """
         start, end = self._starts[row : row + 2]
         data = self._ids[start:end].tobytes()
@@ -82,7 +90,7 @@ class TokenizedPassages:
         return place >= 0
 
     def batch(self, rows: Sequence[int], max_tokens: int) -> Inputs:
-        """Return the inputs [CLS] passage [SEP] of some passages, as the retriever encodes them.
+        """Return the inputs [CLS] passage [SEP] of passages, as a retriever encodes them.
 
         Args:
             rows: rows of the passages; -1 is the null passage, which is empty.

@@ -20,7 +20,7 @@ from index.refresh import (
     open_ray_refresher,
 )
 from pipelines.common.config import RefreshConfig, TrainingConfig, TrainingIndexConfig
-from pipelines.common.retrieval_eval import encode_with_gradient
+from pipelines.common.retrieval_eval import tokenize_questions
 from pipelines.common.run import Run
 from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa import artefacts
@@ -28,7 +28,7 @@ from ragqa.corpus.store import PassageStore
 from ragqa.errors import ArtefactError, BadInput, RefreshFailed
 from ragqa.indexing.embed import open_shards
 from ragqa.models.dual_encoder import DualEncoder
-from ragqa.models.inputs import round_up
+from ragqa.models.inputs import pad_rows, round_up
 from ragqa.models.span_readers import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
@@ -42,7 +42,7 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage
 
 NOT_FOUND = -1
-"""Row that stands for a missing passage, when an approximate index finds fewer than K."""
+"""Row that stands for a missing passage, if an approximate index finds fewer passages than were asked for."""
 _SEARCH = "search.json"
 """Name of the file in a frozen index that holds its kind and its search effort."""
 
@@ -63,24 +63,27 @@ class TrainingIndex:
     staleness: int = 0
     """Number of steps that the retriever has learned since ``version``."""
     encoded_tokens: int = 0
-    """Number of passage tokens that the last call of ``score`` encoded."""
+    """Number of passage tokens that the last call of ``score`` encoded, including padding."""
 
     def encode(self, tower: Tower, texts: Sequence[str], device: str) -> Tensor:
-        """Return the vectors [B, D] of questions with gradient, by the encoder in training.
+        """Return the vectors [B, D] of questions, with gradient.
 
         Args:
-            tower: question encoder.
+            tower: question encoder in training.
             texts: B questions.
             device: device of the encoder.
         """
-        return encode_with_gradient(tower, self.tokenizer, texts, device)
+        batch = pad_rows(tokenize_questions(self.tokenizer, texts)).to(device)
+        with autocast(device):
+            vectors_BD: Tensor = tower(batch.ids_NL, batch.mask_NL)
+        return vectors_BD
 
     def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows [B, K] of the best passages; ``NOT_FOUND`` for a missing passage.
+        """Return the rows [B, K] of the best passages, best first; ``NOT_FOUND`` for a missing passage.
 
         Args:
             queries_BD: vectors of B questions.
-            k: K; a corpus with fewer passages returns all.
+            k: number of passages K; in a smaller corpus, K is the number of its passages.
         """
         k = min(k, self.store.live_count)
         rankings = self.mips.search(queries_BD, k)
@@ -89,30 +92,30 @@ class TrainingIndex:
         )
 
     def score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the relevance scores [B, K] of passages with gradient.
+        """Return the relevance scores [B, K] of passages, with gradient.
 
         Args:
-            query_BD: vectors of B questions.
+            query_BD: vectors of B questions, with gradient.
             rows_BK: rows of the passages; ``NOT_FOUND`` gets the score ``IMPOSSIBLE``.
         """
         score_BK = self._score(query_BD, rows_BK)
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
 
     def passages(self, rows: np.ndarray) -> list[Passage]:
-        """Return the passages of rows, without missing passages."""
+        """Return the passages of ``rows`` in their order; rows that are ``NOT_FOUND`` are skipped."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
     def adopt_newer_index(self) -> None:
-        """Take a newer index into use, if there is one."""
+        """Take a newer index into use, if there is one; a frozen index never changes."""
 
     def keep_saved_versions(self) -> None:
-        """Delete the versions of the index that no checkpoint names."""
+        """Delete old versions of the index that no checkpoint names; a frozen index has no versions."""
 
     def close(self) -> None:
-        """Stop the work on new indexes."""
+        """Stop building new indexes."""
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores [B, K]; the scores of missing passages are replaced by the caller."""
+        """Return the scores [B, K]; the caller replaces the scores of missing passages."""
         raise NotImplementedError
 
 
@@ -122,6 +125,15 @@ class FrozenIndex(TrainingIndex):
     def __init__(
         self, store: PassageStore, corpus_fingerprint: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
     ) -> None:
+        """Combine the parts of an index; ``open`` makes or reads them.
+
+        Args:
+            store: the passages.
+            corpus_fingerprint: fingerprint of the corpus.
+            tokenizer: tokenizer of the retriever.
+            index: index of ``vectors``.
+            vectors: vectors of all passages [N, D].
+        """
         self.store, self.corpus_fingerprint, self.tokenizer = store, corpus_fingerprint, tokenizer
         self.mips, self.vectors = index, vectors
 
@@ -137,19 +149,20 @@ class FrozenIndex(TrainingIndex):
     ) -> "FrozenIndex":
         """Open the index in the directory of a run; the first call makes the vectors and the index.
 
-        Several processes take turns.
+        Several processes call this method one after the other.
 
         Args:
             corpus: index directory of the passages.
             retriever: directory of a dual encoder, whose passage encoder computes the vectors.
-            config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. ``device`` embeds
-                the passages, and searches an index of kind flat.
+            config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. The passages are
+                embedded on GPUs if ``device`` is cuda. ``device`` also searches an index of kind flat.
             index: kind of the index, and number of actors that embed.
             progress: shows the embedding.
 
         Raises:
-            BadInput: ``config.out`` holds vectors of other passages or of another encoder.
+            BadInput: ``config.out`` holds vectors of other passages or another encoder, or an index of another kind.
             ArtefactError, DamagedArtefact: a directory has another format, or is damaged.
+            BadInput, RagqaError, MissingExtra: as for ``index.embed.embed`` and ``mips.build``.
         """
         with parallel.take_turns():
             source = artefacts.read_manifest(corpus, "index")
@@ -181,8 +194,8 @@ class FrozenIndex(TrainingIndex):
 class RefreshedIndex(TrainingIndex):
     """Training index that is rebuilt while its retriever learns.
 
-    The current weights of both encoders compute the scores. With several processes, the first process refreshes the
-    index, and all processes use the same index at each step.
+    The scores are computed with the current weights of both encoders. With several processes, the first process
+    refreshes the index, and all processes use the same index at each step.
     """
 
     def __init__(
@@ -208,9 +221,12 @@ class RefreshedIndex(TrainingIndex):
             refresh: schedule of the refreshes.
             corpus: index directory of the passages.
             frozen: number of steps before the retriever learns. In these steps the index does not age.
+
+        Raises:
+            BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``open_ray_refresher``.
         """
         self.tokenized, self.store, self.tokenizer = passages, passages.store, passages.tokenizer
-        self.corpus_fingerprint = artefacts.read_manifest(corpus, "index").parents["corpus"]
+        self.corpus_fingerprint = read_corpus_fingerprint(corpus)
         self._run, self._retriever, self._frozen, self._every = run, retriever, frozen, refresh.refresh_every
         self._requested: int | None = None
         self._refresher: IndexRefresher | None = None
@@ -244,7 +260,14 @@ class RefreshedIndex(TrainingIndex):
         return max(0, self._run.step - self._frozen)
 
     def adopt_newer_index(self) -> None:
-        """Start a refresh if one is due, and take a finished index into use."""
+        """Start a refresh if one is due, and take a finished index into use.
+
+        A failed refresh raises an alarm of the run, and the old index stays in use until it is too old.
+
+        Raises:
+            RefreshFailed, ArtefactError: the first index could not be built.
+            StaleIndex: the index is older than training allows, and no newer index is being built.
+        """
         learned = self._learned_steps
         try:
             self._request(learned)
@@ -280,7 +303,7 @@ class RefreshedIndex(TrainingIndex):
             self.mips, self.version = self._open(version), version
 
     def keep_saved_versions(self) -> None:
-        """Delete the versions of the index that no checkpoint names."""
+        """Delete old versions of the index that no checkpoint names."""
         if self._refresher is not None:
             self._refresher.keep(self._run.saved_extras("index"))
 
@@ -309,10 +332,10 @@ def score_with_towers(
 ) -> tuple[Tensor, int]:
     """Return relevance scores [B, K] by the passage encoder, and the number of encoded tokens.
 
-    A passage that occurs several times in the batch is encoded once.
+    A passage that occurs several times in the batch is encoded once. The tokens include padding.
 
     Args:
-        retriever: dual encoder in training.
+        retriever: dual encoder in training, whose passage encoder is used.
         query_BD: vectors of B questions.
         rows_BK: rows of the passages; -1 is the null passage, which is empty.
         passages: wordpieces of the passages.
@@ -354,17 +377,21 @@ def _open_mips(
 
 
 def read_corpus_fingerprint(index: Path) -> str:
-    """Return the fingerprint of the corpus in an index directory."""
+    """Return the fingerprint of the corpus in an index directory; errors are those of ``read_manifest``."""
     return artefacts.read_manifest(index, "index").parents["corpus"]
 
 
 def check_corpus_size(index: Path, k: int, option: str) -> None:
-    """Raise BadInput if an index directory has fewer than ``k`` passages.
+    """Check that an index directory has at least ``k`` passages.
 
     Args:
         index: index directory.
         k: number of passages to read per question.
-        option: name of the option for the error message.
+        option: name of the option that sets ``k``, for the error message.
+
+    Raises:
+        BadInput: there are fewer passages.
+        ArtefactError, DamagedArtefact: ``index`` is not an index, or is damaged.
     """
     artefacts.read_manifest(index, "index")
     if (count := PassageStore.open(index / "passages").live_count) < k:

@@ -1,45 +1,22 @@
-"""Batches of questions with their passages and hard negatives for a dual encoder.
-
-Legend: B questions, P different passages.
-"""
+"""Batches of questions with their passages and hard negatives for a dual encoder."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from pipelines.common.contrastive import ContrastiveBatch
 from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.common.tokenized_passages import TokenizedPassages
 from ragqa.errors import BadInput
 
 
-@dataclass(frozen=True)
-class RetrievalBatch:
-    """Questions and their passages as wordpieces, with [CLS] and [SEP]."""
-
-    questions: list[list[int]]
-    passages: list[list[int]]
-    """Passages of all questions; each occurs once, so that no passage is its own negative."""
-    positive_B: Tensor
-    """Position in ``passages`` of each question's positive passage."""
-    masked_BP: Tensor
-    """True for relevant passages other than the positive, which are not negatives of the question."""
-
-    def pad_passages(self, count: int) -> "RetrievalBatch":
-        """Return the batch with masked passages added, so that ``count`` processes share it evenly."""
-        missing = -len(self.passages) % count
-        masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
-        return replace(
-            self,
-            passages=[*self.passages, *(self.passages[0] for _ in range(missing))],
-            masked_BP=torch.cat([self.masked_BP, masked_BM], 1),
-        )
-
-
 class RetrievalBatches:
-    """Batches of retrieval examples; a batch depends on the seed and its step alone."""
+    """Batches of retrieval examples by the number of the step; seed and step determine a batch.
+
+    Each passage occurs once in a batch, so that no passage is its own negative. Relevant passages other than the
+    positive are masked.
+    """
 
     def __init__(
         self,
@@ -57,14 +34,14 @@ class RetrievalBatches:
         Args:
             examples: questions with positives and negatives.
             blocks: wordpieces of the passages of the corpus.
-            batch: questions of a batch.
-            hard: hard negatives of each question.
-            max_query: wordpieces of a question, [CLS] and [SEP] included.
-            max_block: wordpieces of a passage, [CLS] and [SEP] included.
+            batch: number of questions of a batch.
+            hard: number of hard negatives of each question.
+            max_query: largest length of a question in wordpieces, including [CLS] and [SEP].
+            max_block: largest length of a passage in wordpieces, including [CLS] and [SEP].
             seed: seed of the run, and number of the round.
 
         Raises:
-            BadInput: there are fewer examples than a batch holds.
+            BadInput: there are fewer examples than questions of a batch.
         """
         if len(examples) < batch:
             raise BadInput(f"a batch holds {batch} questions, and {len(examples)} can be trained on: lower --batch")
@@ -75,9 +52,10 @@ class RetrievalBatches:
         self._texts = list(texts)
         self._number_of = {text: len(blocks) + n for n, text in enumerate(texts)}
         self.per_epoch = len(examples) // batch
-        """Number of steps of an epoch; it leaves out less than a batch of questions, chosen at random."""
+        """Number of steps of an epoch. An epoch leaves out the questions that do not fill a batch."""
 
-    def __getitem__(self, step: int) -> RetrievalBatch:
+    def __getitem__(self, step: int) -> ContrastiveBatch:
+        """Return the batch of a step, the same in all processes."""
         epoch, position = divmod(step, self.per_epoch)
         order = np.random.default_rng([*self._seed, epoch]).permutation(len(self.examples))
         rng = np.random.default_rng([*self._seed, epoch, position])
@@ -85,7 +63,7 @@ class RetrievalBatches:
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Sample a positive and hard negatives, equally often from each source of negatives."""
+        """Sample the numbers of a positive and of hard negatives, equally often from each source of negatives."""
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
         count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
@@ -95,7 +73,7 @@ class RetrievalBatches:
         """Return the numbers of the positives: rows, or numbers after the last row for texts."""
         return [self._number_of[positive] if isinstance(positive, str) else positive for positive in example.positives]
 
-    def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> RetrievalBatch:
+    def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> ContrastiveBatch:
         """Make a batch of examples and the numbers of their passages, the positive first."""
         numbers = [number for passages in passage_numbers for number in passages]
         texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
@@ -107,7 +85,7 @@ class RetrievalBatches:
             masked[row, column[np.isin(numbers, [*example.known, *self._number_positives(example)])]] = True
             masked[row, positive[row]] = False
         questions = self._blocks.tokenizer.tokenize_batch([example.question.text for example in examples])
-        return RetrievalBatch(
+        return ContrastiveBatch(
             [list(self._add_marks(pieces.ids, self._max_query)) for pieces in questions],
             [list(text) for text in different],
             torch.from_numpy(positive),

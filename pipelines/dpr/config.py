@@ -20,57 +20,58 @@ class DprConfig(TrainingConfig):
     encoder: Path | None = None
     """Directory of the encoder that both towers begin from."""
     retriever: Path | None = None
-    """Directory of a dual encoder to begin from instead of ``encoder``; width and pooling stay."""
+    """Directory of a dual encoder to begin from instead of ``encoder``; it keeps its width and pooling."""
     questions: tuple[Path, ...] = ()
     """Files of questions with answers or gold passages; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
     """Leave out gold passages that the corpus does not contain.
-    Some of them lack a title, or their punctuation differs, so that a model recognises them by their form."""
+    Such a passage can have another form than the corpus, for example no title, and the model would learn the form."""
     dev: Path | None = None
-    """File of held-out questions to measure recall on, left out of training.
-    Each round saves the weights with the best recall@5, or the last weights without this file."""
+    """File of held-out questions, which are left out of training and on which recall is measured.
+    Each round saves the weights with the best recall@5; without this file, it saves the last weights."""
     dev_regex: bool = False
     """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     sample: int | None = 500
-    """Number of questions of ``dev`` to evaluate on, a random sample."""
+    """Size of the random sample of ``dev`` to evaluate on; None takes all."""
     rounds: int = 1
-    """Rounds of training: the first has BM25's negatives, later rounds also have the retriever's."""
+    """Number of rounds of training. The first has negatives of BM25; later rounds also have those of the retriever."""
     continue_weights: bool = False
-    """Begin later rounds with the weights of the round before (ANCE), not with the first weights (DPR)."""
+    """Begin a later round with the weights of the round before (ANCE). By default it begins with the weights of
+    ``encoder`` or ``retriever`` (DPR)."""
     depth: int = 100
-    """Number of passages to retrieve per question; its positive and negatives are chosen from them."""
+    """Number of passages to retrieve per question, from which positives and negatives are chosen."""
     pool: int = 30
-    """Negatives per question and retriever, highest-ranked first, to sample from."""
+    """Number of best-ranked negatives of each question and retriever, from which a batch samples."""
     epochs: float = 40.0
-    """Passes over the questions in each round; the paper has 100 for small data sets (section 4.2)."""
+    """Number of passes over the questions in each round; the paper has 100 for small data sets (section 4.2)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
-    """Optimizer steps of a round, instead of ``epochs``."""
+    """Number of optimizer steps of a round, instead of ``epochs``."""
     batch: int = 128
-    """Questions per step."""
+    """Number of questions per step."""
     hard: int = 1
-    """Hard negatives of each question in a batch."""
+    """Number of hard negatives of each question in a batch."""
     chunk: int = 128
-    """Number of texts whose activations are in memory at the same time; it does not change results."""
+    """Number of texts whose activations are in memory at the same time; without dropout, it changes only rounding."""
     lr: float = 2e-5
     """Peak learning rate."""
     warmup: int | None = None
-    """Warm-up steps; by default 1237, or a tenth of all steps if that is less."""
+    """Steps in which the learning rate rises; default: 1237, but at most a tenth of all steps."""
     weight_decay: float = 0.0
-    """Weight decay of matrices; biases and norms have none."""
+    """Weight decay; biases and layer norms have none."""
     clip: float = 2.0
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; a larger gradient is scaled down."""
     width: int | None = None
-    """Width of a projection of the vectors; default: no projection."""
+    """Width of the vectors after a projection; by default there is no projection."""
     pooling: Literal["cls", "mean"] = "cls"
-    """Pooling of a text's hidden states: [CLS], or the mean over all wordpieces."""
+    """Pooling of hidden states: the state of [CLS], or the mean over all wordpieces."""
     shared: bool = False
     """Use one encoder for questions and passages."""
     max_query: int = 64
-    """Wordpieces of a question, [CLS] and [SEP] included."""
+    """Largest length of a question in wordpieces, including [CLS] and [SEP]."""
     max_block: int = 256
-    """Wordpieces of a passage, [CLS] and [SEP] included."""
+    """Largest length of a passage in wordpieces, including [CLS] and [SEP]."""
     eval_every: int = 1000
     """Steps between two evaluations."""
     workers: int = 0

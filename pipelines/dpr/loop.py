@@ -1,7 +1,4 @@
-"""Training loop of a dual encoder (``pipelines.dpr.train``).
-
-Legend: B questions of a batch, P its different passages, D width.
-"""
+"""Training loop of a dual encoder (``pipelines.dpr.train``)."""
 
 import json
 import shlex
@@ -19,7 +16,7 @@ from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_
 from pipelines.common.run import Run, open_run, write_model
 from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
 from pipelines.common.tokenized_passages import TokenizedPassages
-from pipelines.dpr.batches import RetrievalBatch, RetrievalBatches
+from pipelines.dpr.batches import RetrievalBatches
 from pipelines.dpr.config import DprConfig
 from pipelines.dpr.mine import EXAMPLES_FILE, mine_bm25_examples, mine_retriever_negatives
 from ragqa import artefacts
@@ -34,17 +31,18 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
 DONE_FILE = "done.json"
-"""File with the settings of a finished round."""
+"""Name of the file with the settings of a finished round, in the directory of the round."""
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine examples, train and export a retriever, or continue a run; return its directory.
+    """Mine examples, train and export a retriever, or continue a run; return the directory of the retriever.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        RagqaError: the Ray cluster was lost.
     """
-    first = load_start(config, 1)  # errors are raised before hours of mining
+    first = load_start(config, 1)  # first, so that an error is raised before hours of mining
     check_inputs(config)
     if not (config.out / EXAMPLES_FILE).is_file():
         check_directory(config.out)
@@ -79,7 +77,7 @@ def train_round(
     progress: Progress,
     notify: Notify,
 ) -> None:
-    """Train the retriever of a round, or continue; do nothing if the round is finished.
+    """Train the retriever of a round, or continue its training; do nothing if the round is finished.
 
     Args:
         config: settings of the run.
@@ -87,11 +85,13 @@ def train_round(
         batches: batches of training examples.
         held_out: held-out questions to measure recall on, or None.
         progress: shows the steps.
-        notify: takes a line for each evaluation.
+        notify: receives a line for each evaluation.
 
     Raises:
-        BadInput: the round was trained with other settings, or the weights to begin from are missing.
+        BadInput: the round was trained with other settings.
+        ArtefactError: the weights to begin from are missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        BadInput, ArtefactError, RagqaError, MissingExtra: an evaluation cannot embed the passages.
     """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
     folder = get_round_folder(config, number)
@@ -131,26 +131,30 @@ def train_round(
         artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(settings)))
 
 
-def train_step(run: Run, retriever: DualEncoder, batch: RetrievalBatch, config: DprConfig) -> None:
+def train_step(run: Run, retriever: DualEncoder, batch: ContrastiveBatch, config: DprConfig) -> None:
     """Take an optimizer step on a batch of questions and passages.
 
     Args:
         run: run in progress.
         retriever: question tower and passage tower.
-        batch: batch of all processes.
+        batch: questions and passages of all processes.
         config: settings of the round.
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        BadInput: the processes cannot share the questions evenly.
     """
     rate = config.compute_rate(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
-    pairs = ContrastiveBatch(padded.questions, padded.passages, padded.positive_B, padded.masked_BP)
-    contrastive_step(run, retriever, pairs, config, chunk=config.chunk, rate=rate, passages=len(batch.passages))
+    contrastive_step(run, retriever, padded, config, chunk=config.chunk, rate=rate, passages=len(batch.passages))
 
 
 def check_inputs(config: DprConfig) -> None:
-    """Check the files and the corpus before mining; raise BadInput or ArtefactError."""
+    """Check that the files of questions exist and that the corpus can be searched with BM25.
+
+    Raises:
+        BadInput, ArtefactError, Mismatch: a file or the index cannot be used.
+    """
     for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
         if not file.is_file():
             raise BadInput(f"{file}: no such file of questions")
@@ -158,7 +162,12 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the retriever with which round ``number`` begins; raise BadInput if it is missing."""
+    """Return the retriever with which round ``number`` begins.
+
+    Raises:
+        BadInput: the directory to begin from does not exist.
+        ArtefactError: the directory to begin from has no encoder.
+    """
     if number > 1 and config.continue_weights:
         return DualEncoder.load(get_round_folder(config, number - 1) / "model")
     start = config.retriever or config.encoder
@@ -171,19 +180,24 @@ def load_start(config: DprConfig, number: int) -> DualEncoder:
 
 
 def get_round_folder(config: DprConfig, number: int) -> Path:
-    """Return the directory of round ``number``."""
+    """Return the directory of round ``number``, from 1."""
     return config.out / f"round-{number}"
 
 
 def list_settings(config: DprConfig) -> dict[str, Any]:
-    """Return the settings that must not change while a run continues, as JSON values."""
+    """Return the settings that must not change when a run continues, as JSON values."""
     fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
     settings: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
     return settings
 
 
 def is_finished(config: DprConfig) -> bool:
-    """Return True if a round was trained to its end; raise BadInput if it had other settings."""
+    """Return True if the round in ``config.out`` was trained to its end.
+
+    Raises:
+        BadInput: the round was trained with other settings.
+        DamagedArtefact: the record of the settings cannot be read.
+    """
     file = config.out / DONE_FILE
     if not file.is_file():
         return False
@@ -194,7 +208,19 @@ def is_finished(config: DprConfig) -> bool:
 
 
 def publish(config: DprConfig, notify: Notify) -> Path:
-    """Copy the last round's model to OUT/model, export it, and report how to index with it."""
+    """Copy the last round's model to ``model`` in ``config.out``, and export the copy to ``export``.
+
+    Args:
+        config: settings of the run.
+        notify: receives the command that indexes with the retriever, and a line if packages for the export are missing.
+
+    Returns:
+        The directory ``model``.
+
+    Raises:
+        BadInput: a directory holds other files, or cannot be written.
+        ArtefactError: the retriever cannot be exported.
+    """
     model = config.out / "model"
     with artefacts.replace_directory(model) as folder:
         shutil.copytree(get_round_folder(config, config.rounds) / "model", folder, dirs_exist_ok=True)

@@ -23,13 +23,24 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.encoder import load_encoder
 
 EXAMPLES_FILE = "pairs.jsonl"
-"""File of a run with the examples that were mined with BM25."""
+"""Name of the file with the examples that were mined with BM25, in the directory of the run."""
 NEGATIVES_FILE = "negatives.jsonl"
-"""File of a round with the negatives that the retriever found."""
+"""Name of the file with the negatives that the retriever found, in the directory of a round."""
 
 
 def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) -> list[RetrievalExample]:
-    """Mine training examples with BM25, or read the examples that an earlier run has written."""
+    """Mine training examples with BM25, or read the examples that an earlier run has written.
+
+    Args:
+        config: settings of the run.
+        progress: shows the number of questions.
+        notify: receives a line with the counts if examples are mined.
+
+    Raises:
+        BadInput, BadLine: a file cannot be read, no question can be used, or ``config.out`` holds examples of other
+            inputs.
+        ArtefactError, DamagedArtefact, Mismatch: the index or the file of examples cannot be used.
+    """
     index = artefacts.read_manifest(config.corpus, "index")
     retriever = open_retriever(config.corpus, RetrieverKind.BM25)
     identity = {
@@ -65,7 +76,7 @@ def mine_retriever_negatives(
     progress: Progress,
     notify: Notify,
 ) -> list[RetrievalExample]:
-    """Mine negatives with a trained retriever, or read those that an earlier run has written.
+    """Mine negatives with a trained retriever, or read the negatives that an earlier run has written.
 
     Args:
         config: settings of the run.
@@ -73,10 +84,15 @@ def mine_retriever_negatives(
         retriever: directory of the retriever of the round before.
         examples: the examples that were mined with BM25.
         progress: shows the number of questions.
-        notify: takes one line with the counts.
+        notify: receives a line with the counts if negatives are mined.
 
     Returns:
         The examples with the negatives of both retrievers.
+
+    Raises:
+        BadInput: other examples, or another retriever, were mined into ``folder``.
+        BadInput, ArtefactError, RagqaError, MissingExtra: the passages cannot be embedded.
+        DamagedArtefact: the file of negatives is damaged.
     """
     folder.mkdir(exist_ok=True)
     file, vectors = folder / NEGATIVES_FILE, folder / "vectors"

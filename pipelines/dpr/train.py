@@ -7,14 +7,14 @@ r"""Train a dual encoder on questions with answers or gold passages (Karpukhin e
 This is DPR. The retriever learns to find the passage of a question among all passages of the batch. For each question
 the batch contains a hard negative: a passage that BM25 ranks high and that has no answer.
 
-With ``--rounds 2`` the trained retriever finds further hard negatives, and a second round trains with both kinds. This
-round begins from the encoder again, as DPR's later checkpoint did. With ``--continue-weights`` it begins from the
-weights of the first round (ANCE, Xiong et al. 2021). DPR's author found both about equal
+With ``--rounds 2`` the trained retriever finds further hard negatives, and a second round trains with negatives of both
+kinds. The second round begins from the encoder again, as for DPR's later checkpoint. With ``--continue-weights`` it
+begins from the weights of the first round (ANCE, Xiong et al. 2021). DPR's author found both about equal
 (github.com/facebookresearch/DPR, issue 114).
 
-The run writes OUT/model, its export for the CPU OUT/export, and OUT/round-N with the figures of each round. The
-published recipe is for 8 GPUs (``--processes 8 --gpus``). Vectors are computed in chunks of ``--chunk``, so that one
-GPU or a CPU is enough.
+The run writes the retriever into OUT/model, its export for the CPU into OUT/export, and the figures of each round into
+OUT/round-N. The published recipe is for 8 GPUs (``--processes 8 --gpus``). Vectors are computed in chunks of
+``--chunk``, so that one GPU or a CPU is enough.
 """
 
 from pipelines.common.command import run_recipe

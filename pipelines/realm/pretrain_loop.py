@@ -40,7 +40,6 @@ from ragqa.training import parallel
 from ragqa.training.health import Health, measure_retrieval
 from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
-from ragqa.training.step import optimise
 
 SPARE = 4
 """Number of extra passages retrieved per text, because trivial passages are dropped."""
@@ -78,13 +77,9 @@ def train_step(
     # Query, retrieve, re-encode and read.
     prediction = predict(model, index.mips, index.tokenized, batch, config)
     # Marginalise.
-    loss, counted = marginalise(prediction, config)
-    # Step.
-    share = loss * parallel.compute_loss_weight(counted)
-    norm = optimise(share, run.state.optimizer, rate=rates.compute_rates(run.step), clip=config.clip, step=run.step)
-    # Measure and log.
-    measured = measure(model, prediction, loss, counted, config)
-    run.log_step(measured, grad_norm=norm, staleness=index.staleness)
+    measured = measure(model, prediction, *marginalise(prediction, config), config)
+    # Step and log.
+    run.take_step(measured, rate=rates.compute_rates(run.step), clip=config.clip, staleness=index.staleness)
     return measured.figures
 
 

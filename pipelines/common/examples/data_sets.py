@@ -17,7 +17,7 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Passage, Question
 
 HELD_OUT_SHARE = 0.05
-"""Default share of SQuAD's articles that are held out from training."""
+"""Default share of SQuAD's articles to hold out from training."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class TrainingSet:
     """Training questions of one file."""
 
     file: QuestionFile
+    """File that the questions come from."""
     questions: list[Question]
+    """Questions of the file to train on."""
 
 
 def is_held_out(title: str, share: float) -> bool:
@@ -44,6 +46,9 @@ def read_held_out_questions(squad: Path, share: float) -> list[Question]:
     Args:
         squad: question file of SQuAD.
         share: share of all articles to hold out.
+
+    Raises:
+        BadInput, BadLine: as for ``read_questions``.
     """
     questions = [question for question in read_questions(squad) if question.answers]
     return [question for question in questions if is_held_out(question.titles[0], share)]
@@ -54,19 +59,20 @@ def read_training_sets(
 ) -> tuple[list[TrainingSet], list[list[Question]]]:
     """Read the training questions of each file, and the held-out questions of each SQuAD file.
 
-    Training leaves out three kinds of questions: questions that are equal to a held-out question, questions about a
-    held-out article, and questions whose gold passages do not contain their answers.
+    Training leaves out three kinds of questions: questions with the same normalised text as a held-out question,
+    questions about a held-out article, and questions whose gold passages do not contain their answers.
 
     Args:
         files: question files; questions without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: further questions to leave out, normalised by ``make_question_keys``.
+        known: normalised texts of further questions to leave out, made by ``make_question_keys``.
 
     Returns:
         The training questions of each file, and the held-out questions of each SQuAD file.
 
     Raises:
-        BadInput, BadLine: a file cannot be read, or no training questions remain.
+        BadInput, BadLine: a file cannot be read, or has no questions to train on.
+        SlowPattern: an answer is a pattern that takes too long.
     """
     contents = [[question for question in read_questions(file.path) if question.answers] for file in files]
     held_out = [
@@ -98,7 +104,7 @@ def _is_answered_by_gold(question: Question, regex: bool) -> bool:
 
 
 def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """Split held-out questions: some select the weights, the others calibrate the confidence.
+    """Split held-out questions into those that select the weights and those that calibrate the confidence.
 
     The split depends only on the arguments, so training and ``pipelines.calibrate`` make the same split.
 
@@ -108,14 +114,15 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
         seed: the seed of the training.
 
     Returns:
-        ``count`` questions that select the weights, in the order of the file, and the others in random order.
+        At most ``count`` questions that select the weights, in the order of ``questions``; and the others in random
+        order.
     """
     order = np.random.default_rng(seed).permutation(len(questions))
     return [questions[place] for place in np.sort(order[:count])], [questions[place] for place in order[count:]]
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
-    """Return the gold passages of each question as hits, without titles as in SQuAD's task."""
+    """Return the gold passages of each question as hits with the score 0, without titles as in SQuAD's task."""
     return [
         [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
         for question in questions

@@ -11,7 +11,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.text import split_words, to_nfd
 
 WordpieceSpan = tuple[int, int]
-"""First and last wordpiece of a span, counted in the passage part of a window."""
+"""First and last wordpiece of a span, counted from 0 in the passage part of a window."""
 
 
 class GoldSpans:
@@ -19,7 +19,7 @@ class GoldSpans:
 
     A plain answer is compared by its wordpieces, as in the released code of ORQA. A regular expression is matched in
     the text. Its span is the whole words from the start to the end of the match, if ``metrics.exact_match`` accepts
-    them.
+    these words.
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
@@ -33,7 +33,7 @@ class GoldSpans:
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}
-        # A byte-level vocabulary has different pieces for a word after a space, so both forms are looked for.
+        # A byte-level vocabulary splits a word after a space differently, so both forms are looked for.
         for answer in () if regex else answers:
             for pieces in tokenizer.tokenize_batch([answer.strip(), f" {answer.strip()}"]):
                 has_unknown = tokenizer.unknown_id in pieces.ids
@@ -41,7 +41,7 @@ class GoldSpans:
         self._sequences.pop((), None)
 
     def find(self, window: Window, text: str) -> set[WordpieceSpan]:
-        """Return the gold spans in a window of the passage ``text``."""
+        """Return the gold spans in a window of the passage ``text``; raise SlowPattern if a pattern takes too long."""
         candidates = self._find_matches(window, text) if self._patterns else self._find_wordpieces(window, text)
         begins, ends, in_words = window.begins, window.ends, window.is_word
         return {
@@ -62,7 +62,7 @@ class GoldSpans:
 
     def _find_matches(self, window: Window, text: str) -> Iterator[WordpieceSpan]:
         decomposed = to_nfd(text)
-        # Place in ``text`` of each character of ``decomposed``.
+        # Position in ``text`` of each character of ``decomposed``.
         positions = [place for place, character in enumerate(text) for _ in to_nfd(character)]
         for pattern in self._patterns:
             for start, end in pattern.find_all(decomposed):
@@ -74,7 +74,7 @@ class GoldSpans:
 
 
 def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
-    """Yield the span of whole words from one character to another, if there is one."""
+    """Yield the span of whole words from the character ``begin`` to the character ``end``, if there is one."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)

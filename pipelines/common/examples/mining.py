@@ -34,10 +34,11 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 GOLD_HITS = 20
-"""Number of hits that are searched for a gold passage of the corpus."""
+"""Number of hits among which a gold passage is looked for."""
 SEARCH_BATCH = 256
 """Number of questions in one search."""
 
+# Names of the counts. The last two are about questions that are saved.
 ASKED, KEPT = "asked", "kept"
 NO_PASSAGE = "without a passage that contains an answer"
 NOTHING = "with neither answers nor passages"
@@ -51,19 +52,21 @@ class QuestionFile:
     """File of training questions."""
 
     path: Path
+    """Path of the file."""
     regex: bool = False
     """True if the answers are regular expressions (CuratedTREC)."""
 
 
 @dataclass(frozen=True)
 class PassageSearch:
-    """Retriever, and the numbers of passages to mine with it."""
+    """Retriever for mining, and numbers of passages per question."""
 
     retriever: Retriever
+    """Retriever that finds the passages."""
     depth: int
     """Number of passages to retrieve for each question."""
     pool: int
-    """Number of negatives to save for each question."""
+    """Largest number of passages of one kind (positives or negatives) to save for each question."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
         """Return the best ``depth`` passages for each question."""
@@ -80,15 +83,14 @@ def mine_examples(
     held_out: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> str:
-    """Write the examples of all questions into a file; after an error the file does not exist.
+    """Write the examples of all questions into a file, completely or not at all.
 
     Args:
         files: training questions.
         search: search by BM25.
         out: file to write.
-        identity: names and values of everything that the result depends on; ``read_examples`` compares them.
-        keep_texts: True to use a gold passage that is not in the corpus as a positive. Otherwise the question is
-            treated like a question without gold passages.
+        identity: names and JSON values of everything that the result depends on; ``read_examples`` compares them.
+        keep_texts: True to use a gold passage that is not in the corpus as a positive; False to ignore this passage.
         held_out: texts of questions that training must leave out; case, punctuation and articles are ignored.
         progress: shows the number of questions.
 
@@ -97,6 +99,7 @@ def mine_examples(
 
     Raises:
         BadInput, BadLine: a file cannot be read, or no question is left for training.
+        SlowPattern: an answer is a pattern that takes too long.
     """
     held_out_keys = {normalize_answer(text) for text in held_out}
     questions = [(question, file.regex) for file in files for question in read_questions(file.path)]
@@ -129,14 +132,18 @@ def write_retriever_negatives(
     *,
     progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a trained retriever ranks high; return a line with the counts.
+    """Write the negatives that a trained retriever finds; return a line with the counts.
 
     Args:
-        examples: examples of ``mine_examples``.
+        examples: examples that ``read_examples`` returned.
         search: search by the trained retriever.
-        out: file to write.
-        identity: names and values of everything that the result depends on; ``add_retriever_negatives`` compares them.
+        out: file to write, completely or not at all.
+        identity: names and JSON values of everything that the result depends on; ``add_retriever_negatives`` compares
+            them.
         progress: shows the number of questions.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     counts: Counter[str] = Counter()
 
@@ -154,7 +161,7 @@ def write_retriever_negatives(
 
 
 def format_counts(counts: Counter[str]) -> str:
-    """Return a line with the counts of saved and dropped questions."""
+    """Return a line with the counts of saved and dropped questions, by the names ``ASKED`` to ``NO_NEGATIVE``."""
     dropped, noted = (
         ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name])
         for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (NOT_IN_CORPUS, NO_NEGATIVE))
@@ -168,7 +175,7 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 
     Args:
         file: file of the examples.
-        identity: names and values of everything that the examples must depend on.
+        identity: names and JSON values of everything that the examples must depend on.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
@@ -184,12 +191,12 @@ def add_retriever_negatives(
 
     Args:
         file: file of the negatives.
-        identity: names and values of everything that the negatives must depend on.
+        identity: names and JSON values of everything that the negatives must depend on.
         examples: examples of the same questions, with the negatives of BM25.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
-        DamagedArtefact: the file is damaged or holds other questions.
+        DamagedArtefact: the file is damaged or has another number of questions.
     """
     rows = _read(file, identity)
     if len(rows) != len(examples):
@@ -213,7 +220,8 @@ def build_temporary_index(
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
     """Embed the passages of a corpus, and yield the passages with an exact index of their vectors.
 
-    The vectors are deleted afterwards. After an exception they stay, and the next call continues.
+    The vectors are deleted after the block. If the block or the embedding raises an error, finished vectors stay, and
+    the next call continues with them.
 
     Args:
         model: directory of the dual encoder.
@@ -221,8 +229,11 @@ def build_temporary_index(
         work: directory for the vectors.
         device: device for embedding.
         workers: number of Ray actors that embed; 0 embeds in this process.
-        insecure: True to accept a Ray cluster without a token.
+        insecure: True to accept a Ray cluster that asks for no token.
         progress: shows the number of passages.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, RagqaError, MissingExtra: as for ``index.embed.embed``.
     """
     gpu = device.startswith("cuda")
     embedding = EmbedConfig(corpus=corpus, out=work, encoder=str(model), gpus=gpu, workers=workers, insecure=insecure)
@@ -250,7 +261,7 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example as JSON values; gold passages are saved only if it has no answers."""
+    """Return an example as JSON values; the texts of gold passages are saved only for a question without answers."""
     question = example.question
     return {
         "id": question.id,

@@ -1,8 +1,8 @@
-"""Near misses: questions that are changed by rule, so that their gold passage no longer answers them.
+"""Near misses: questions that are changed by rule, so that their gold passage does not answer them.
 
 A name, a date, a number or a relation of the question is replaced ("the first president" becomes "the last president").
-A reader learns from these questions to stay silent beside a passage that almost answers. SQuAD 2.0 has such questions
-from annotators (Rajpurkar et al. 2018, section 3); rules make them without annotators.
+From these questions a reader learns to decline if a passage almost answers. In SQuAD 2.0, annotators wrote questions of
+this kind (Rajpurkar et al. 2018, section 3).
 """
 
 import re
@@ -22,6 +22,7 @@ _OPPOSITES = (
     "destroyed, rural urban, positive negative, rich poor, public private, majority minority, top bottom, left "
     "right, over under"
 )
+"""Pairs of words with opposite meanings."""
 _PAIRS = [pair.split() for pair in _OPPOSITES.split(", ")]
 _OPPOSITE_OF = dict(_PAIRS) | {other: word for word, other in _PAIRS}
 _WORD = re.compile(r"[A-Za-z]+")
@@ -30,26 +31,26 @@ _QUESTION_WORDS = frozenset("how what when where which who whom whose why".split
 
 
 class NearMissMaker:
-    """Maker of near misses; names are taken from the other questions about the same article."""
+    """Maker of near misses by three rules: for names, for numbers and for relations."""
 
     def __init__(self) -> None:
         self._tagger = RuleTagger()
 
     def find_names(self, questions: Sequence[str]) -> list[str]:
-        """Return the different names that occur in questions, in order."""
+        """Return the different names in questions, in the order of their first occurrence."""
         names = (text[span.start : span.end] for text in questions for span in self._find(text, "name"))
         return list(dict.fromkeys(names))
 
     def make(self, question: str, passage: str, names: Sequence[str], rng: np.random.Generator) -> str | None:
-        """Change a question, so that a passage that answered it no longer does.
+        """Change a question, so that a passage that answers it does not answer the changed question.
 
-        What is replaced stands in the passage or is a word of ``_OPPOSITES``; what replaces it does not stand in the
-        passage. So the passage says nothing about the new question.
+        One part of the question is replaced: a name or number that is in the passage, or a word of ``_OPPOSITES``. The
+        replacement is not in the passage. So the passage says nothing about the changed question.
 
         Args:
             question: text of the question.
             passage: text that answers the question.
-            names: names to choose from.
+            names: names to choose a replacement from, for example those of other questions about the same article.
             rng: random generator.
 
         Returns:

@@ -1,9 +1,9 @@
 """Sampling of passages with and without an answer, for the training of a span reader.
 
 A gold passage is a whole paragraph. A passage of an index is a block, which often begins or ends within a sentence. A
-reader must not learn that paragraphs are right and blocks are wrong. So right and wrong passages have both forms
-equally often: some gold passages are cut to the block that contains the answer, and some wrong passages are the gold
-paragraphs of other questions.
+reader must not learn that paragraphs are right and blocks are wrong. So passages with an answer and passages without
+one have the form of a paragraph equally often. Some gold passages are cut to a block that contains the answer, and some
+passages without an answer are gold paragraphs of other questions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,18 +37,18 @@ class MinedPassages:
     positives: Rows
     """Passages that contain an answer and are not part of a gold passage."""
     negatives: Rows
-    """Passages that contain no answer and are not part of a gold passage.
-    Parts of a gold passage are left out, because they can express the answer in another form ("1950s" for "1950")."""
+    """Passages that contain no answer, and are not part of a gold passage in which the answer was not found.
+    Such a gold passage can express the answer in another form ("1950s" for "1950")."""
 
 
 @dataclass(frozen=True)
 class SampledPassages:
-    """Question as it is read in a training step, with its passages."""
+    """Question of a training step, with the passages to read."""
 
     text: str
     """Text of the question."""
     answers: Sequence[str]
-    """Answers or patterns; empty for a question that its passages do not answer."""
+    """Gold answers or patterns; empty for a question that became unanswerable."""
     positives: list[TitledText]
     """Passages with an answer, gold passages first."""
     negatives: list[TitledText]
@@ -60,17 +60,17 @@ class PassageMix:
     """Numbers and shares of the passages of a training question."""
 
     positives: int = 1
-    """Number of passages with an answer for a question with gold passages, which come first."""
+    """Number of passages with an answer for a question with gold passages; gold passages are taken first."""
     distant: int = 3
-    """Number of passages with an answer for a question without gold passages.
-    They are retrieved passages; a passage with a better rank is sampled more often."""
+    """Number of retrieved passages with an answer for a question without gold passages.
+    A passage with a better rank is sampled more often."""
     negatives: float = 1.0
-    """Mean number of passages without an answer for a question."""
+    """Mean number of negatives (passages without an answer) for a question."""
     hard: float = 0.8
     """Share of the negatives that are retrieved or come from the same article; the others are random."""
     whole: float = 0.5
-    """Share of whole paragraphs among the passages of a question with gold passages.
-    The others are blocks. So the form of a passage does not show whether it is right."""
+    """Share of whole paragraphs among the passages of a question with gold passages; the others are blocks.
+    So the form of a passage does not show if the passage has an answer."""
     untitled: float = 0.1
     """Share of the passages that lose their title."""
     words: float = 0.0
@@ -78,7 +78,7 @@ class PassageMix:
     unanswerable: float = 0.0
     """Share of the questions that lose all passages with an answer."""
     near_misses: float = 0.0
-    """Share of the questions with gold passages that are changed, so that these passages no longer answer them."""
+    """Share of the questions with gold passages whose text is changed, so that these passages do not answer them."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class PassageMix:
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
-    """Return the splitter that cut the documents of an index into blocks.
+    """Return a splitter that cuts documents into blocks as those of an index were cut.
 
     Args:
         index: index directory; None gives blocks of 100 words.
@@ -107,7 +107,7 @@ def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
 class PassageSampler:
     """Sampler of the passages of each training question.
 
-    The questions of all training sets are numbered consecutively.
+    The questions of all training sets are numbered from 0, one set after the other.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class PassageSampler:
         Args:
             sets: training questions.
             mined: retrieved passages of each question, in the order of the numbers; empty without an index.
-            store: passages of the index; None without an index.
+            store: passages of the index; None without an index. Then every question needs a gold passage.
             split: splitter that cuts paragraphs as the documents of the index were cut.
             mix: numbers and shares of the passages.
         """
@@ -151,11 +151,14 @@ class PassageSampler:
                 self._questions_of.setdefault(article, []).append(self.questions[number][0].text)
 
     def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
-        """Sample the passages of a question, and perhaps change the question into one without an answer.
+        """Sample the passages of a question; the shares of the mix decide if the question becomes unanswerable.
 
         Args:
             number: number of the question.
             rng: random generator.
+
+        Raises:
+            SlowPattern: an answer is a pattern that takes too long.
         """
         question, _ = self.questions[number]
         text, answers = question.text, question.answers
@@ -173,18 +176,21 @@ class PassageSampler:
         return SampledPassages(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
 
     def estimate_length(self, number: int) -> int:
-        """Return the length in characters of the first passage of a question."""
+        """Return the length in characters of the first passage with an answer to a question; 0 if there is none."""
         if self._golds[number]:
             return len(self._golds[number][0][1])
         rows = self._mined[number].positives
         return len(self._load(int(rows[0]))[1]) if len(rows) else 0
 
     def holds_answer(self, text: str, number: int) -> bool:
-        """Return True if a text contains an answer to a question, by the rule of mining.
+        """Return True if a text contains an answer to a question (``metrics.has_answer``).
 
         Args:
             text: text to search.
             number: number of the question.
+
+        Raises:
+            SlowPattern: an answer is a pattern that takes too long.
         """
         question, regex = self.questions[number]
         with name_slow_question([question]):
@@ -232,7 +238,7 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the other paragraphs of the article without an answer, in random order."""
+        """Yield the paragraphs without an answer of a gold passage's article, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
@@ -265,7 +271,7 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, size: int, rng: np.random.Generator) -> list[int]:
-    """Sample up to ``size`` different ranks of ``count``; rank n (from 1) has the weight 1/n."""
+    """Sample at most ``size`` different ranks from 0 to ``count`` - 1; rank n has the weight 1 / (n + 1)."""
     if min(count, size) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

@@ -1,9 +1,9 @@
 """Training examples of a dual encoder: questions with positive passages and hard negatives.
 
-The positive of a question is its gold passage, as the corpus has it. A question without a gold passage takes the best
-BM25 result that contains an answer (DPR, Karpukhin et al. 2020, section 4.2). Hard negatives are the best BM25 results
-without an answer (section 3.2). A trained retriever adds its own best results without an answer (ANCE, Xiong et al.
-2021; also in DPR's later release).
+The positives of a question are its gold passages, if possible in the form that they have in the corpus. The positive of
+a question without gold passages is the best BM25 result that contains an answer (DPR, Karpukhin et al. 2020, section
+4.2). Hard negatives are the best BM25 results without an answer (section 3.2). A trained retriever adds its own best
+results without an answer (ANCE, Xiong et al. 2021; also in DPR's later release).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from ragqa.text import split_words
 from ragqa.types import Hit, Passage, Question
 
 NGRAM = 3
-"""Number of words of an n-gram, by which two texts are compared."""
+"""Number of words of the n-grams by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Minimum overlap of a passage with a gold passage, for a passage with an answer and for a question without answers."""
+"""Minimum overlap by which a passage counts as a gold passage, for a question with answers and for one without."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,13 @@ class RetrievalExample:
     """Question with its positive passages and hard negatives."""
 
     question: Question
+    """Question with answers, gold passages, or both."""
     regex: bool
     """True if the answers are regular expressions."""
     positives: tuple[int | str, ...]
     """Rows of the corpus, or texts of gold passages that are not in the corpus."""
     negatives: tuple[Rows, ...]
-    """Rows of hard negatives, best first: from BM25, and then from a trained retriever."""
+    """Rows of hard negatives by their source, best first: those of BM25, then those of a trained retriever."""
     known: Rows
     """Rows of all passages known to be relevant, which are never negatives of this question."""
 
@@ -54,9 +55,12 @@ def make_example(
         question: the question, with answers, with gold passages, or with both.
         regex: True if the answers are regular expressions.
         hits: hits for the question, best first.
-        gold_hits: hits of a search with the text of each gold passage.
+        gold_hits: hits of a search with the text of each gold passage, by this text.
         pool: largest number of negatives.
-        keep_texts: True to use a gold passage that is not in the corpus as a positive.
+        keep_texts: True to use a gold passage that is not in the corpus as a positive; False to ignore this passage.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     relevant = [hit.passage.id for hit in hits if is_relevant(hit.passage, question, regex)]
     golds = [_find_in_corpus(gold, question, regex, gold_hits[gold]) for gold in list_gold_passages(question)]
@@ -89,14 +93,15 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 
 
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
-    """Return True if a passage is relevant to a question.
-
-    The passage must contain an answer. For a question without answers, it must overlap with a gold passage.
+    """Return True if a passage contains an answer, or overlaps with a gold passage of a question without answers.
 
     Args:
         passage: passage to judge.
         question: question with answers or gold passages.
         regex: True if the answers are regular expressions.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     if question.answers:
         with name_slow_question([question]):
@@ -117,18 +122,18 @@ def measure_overlap(one: list[str], other: list[str]) -> float:
 
 
 def list_gold_passages(question: Question) -> list[str]:
-    """Return the texts of a question's gold passages, without empty ones."""
+    """Return the texts of a question's gold passages that are not blank."""
     return [gold for gold in question.passages if gold.strip()]
 
 
 def list_titled_gold_passages(question: Question) -> list[tuple[str, str]]:
-    """Return (title, text) of a question's gold passages, without empty texts."""
+    """Return (title, text) of a question's gold passages whose text is not blank; an unknown title is empty."""
     titles = question.titles or ("",) * len(question.passages)
     return [(title, text) for title, text in zip(titles, question.passages, strict=True) if text.strip()]
 
 
 def exclude_rows(hits: list[Hit], known: set[int]) -> list[int]:
-    """Return the rows of the hits, best first, without the rows of relevant passages.
+    """Return the rows of hits, without the rows of relevant passages.
 
     Args:
         hits: hits of a question, best first.

@@ -1,6 +1,7 @@
 """Training input of span readers: windows with their gold spans, and scores of all spans.
 
-Legend: B questions, K passages of a question, N windows, L tokens, W wordpieces of the longest span, S = L · W spans.
+Legend: B questions, K passages of a question, N windows, L tokens, W wordpieces of the longest span, S = L · W spans
+of a passage.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
 _PADDING_WORTH_A_CALL = 8192
-"""Number of padding tokens that take a GPU as long as a separate call of the reader."""
+"""Number of padding tokens that cost a GPU as much time as one more call of the reader."""
 _CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
 """Number of rows that a CPU encodes in one call, and the multiple to which their length is rounded up.
 
-A call with few rows has little padding, and its activations fit into the cache. With as few calls as on a GPU, a step
+A call with few rows has little padding, and its activations fit into the cache. With rows grouped as for a GPU, a step
 took a fifth longer (2 cores of a Xeon with AMX).
 """
 
@@ -33,7 +34,9 @@ class MarkedWindow:
     """Window of a passage with the gold spans inside it."""
 
     window: Window
+    """Window of the passage, with the question."""
     spans: set[WordpieceSpan]
+    """Gold spans in the window."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,19 @@ class ReaderBatch:
     """Tensors of the windows of B questions, with the gold spans."""
 
     ids_NL: Tensor
+    """Token ids of the windows."""
     mask_NL: Tensor
+    """1 for tokens, 0 for padding."""
     types_NL: Tensor
+    """Token types: 1 from the title on, 0 for the question and padding."""
     possible_NLW: Tensor
-    """True for spans that the reader is allowed to answer with."""
+    """True at [n, l, w] if the span of w + 1 tokens that begins at position l of window n can be an answer."""
     correct_NLW: Tensor
     """True for gold spans."""
     question_N: Tensor
-    """Number of the question of each window."""
+    """Number of the question of each window, from 0."""
     rank_N: Tensor
-    """Rank of the passage of each window, among the passages of its question."""
+    """Rank, from 0, of the passage of each window among the passages of its question."""
 
     def to(self, device: str) -> "ReaderBatch":
         """Return a copy of the batch on ``device``."""
@@ -58,7 +64,7 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Groups of rows to encode in one call, each with the length to which it is padded."""
+        """Groups of windows to encode in one call, each as row numbers and the length to which it is padded."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -79,7 +85,7 @@ class ReaderBatch:
 
         Args:
             values_N: value or tensor of each window.
-            shape: number of questions B, and of passages per question K.
+            shape: number of questions B, and number of passages per question K.
             fill: value for a rank at which a question has no window.
         """
         whole = values_N.new_full(shape + values_N.shape[1:], fill)
@@ -95,13 +101,17 @@ def mark_windows(
         tokenizer: the reader's tokenizer.
         question: the question.
         passages: title and text of each passage. A passage without wordpieces has no window.
-        gold: gold spans of the question.
-        max_tokens: wordpieces of a window, including the question.
+        gold: finder of the gold spans of the question.
+        max_tokens: largest length of a window in wordpieces, including the question.
+
+    Raises:
+        BadInput: ``max_tokens`` is too small (as for ``make_windows``).
+        SlowPattern: an answer is a pattern that takes too long.
     """
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
     for window in make_windows(tokenizer, question, list(passages), max_tokens):
         spans = gold.find(window, passages[window.passage][1])
-        # Windows overlap. A span in the overlap counts only in the first of the two windows, as in answering.
+        # Windows overlap. A span in the overlap counts only in the earlier window, as in answering.
         marked[window.passage].append(MarkedWindow(window, {span for span in spans if span[1] >= window.overlap}))
     return marked
 
@@ -124,9 +134,12 @@ def make_reader_batch(
         tokenizer: the reader's tokenizer.
         questions: B questions.
         passages: the passages of each question.
-        golds: the gold spans of each question.
-        max_tokens: wordpieces of a window, including the question.
+        golds: finders of the gold spans of each question.
+        max_tokens: largest length of a window in wordpieces, including the question.
         max_span: wordpieces of the longest span.
+
+    Raises:
+        BadInput, SlowPattern: as for ``mark_windows``.
     """
     numbered_windows: list[tuple[int, MarkedWindow]] = []
     for number, (question, question_passages, gold) in enumerate(zip(questions, passages, golds, strict=True)):
@@ -142,12 +155,12 @@ def make_reader_batch(
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
-    """Return a window without an answer, for a question whose passages have no wordpieces.
+    """Return question number 0 with a window of the text "?", for a question whose passages have no wordpieces.
 
     Args:
         tokenizer: the reader's tokenizer.
         question: the question.
-        max_tokens: wordpieces of a window, including the question.
+        max_tokens: largest length of a window in wordpieces, including the question.
     """
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
@@ -156,7 +169,7 @@ def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int)
     """Return a batch of windows with their gold spans.
 
     Args:
-        numbered_windows: number of the question, and window.
+        numbered_windows: pairs of the number of a question and a window; at least one.
         max_span: wordpieces of the longest span.
     """
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered_windows])
@@ -186,11 +199,12 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
 
     Args:
         reader: span reader.
-        batch: windows of B questions.
-        shape: number of questions B, and of passages per question K.
+        batch: windows of B questions, at most one for each passage.
+        shape: number of questions B, and number of passages per question K.
 
     Returns:
-        The scores ``[B, K, S]`` of all spans S, and a mask ``[B, K, S]`` that is True for gold spans.
+        The scores ``[B, K, S]`` of all spans, ``IMPOSSIBLE`` for those that cannot be an answer; and a mask
+        ``[B, K, S]`` that is True for gold spans.
     """
     score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
     return _arrange_spans(score_NLW, batch, shape)
@@ -201,11 +215,11 @@ class SpansByEnds:
     """Scores of a reader that scores starts and ends, for K passages of B questions."""
 
     score_BKS: Tensor
-    """Scores of all spans S, without relevance."""
+    """Scores of all spans, without relevance; ``IMPOSSIBLE`` for spans that cannot be an answer."""
     relevance_BK: Tensor
     """Relevance of each passage; 0 for a missing passage."""
     absence_BK: Tensor
-    """Score of "no answer", start plus end of the first token; 0 for a missing passage."""
+    """Score of "no answer": start score plus end score of the first token; 0 for a missing passage."""
     correct_BKS: Tensor
     """True for gold spans."""
     present_BK: Tensor
@@ -219,8 +233,8 @@ def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int
 
     Args:
         reader: span reader.
-        batch: windows of B questions.
-        shape: number of questions B, and of passages per question K.
+        batch: windows of B questions, at most one for each passage.
+        shape: number of questions B, and number of passages per question K.
     """
     start_NL, end_NL, relevance_N, *early_N = _score_ends(reader, batch)
     score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])

@@ -10,8 +10,8 @@ import pytest
 import torch
 from conftest import untimed
 
+from pipelines.common.contrastive import ContrastiveBatch
 from pipelines.dpr import loop as dpr
-from pipelines.dpr.batches import RetrievalBatch
 from pipelines.fid import loop as fid
 from pipelines.joint import loop as joint
 from pipelines.orqa import fine_tune_loop, inverse_cloze_loop
@@ -364,7 +364,9 @@ def test_a_generator_made_of_a_reader_learns_the_same_in_two_processes(
 
 
 def test_passages_are_shared_evenly_among_processes() -> None:
-    batch = RetrievalBatch([[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2))
+    batch = ContrastiveBatch(
+        [[1], [2]], [[3], [4], [5]], torch.tensor([0, 2]), torch.tensor([[False, True, False]] * 2)
+    )
     assert batch.pad_passages(1).passages == batch.pad_passages(3).passages == [[3], [4], [5]]
     assert batch.pad_passages(2).passages == [[3], [4], [5], [3]]
     assert batch.pad_passages(2).masked_BP.tolist() == [[False, True, False, True]] * 2
