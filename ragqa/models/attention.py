@@ -4,8 +4,8 @@
 would compute the softmax and the sum with the padding mask in float32 and store them for backward. On a CPU these
 passes over all pairs of tokens take as long as the matrix products.
 
-``UNPADDED`` has no mask. It is for exports, which read one unpadded text at a time. transformers would still compute
-and add a mask, which doubles the time of attention.
+``UNPADDED`` has no padding mask. Exports use it, because they read one unpadded text at a time. transformers would
+still compute and add a mask, which doubles the time of attention.
 
 ``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
 
@@ -31,7 +31,7 @@ BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of each transformers model in ``model`` that has several.
+    """Set the attention function of each transformers model in ``model`` whose function can be chosen.
 
     Args:
         model: module that contains transformers models.
@@ -55,7 +55,7 @@ def bfloat16_attention(
     """Compute attention in bfloat16; the matrix kernels accumulate in float32.
 
     Args:
-        module: attention layer; weights are dropped if it is in training mode.
+        module: attention layer; in training mode, dropout is applied.
         query: ``[N, H, L, D]``.
         key: ``[N, G, M, D]``.
         value: ``[N, G, M, D]``.
@@ -88,7 +88,7 @@ def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
 
 
 def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
-    """Return None if all tokens see each other, and otherwise a mask that ignores padding.
+    """Return None if all tokens see each other, and otherwise a mask for texts without padding.
 
     Args:
         mask_function: function of transformers that says which tokens see each other.
@@ -107,7 +107,13 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 
 @contextmanager
 def record_weights() -> Iterator[list[Tensor]]:
-    """Collect each layer's cross-attention weights ``[R, H, L, M]`` while the block runs."""
+    """Collect the cross-attention weights of each ``SHARED`` decoder layer while the block runs.
+
+    In the block, run only decoders, and with one row per text.
+
+    Yields:
+        List to which each layer adds a tensor ``[R, H, L, M]`` when it runs.
+    """
     recorded: list[Tensor] = []
     token = _recorded.set(recorded)
     try:

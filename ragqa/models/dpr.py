@@ -20,7 +20,7 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
         kind: class of the encoder in transformers, DPRQuestionEncoder or DPRContextEncoder.
 
     Raises:
-        ArtefactError: the encoder is of another class, or some of its weights are missing.
+        ArtefactError: there is no model, it is of another class, or some of its weights are missing.
     """
     architecture = next(iter(load_config(source).architectures or ["a model without a named architecture"]))
     if architecture != kind:
@@ -29,7 +29,11 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
 
 
 def make_dpr_tower(model: Any) -> Tower:
-    """Make a tower from a DPR encoder of transformers: BERT, and a projection if there is one."""
+    """Make a tower with the weights of a DPR encoder: BERT, and the projection if there is one.
+
+    Args:
+        model: ``DPRQuestionEncoder`` or ``DPRContextEncoder`` of transformers.
+    """
     bert, projection = model.base_model.bert_model, getattr(model.base_model, "encode_proj", None)
     names = BertConfig().to_dict().keys() & bert.config.to_dict().keys() - {"model_type", "architectures"}
     config = BertConfig(**{name: getattr(bert.config, name) for name in names if hasattr(bert.config, name)})

@@ -1,4 +1,4 @@
-"""Dual encoder: its relevance f(x, z) is the inner product of question and passage vectors."""
+"""Dual encoder: the relevance f(x, z) is the inner product of the vectors of question x and passage z."""
 
 from pathlib import Path
 from typing import cast
@@ -79,12 +79,16 @@ class DualEncoder(nn.Module):
             shared: use one tower for questions and passages.
             gain: initial weight of the layer norms; inner products grow with its square. Small towers with random
                 weights learn faster with ``width ** -0.25`` than with ORQA's 1.
+
+        Raises:
+            ArtefactError: there is no encoder, or some of its weights are missing.
+            Mismatch: the tokenizer in ``path`` belongs to another encoder.
         """
         towers = [Tower.from_encoder(path, pooling=pooling, width=width) for _ in range(1 if shared else 2)]
         for tower in towers:
             if tower.norm is not None:
                 nn.init.constant_(tower.norm.weight, gain)
-        if not shared:  # both towers begin with the same random projection; with two, inner products would be noise
+        if not shared:  # with two different random projections, inner products would be noise
             towers[1].load_state_dict(towers[0].state_dict())
         return cls(*towers, tokenizer=path / "tokenizer.json")
 
@@ -97,7 +101,7 @@ class DualEncoder(nn.Module):
             self._save(self.passages, path / PASSAGES)
 
     def save_passages(self, path: Path) -> None:
-        """Write only the passage tower, with which an index is made, into the directory ``path``."""
+        """Write only the passage tower, which embeds the passages of an index, into the directory ``path``."""
         self._save(self.passages, path)
 
     def _save(self, tower: Tower, path: Path) -> None:
@@ -109,7 +113,8 @@ class DualEncoder(nn.Module):
         """Load the two towers in the directory ``path``, or the encoder there as a shared tower.
 
         Raises:
-            ArtefactError: there is no encoder.
+            ArtefactError: there is no encoder, some of its weights are missing, or it has an unknown module.
+            Mismatch: the directory holds only one of DPR's two encoders, or the tokenizer of another encoder.
         """
         if not (path / QUESTIONS).is_dir():
             return cls(Tower.load(path), tokenizer=path / "tokenizer.json")

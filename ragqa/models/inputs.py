@@ -16,6 +16,7 @@ class Inputs:
     """Batch of N sequences, padded on the right to the length of the longest."""
 
     ids_NL: Tensor
+    """Token ids."""
     mask_NL: Tensor
     """1 on tokens, 0 on padding."""
 
@@ -38,7 +39,8 @@ def group_by_length(
 ) -> Iterator[tuple[int, int]]:
     """Divide sequences into groups of similar length, so that little padding is computed.
 
-    Groups begin at multiples of a step, so that batches have few different sizes (``round_up`` gives the reason).
+    Unless ``max_tokens`` ends a group earlier, groups begin at multiples of a step. So batches have few different
+    sizes (``round_up`` gives the reason).
 
     Args:
         lengths: lengths of the sequences in tokens, longest first.
@@ -58,7 +60,7 @@ def group_by_length(
 
 
 def round_up(count: int) -> int:
-    """Round a batch size up to one of eight values per doubling, by at most an eighth.
+    """Round a batch size up, by at most an eighth, to one of eight sizes between a power of two and the next.
 
     oneDNN takes some milliseconds to compile its bfloat16 kernels on a CPU for each new shape. For a small model whose
     batch sizes differ from step to step, compiling took half the time of a step.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ragqa.models.pretrained import (
     check_tokenizer,
     copy_tokenizer,
+    get_max_sequence,
     load_masked_lm,
     make_masked_lm,
     select_segments,
@@ -20,7 +21,7 @@ from ragqa.models.pretrained import (
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Masked language model that predicts the masked tokens of x in [CLS] x [SEP] z [SEP]."""
+    """Masked language model that predicts the masked tokens of a text x from [CLS] x [SEP] passage z [SEP]."""
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
         """Wrap a masked language model.
@@ -40,14 +41,14 @@ class KnowledgeAugmentedEncoder(nn.Module):
     @property
     def max_tokens(self) -> int:
         """Maximum length of a sequence in tokens."""
-        return min(512, int(getattr(self.model.config, "max_position_embeddings", 512)))
+        return get_max_sequence(self.model.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, positions: Tensor) -> Tensor:
         """Compute the logits at the masked positions.
 
         Args:
             input_ids: ``[N, L]``.
-            attention_mask: ``[N, L]``.
+            attention_mask: ``[N, L]``, 1 on tokens and 0 on padding.
             token_type_ids: ``[N, L]``, 0 on the text and 1 on the passage.
             positions: ``[N, M]``, the masked positions.
 
@@ -72,7 +73,8 @@ class KnowledgeAugmentedEncoder(nn.Module):
         """Load the model in the directory ``path``.
 
         Raises:
-            ArtefactError: there is no masked language model.
+            ArtefactError: there is no masked language model, or some of its weights are missing.
+            Mismatch: the tokenizer in ``path`` belongs to another model.
         """
         return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
@@ -82,6 +84,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         Raises:
             ArtefactError: there is no configuration of a masked language model.
+            Mismatch: the tokenizer in ``path`` belongs to another model.
         """
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 

@@ -65,7 +65,8 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
-        ArtefactError: there is no encoder, or some of its weights are missing.
+        ArtefactError: there is no encoder, or some of its weights are missing. A model with a decoder or with causal
+            attention is no encoder.
     """
     config = load_config(source, "encoder")
     _check_encoder(config, source)
@@ -133,7 +134,7 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
         fresh: make random weights in the shape of the model, instead of loading its weights.
 
     Raises:
-        ArtefactError: there is no seq2seq, or some of its weights are missing.
+        ArtefactError: there is no seq2seq model of a supported family, or some of its weights are missing.
     """
     config = load_config(source, "seq2seq")
     check_family(config.model_type, source)
@@ -204,7 +205,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
 
 @cache
 def announce_hub(source: str | Path) -> None:
-    """Print a note that the hub is asked for a model, once for each name; a directory is not looked up."""
+    """Print once per name that the hub is asked for a model; print nothing for a directory or in offline mode."""
     if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
         print_note(f"asking the Hugging Face hub for {source}")
 
@@ -242,7 +243,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the model argument that separates question and passage; empty if there is none.
+    """Return the keyword argument by which a model tells question and passage apart; empty if it has none.
 
     RoBERTa has only one token type, DistilBERT and ModernBERT have none. These models rely on [SEP].
 
@@ -254,7 +255,9 @@ def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
 
 
 def set_dropout(module: nn.Module, share: float) -> None:
-    """Set the rate of every dropout; without dropout a CPU step takes less than half the time.
+    """Set the rate of every dropout in a module.
+
+    Without dropout, a training step on a CPU takes less than half the time.
 
     Args:
         module: module that contains the dropout layers.
@@ -269,9 +272,10 @@ def set_dropout(module: nn.Module, share: float) -> None:
 
 
 def fuse_attention(model: nn.Module) -> None:
-    """Use a fused attention kernel in every transformers encoder of ``model``, for GPUs.
+    """Make every transformers encoder of ``model`` use a fused attention kernel, which saves GPU memory.
 
-    Eager attention would keep the weights of all pairs of tokens for backward, which takes much GPU memory.
+    Eager attention stores the weights of all pairs of tokens for the backward pass. Decoders and seq2seq models are
+    not changed.
     """
     for encoder in _iter_encoders(model):
         encoder.set_attn_implementation("sdpa")
@@ -296,7 +300,7 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the maximum length of a sequence in tokens for an encoder's positions, at most 512."""
+    """Return the maximum length of a sequence in tokens that an encoder has positions for, at most 512."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -337,7 +341,7 @@ def load_module_weights(module: nn.Module, path: Path) -> None:
     """Load the weights that ``save_module`` wrote into the directory ``path``.
 
     Raises:
-        DamagedArtefact: the weights do not fit the module.
+        DamagedArtefact: the weights are missing, damaged, or do not fit the module.
     """
     try:
         module.load_state_dict(load_file(path / "model.safetensors"))

@@ -33,7 +33,7 @@ READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.
 
 
 class EncoderReader(nn.Module):
-    """Base class of readers: an encoder with a head that ``config.json`` names (``reader``)."""
+    """Base class of readers: an encoder with a head, whose name is the entry ``reader`` of ``config.json``."""
 
     head_name: ClassVar[str]
     """Name of the head: key of ``SPAN_READERS``."""
@@ -51,7 +51,11 @@ class EncoderReader(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Maximum length of a sequence in tokens."""
+        """Maximum length of a sequence in tokens.
+
+        Raises:
+            DamagedArtefact: the configuration has a limit that is not a number of tokens.
+        """
         return get_max_input(self.config)
 
     @property
@@ -67,14 +71,24 @@ class EncoderReader(nn.Module):
         return value
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings that a ``SpanScorer`` of the reader needs."""
+        """Return the settings that a ``SpanScorer`` of the reader needs.
+
+        Raises:
+            DamagedArtefact: as for ``max_tokens`` and ``max_span``.
+        """
         limits = {"max_tokens": self.max_tokens, "max_span": self.max_span}
         optional = {name: getattr(self.config, f"reader_{name}", None) for name in ("early_layer", "absence")}
         present = {name: value for name, value in optional.items() if value}
         return {"reader": self.head_name, "prior": self.prior, **limits, **present}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Encode three integer tensors ``[N, L]`` as hidden states ``[N, L, D]``."""
+        """Encode questions and passages as hidden states ``[N, L, D]``.
+
+        Args:
+            input_ids: ``[N, L]``.
+            attention_mask: ``[N, L]``, 1 on tokens and 0 on padding.
+            token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
+        """
         segments = select_segments(self.config, token_type_ids)
         hidden_NLD: Tensor = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **segments
@@ -88,6 +102,10 @@ class EncoderReader(nn.Module):
         Args:
             path: directory or hub name of the encoder.
             sizes: sizes of the head, as the constructor takes them.
+
+        Raises:
+            ArtefactError: there is no encoder, or some of its weights are missing.
+            BadInput: as for ``SpanReader.add_early_head``.
         """
         return cls(load_encoder_module(path), **sizes)
 
@@ -100,7 +118,7 @@ class EncoderReader(nn.Module):
         """Load the reader that ``save`` wrote into the directory ``path``.
 
         Raises:
-            DamagedArtefact: the weights do not fit the configuration.
+            DamagedArtefact: the weights are missing or do not fit the configuration.
         """
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         reader = cls(AutoModel.from_config(config, **get_encoder_options(config)), **cls._read_sizes(config))
@@ -119,8 +137,8 @@ class SpanReader(EncoderReader):
     the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1). The span of the first token alone stands
     for "this passage has no answer" (Devlin et al. 2019, section 4.3), if the reader was trained on such passages.
 
-    With an early layer, a second score of relevance is computed after this layer, so that hopeless passages need not
-    go through the others.
+    With an early layer, a second relevance is computed after this layer, so that passages with a low relevance need not
+    go through the remaining layers.
     """
 
     head_name = "ends"
@@ -133,6 +151,9 @@ class SpanReader(EncoderReader):
         Args:
             encoder: encoder of transformers.
             early_layer: number of layers after which relevance is scored for the first time, or None.
+
+        Raises:
+            BadInput: as for ``add_early_head``.
         """
         super().__init__(encoder)
         self.head = self._make_head(3)
@@ -141,10 +162,10 @@ class SpanReader(EncoderReader):
             self.add_early_head(early_layer)
 
     def add_early_head(self, layer: int) -> None:
-        """Put a new head after the first ``layer`` layers, unless there is one already.
+        """Put a new early head after the first ``layer`` layers, unless there is one at this place already.
 
         Raises:
-            BadInput: the encoder does not have more layers than these, or is not built like BERT.
+            BadInput: the encoder does not have more than ``layer`` layers, or is not built like BERT.
         """
         encoder = cast(Any, self.encoder)
         layers = getattr(getattr(encoder, "encoder", None), "layer", ())
@@ -166,11 +187,13 @@ class SpanReader(EncoderReader):
         return {} if layer is None else {"early_layer": layer}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        """Score the inputs of ``encode``.
+        """Score each token as start and as end of the answer, and each passage by its relevance.
+
+        The arguments are those of ``encode``.
 
         Returns:
-            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also its
-            relevance ``[N]``.
+            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also the
+            relevance ``[N]`` after this layer.
         """
         if self.early_head is None:
             return self._score_tokens(self.encode(input_ids, attention_mask, token_type_ids))
@@ -193,14 +216,14 @@ class SpanReader(EncoderReader):
         return early_N
 
     def read_early(self, input_ids: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the layers up to the early one on unpadded text.
+        """Run the layers up to the early layer on unpadded questions and passages.
 
         Args:
             input_ids: ``[N, L]``.
-            token_type_ids: ``[N, L]``.
+            token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
 
         Returns:
-            Hidden states ``[N, L, D]``, and relevance ``[N]``.
+            Hidden states ``[N, L, D]`` after the early layer, and relevance ``[N]``.
         """
         encoder = cast(Any, self.encoder)
         hidden_NLD = encoder.embeddings(input_ids=input_ids, **select_segments(self.config, token_type_ids))
@@ -209,7 +232,11 @@ class SpanReader(EncoderReader):
         return hidden_NLD, self._score_early(hidden_NLD)
 
     def read_on(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Run the layers after the early one on hidden states ``[N, L, D]``; return the first scores of ``forward``."""
+        """Run the layers after the early layer on the hidden states of ``read_early``.
+
+        Returns:
+            Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``.
+        """
         for layer in cast(Any, self.encoder).encoder.layer[self.config.reader_early_layer :]:
             hidden_NLD = layer(hidden_NLD)
         return self._score_tokens(hidden_NLD)
@@ -248,7 +275,7 @@ class MlpSpanReader(EncoderReader):
         return {"hidden": config.reader_hidden, "max_span": config.reader_span}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Score all spans of the inputs of ``encode``.
+        """Score all spans of up to W tokens. The arguments are those of ``encode``.
 
         Returns:
             ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave the passage also have
@@ -266,11 +293,11 @@ class MlpSpanReader(EncoderReader):
 
 
 SPAN_READERS: dict[str, type[EncoderReader]] = {reader.head_name: reader for reader in (SpanReader, MlpSpanReader)}
-"""Classes by the name of their head."""
+"""Classes of readers by the name of their head."""
 
 
 def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
-    """Add scores of starts and ends to scores of spans.
+    """Compute the score of each span as the sum of the scores of its start and its end.
 
     Args:
         start_NL: ``[N, L]`` scores of starts.
@@ -279,7 +306,8 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
         width: longest span in tokens, W.
 
     Returns:
-        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w, ``IMPOSSIBLE`` if they leave the passage.
+        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. It is ``IMPOSSIBLE`` if they leave the
+        passage, and never lower.
     """
     end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
     end_NLW = pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)
@@ -310,7 +338,12 @@ def read_head_name(path: Path) -> str | None:
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise BadInput unless ``out`` is new or holds a reader and no other files."""
+    """Raise an error unless ``out`` is missing, empty, or holds a reader and no other files.
+
+    Raises:
+        BadInput: ``out`` holds other files, or no reader.
+        ArtefactError: ``out`` holds a reader that is damaged or has an unknown head.
+    """
     if out.exists() and (out.is_file() or any(out.iterdir())) and read_head_name(out) is None:
         raise BadInput(f"{out} holds something other than a reader: choose another directory")
     artefacts.check_no_other_files(out, READER_FILES)
@@ -320,7 +353,8 @@ def load_reader(path: Path) -> EncoderReader:
     """Load the reader in the directory ``path``.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no reader, or its weights do not fit its configuration.
+        ArtefactError: there is no reader, its head is unknown, or its configuration is damaged.
+        DamagedArtefact: the weights do not fit the configuration.
     """
     head_name = read_head_name(path)
     if head_name is None:

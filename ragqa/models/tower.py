@@ -95,6 +95,9 @@ class Tower(nn.Module):
         Args:
             path: directory or hub name of the encoder.
             options: further arguments of the constructor.
+
+        Raises:
+            ArtefactError: there is no encoder, or some of its weights are missing.
         """
         return cls(load_encoder_module(path), **options)
 
@@ -128,14 +131,16 @@ class Tower(nn.Module):
     def load(cls, path: Path, name: str | None = None) -> "Tower":
         """Load the tower in the directory ``path``.
 
-        For a plain encoder, without sentence-transformers' files, vectors are means of its states, scaled to length 1.
+        The vectors of an encoder without ``modules.json`` are means of its states, or the states of [CLS] if
+        ``1_Pooling`` says so, scaled to length 1.
 
         Args:
             path: the directory.
             name: hub name of the encoder, if its weights are not in the directory.
 
         Raises:
-            ArtefactError: there is no encoder, or it has an unknown module.
+            ArtefactError: there is no encoder, some of its weights are missing, or it has a module or an activation
+                that is not supported.
             Mismatch: the encoder is one of DPR's two encoders.
         """
         modules = _find_modules(path)
@@ -169,7 +174,7 @@ def _find_modules(path: Path) -> dict[str, Path]:
 
 
 def _check_not_dpr(source: str | Path, file: Path) -> None:
-    """Raise Mismatch if a ``config.json`` describes one of DPR's two encoders."""
+    """Raise Mismatch if a ``config.json`` describes one of DPR's two encoders, ArtefactError for DPR's reader."""
     try:
         config = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):

@@ -1,1 +1,1 @@
-"""Pretraining tasks: masking, inverse cloze, denoising, and salient spans for masking."""
+"""Pretraining tasks: masking, salient spans for masking, inverse cloze, and denoising."""

@@ -33,7 +33,8 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
         length: length of the text in tokens, L.
         rng: random generator.
         rate: share of the tokens to drop; round(rate · L) tokens, at least 1 and at most L - 1, are dropped.
-        mean: mean length of a span in tokens; there are round(dropped / mean) spans, at least 1.
+        mean: mean length of a span in tokens; there are round(dropped / mean) spans, at least 1 and at most as many as
+            kept tokens.
     """
     dropped, count = count_t5_spans(length, rate, mean)
     if not count:
@@ -46,10 +47,7 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
     """Return the number of tokens and the number of spans that T5 drops from a text.
 
-    Args:
-        length: length of the text in tokens, L.
-        rate: share of the tokens to drop.
-        mean: mean length of a span in tokens.
+    The arguments are those of ``sample_t5_spans``.
     """
     if length < 2:
         return 0, 0
@@ -64,7 +62,7 @@ def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) ->
     sentinel at the end. (T5's released code has only </s> at the end, without the last sentinel.)
 
     Args:
-        ids: ``[L]`` tokens.
+        ids: ``[L]`` token ids of the text.
         spans: the spans to drop; no span is empty.
         sentinels: at least S + 1 token ids with no other meaning, in the order of their use.
 
@@ -104,7 +102,7 @@ def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
     """Return the input of BART's text infilling, with one mask in place of each span.
 
     Args:
-        ids: ``[L]`` tokens.
+        ids: ``[L]`` token ids of the text.
         spans: spans to mask; an empty span also gets a mask.
         mask: id of the mask token.
     """
@@ -112,7 +110,7 @@ def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join sentences in random order; BART learns to restore the order (Lewis et al. 2020, 2.2)."""
+    """Join the token ids of sentences in random order; BART learns to restore it (Lewis et al. 2020, 2.2)."""
     return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 

@@ -16,12 +16,12 @@ def make_inverse_cloze_pair(
     A passage of one sentence keeps its sentence, since nothing can be learned from an empty passage.
 
     Args:
-        sentences: sentences of the passage in wordpieces; at least one.
+        sentences: wordpiece ids of each sentence of the passage; at least one sentence.
         rng: random generator.
         keep_rate: probability that the sentence stays in the passage.
 
     Returns:
-        The wordpieces of the question, and the wordpieces of the passage.
+        Wordpiece ids of the question and of the passage.
     """
     position = int(rng.integers(len(sentences)))
     is_kept = rng.random() < keep_rate or len(sentences) == 1
@@ -30,6 +30,6 @@ def make_inverse_cloze_pair(
 
 
 def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
-    """Drop a random ``share`` of a text's wordpieces and return the others; at least one stays."""
+    """Drop a random ``share`` (0 to 1) of a text's wordpieces and return the others; at least one stays."""
     count = max(1, round((1 - share) * len(ids)))
     return [ids[position] for position in np.sort(rng.choice(len(ids), count, replace=False))] if ids else []

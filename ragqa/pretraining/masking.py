@@ -28,10 +28,10 @@ def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE)
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words until a share ``rate`` of the wordpieces is masked (later BERT).
+    """Sample whole words until a share ``rate`` of the wordpieces is masked (BERT's whole word masking).
 
     Words are sampled in random order. A word that would exceed the share is skipped. If every word would exceed it, the
-    first word is masked.
+    first sampled word is masked.
 
     Args:
         words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
@@ -49,26 +49,17 @@ def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, ra
     return np.array(sorted(pieces), np.int64)
 
 
-def sample_spans(
-    words: Sequence[int | None],
-    rng: np.random.Generator,
-    rate: float = RATE,
-    *,
-    stop_rate: float = STOP_RATE,
-    longest: int = LONGEST_SPAN,
-) -> Positions:
+def sample_spans(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
     """Sample spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT).
 
-    Span lengths have a geometric distribution (mean 3.8 words). A span starts at any word that is not masked yet. The
-    last span is cut where the share is reached, even within a word, as in the released code. Source: Joshi et al. 2020,
-    section 3.1.
+    Span lengths have a geometric distribution with parameter ``STOP_RATE``; lengths above ``LONGEST_SPAN`` are sampled
+    again, so that the mean is 3.8 words. A span starts at any word that is not masked yet. The last span is cut where
+    the share is reached, even within a word, as in the released code. Source: Joshi et al. 2020, section 3.1.
 
     Args:
         words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
         rng: random generator.
         rate: share of the wordpieces to mask.
-        stop_rate: parameter of the geometric distribution.
-        longest: maximum length of a span in words; longer lengths are sampled again.
     """
     runs, share = find_words(words), count_masked(len(words), rate)
     masked = np.zeros(len(words), bool)
@@ -76,7 +67,7 @@ def sample_spans(
         left = share - int(masked.sum())
         if not left:
             break
-        while (length := int(rng.geometric(stop_rate))) > longest:
+        while (length := int(rng.geometric(STOP_RATE))) > LONGEST_SPAN:
             pass
         if not masked[runs[first][0]]:
             last = min(first + length, len(runs)) - 1
@@ -122,13 +113,13 @@ def corrupt_wordpieces(
     keep_rate: float = 0.1,
     per_run: bool = False,
 ) -> list[int]:
-    """Replace wordpieces by the mask or a random wordpiece, or keep them (BERT).
+    """Return a text whose wordpieces at ``positions`` are masked, replaced by random wordpieces, or unchanged.
 
     By default the shares are BERT's 80 % masks, 10 % random wordpieces and 10 % unchanged. With ``random_rate=0,
     keep_rate=0`` every position gets the mask (REALM).
 
     Args:
-        ids: ``[L]`` wordpieces.
+        ids: ``[L]`` wordpiece ids of the text.
         positions: positions of the wordpieces to predict.
         rng: random generator.
         mask: id of the mask token.

@@ -50,8 +50,8 @@ class RuleTagger:
     Args:
         titles: document titles of the corpus, from which the tagger learns names and capitalised words. Six million
             titles take 98 MB of memory, and 507 MB during construction.
-        texts: a sample of the corpus of a few thousand articles, from which the tagger learns words in lower case. So
-            it mistakes fewer words at the start of a sentence for names.
+        texts: a few thousand articles of the corpus, from which the tagger learns which words are usually written in
+            lower case. So it mistakes fewer words at the start of a sentence for names.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -84,7 +84,7 @@ def _blank_out(text: str, spans: list[SalientSpan]) -> str:
 class SpacyTagger:
     """Tagger that uses an installed spaCy model.
 
-    spaCy counts durations as dates, and units as part of a quantity.
+    Unlike ``RuleTagger``, spaCy counts durations as dates, and units as parts of numbers.
 
     Args:
         model: name or path of the model.

@@ -1,1 +1,1 @@
-"""Parts that training recipes share: optimizer step, checkpoints, metric log and others."""
+"""Parts that training recipes share: optimizer steps, processes, precision, checkpoints, logs and health."""

@@ -24,6 +24,7 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     step: int = 0
+    """Number of completed steps."""
     extra: dict[str, Any] = field(default_factory=dict)
     """JSON values of the recipe, for example the version of its index."""
 
@@ -31,7 +32,8 @@ class TrainState:
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     """Write a checkpoint and delete all but the newest ``keep`` checkpoints.
 
-    A checkpoint of the same step is not written again, since a resumed run begins in the state of its checkpoint.
+    If the folder already has a checkpoint of this step, nothing is written or deleted: a resumed run begins in the
+    state of its checkpoint.
 
     Args:
         state: state of the run.
@@ -74,6 +76,12 @@ def read_extras(folder: Path) -> list[dict[str, Any]]:
 
 def restore(state: TrainState, folder: Path) -> bool:
     """Load the newest checkpoint in ``folder`` into ``state``; return False if there is none.
+
+    The states of torch's random generators are restored, too.
+
+    Args:
+        state: state to overwrite.
+        folder: directory of all checkpoints of the run.
 
     Raises:
         DamagedArtefact: the checkpoint belongs to another model or is damaged.

@@ -19,7 +19,7 @@ ChunkEncoder = Callable[[], Tensor]
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
-    """Add the gradients of ``loss`` to the weights, as if all vectors had been computed at once.
+    """Add the gradients of ``loss`` to the ``grad`` of the weights, as if all vectors had been computed at once.
 
     With several processes, each process computes the loss over all vectors, but only the gradients of its own vectors.
     The sum of the gradients over all processes (``parallel.sum_gradients``) is the gradient of the whole batch.
@@ -29,7 +29,7 @@ def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor
         loss: function of one matrix per side, with the rows of all processes in process order; returns a scalar.
 
     Returns:
-        The loss, without a graph.
+        The loss, a scalar without a graph.
     """
     if parallel.count_processes() == 1 and all(len(side) == 1 for side in sides):
         value = loss(*(encode() for (encode,) in sides))

@@ -3,7 +3,7 @@
 A retriever that learns only from its reader can collapse: it returns the same passages for every question, or the
 reader ignores the passages, so that the retriever learns nothing more. The loss alone does not show a collapse.
 
-Legend: B texts, K passages with the null passage last, M masked positions.
+Legend: B texts, K candidate passages (if the null passage is one, it is the last), M masked positions.
 """
 
 import math
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 WINDOW = 50
-"""Number of steps over which figures are averaged before an alarm is raised."""
+"""Number of steps over which figures are averaged; no alarm about these averages is raised earlier."""
 MIN_DISTINCT = 0.1
 """Smallest healthy value of the figure ``distinct``."""
 MAX_NULL = 0.95
@@ -32,9 +32,9 @@ For an alarm, the fall must also exceed two standard errors.
 MAX_LOSS_USED = 0.9
 """Maximum ratio of the loss with passages to the loss without, at which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Ratio of the loss with passages to the loss without, above which the retriever learns noise."""
+"""Maximum ratio of the loss with passages to the loss without, at which the retriever learns from useful passages."""
 MEMORISED = 0.5
-"""Probability of training answers above which the generator may have memorised them."""
+"""Mean probability of training answers above which the generator may have memorised them."""
 MIN_GENERALISED = 0.4
 """Smallest healthy ratio of held-out accuracy to the probability of training answers."""
 
@@ -63,13 +63,13 @@ def measure_retrieval(
 ) -> dict[str, float]:
     """Return figures of the retrieval in a training step.
 
-    The caller adds ``nll`` and ``nll_alone``, the losses with and without retrieval, because the recipe chooses its
+    The caller adds ``nll`` and ``nll_alone``, the losses with and without retrieval, because each recipe has its own
     loss.
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
         alone_B1M: log-probabilities of the masked tokens with the null passage only, that is, without retrieval.
-        relevance_BK: scores of the passages by the live towers.
+        relevance_BK: scores of the passages by the towers in training; their softmax is the prior p(z|x).
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
         has_null: True if the last candidate is the null passage.
@@ -77,8 +77,8 @@ def measure_retrieval(
     Returns:
         - ``entropy``: entropy of p(z|x) as a share of log K
         - ``distinct``: from 0 if all texts got the same passages, to 1 if no two texts share a passage
-        - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), in nats
-        - ``utility_top``: RU(z|x) of the most probable passage, in nats
+        - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), without the null passage, in nats
+        - ``utility_top``: RU(z|x) of the most probable passage other than the null passage, in nats
         - ``null``: p(z|x) of the null passage, if it is a candidate
     """
     with torch.no_grad():
@@ -106,7 +106,7 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass
 class Health:
-    """Figures of the last steps, and alarms; an alarm is repeated only after its cause was gone."""
+    """Figures of the last ``WINDOW`` steps, and alarms; an alarm returns only after its condition had ended."""
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -126,9 +126,12 @@ class Health:
     def check_step(self, row: dict[str, float], *, retriever_steps: int = 0) -> list[str]:
         """Record the figures of a step and return new alarms, one line each.
 
+        There are no alarms in the first ``WINDOW - 1`` steps, or if nothing is retrieved.
+
         Args:
             row: result of ``measure_retrieval`` with ``nll`` and ``nll_alone``; only ``nll`` if nothing is retrieved.
-            retriever_steps: number of steps in which the retriever has learned from the reader.
+            retriever_steps: number of steps in which the retriever has learned from the reader; from ``WINDOW`` on, a
+                loss above ``MAX_LOSS_USEFUL`` raises an alarm.
         """
         self._steps.append(row)
         if len(self._steps) < WINDOW or "entropy" not in row:
@@ -140,7 +143,7 @@ class Health:
             *self._raise_alarm(
                 "distinct",
                 mean["distinct"] < MIN_DISTINCT,
-                f"only {mean['distinct']:.0%} of the passages retrieved differ: all texts get the same",
+                f"the distinctness of the passages is only {mean['distinct']:.0%}: all texts get the same passages",
             ),
             *self._raise_alarm(
                 "null", null > MAX_NULL, f"the null passage has {null:.0%} of the weight: passages are not used"
@@ -148,7 +151,7 @@ class Health:
             *self._raise_alarm(
                 "entropy",
                 mean["entropy"] > MAX_ENTROPY,
-                f"the entropy of p(z|x) is {mean['entropy']:.1%} of the most: no passage is preferred",
+                f"the entropy of p(z|x) is {mean['entropy']:.1%} of its maximum: no passage is preferred",
             ),
             *self._raise_alarm(
                 "useless",
@@ -170,9 +173,9 @@ class Health:
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return an alarm if the passages do not lower the loss.
+        """Return a list with an alarm if the passages do not lower the loss, or an empty list.
 
-        Call this method before another loss is added, which would be trained without useful passages.
+        Call this method before another loss is added: without useful passages, its training would not use passages.
         """
         if not self._steps:
             return []
@@ -180,27 +183,27 @@ class Health:
         return self._raise_alarm(
             "unused",
             loss > MAX_LOSS_USED,
-            f"with passages the loss is {loss:.0%} of that without: they are not used yet, and what joins now "
-            "will learn without them",
+            f"with passages the loss is {loss:.0%} of that without: they are not used yet, so a loss added now will "
+            "be trained without them",
         )
 
     def check_answers(self, accuracy: float, *, reads_passages: bool = True) -> list[str]:
-        """Return an alarm if the generator has memorised the training answers.
+        """Return a list with an alarm if the generator has memorised the training answers, or an empty list.
 
         The ``nll`` of the recorded steps must be per answer.
 
         Args:
             accuracy: share of held-out questions that were answered right, from 0 to 1.
-            reads_passages: True if the generator reads passages.
+            reads_passages: True if the generator reads passages; the alarm then adds that it hardly uses them.
         """
         if not self._steps:
             return []
         probability = math.exp(-sum(step["nll"] for step in self._steps) / len(self._steps))
         return self._raise_alarm(
-            "heart",
+            "memorised",
             probability > MEMORISED and accuracy < MIN_GENERALISED * probability,
-            f"training answers have probability {probability:.2f}, of held-out ones {accuracy:.1%} are right: the "
-            f"answers are memorised{', passages are hardly read' if reads_passages else ''}",
+            f"training answers have probability {probability:.2f}, but only {accuracy:.1%} of the held-out questions "
+            f"are answered right: answers are memorised{', passages are hardly read' if reads_passages else ''}",
         )
 
     def _compare_losses(self) -> float:

@@ -21,7 +21,10 @@ class Log:
 
 
 class MetricLog(Log):
-    """Log in ``metrics.jsonl`` from ``step`` on; rows of that step and later are dropped first.
+    """Log that appends to ``metrics.jsonl``, and to TensorBoard if it is installed.
+
+    Rows of ``step`` and later steps are deleted first, because the resumed run writes them again. Only index swaps of
+    ``step`` stay, which it does not repeat.
 
     Args:
         folder: directory of the run.
@@ -40,7 +43,7 @@ class MetricLog(Log):
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def write(self, step: int, **row: Any) -> None:
-        """Write the figures of a step."""
+        """Write the figures of a step; TensorBoard gets only the numbers."""
         self._file.write(json.dumps({"step": step, **row}) + "\n")
         if self._board is not None:
             for name, value in row.items():
@@ -60,7 +63,7 @@ def _is_swap(row: dict[str, Any]) -> bool:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the logged rows of a run up to a damaged one, such as one that a kill left incomplete."""
+    """Return the logged rows of the run in ``folder``, up to the first damaged row; a kill can leave one."""
     rows: list[dict[str, Any]] = []
     if (folder / FILE).is_file():
         for line in (folder / FILE).read_bytes().splitlines():

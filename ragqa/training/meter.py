@@ -19,9 +19,9 @@ def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
     Sources: Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B, without attention.
 
     Args:
-        module: the model, or a module that contains several models.
+        module: transformers model, or a module that contains several.
         tokens: number of tokens of the batch.
-        predicted: number of masked positions; the language model scores the vocabulary only there.
+        predicted: number of masked positions; the vocabulary is scored only at these positions.
     """
     models = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
     heads = {head.weight for model in models if (head := model.get_output_embeddings()) is not None}
@@ -34,9 +34,12 @@ def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
 def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
     """Return the numbers of weights that multiply each input token and each output token.
 
-    A training step takes 6 operations per weight and token. A run with two input tokens and three output tokens shows
-    for each layer which tokens it multiplies. Keys and values of cross-attention belong to the input. A head that
-    shares the embeddings counts.
+    A training step takes 6 operations per weight and token. The function runs the model on two input tokens and three
+    output tokens, which shows for each layer which tokens it multiplies. Keys and values of cross-attention belong to
+    the input. The output layer counts even if it shares its weights with the embeddings.
+
+    Args:
+        model: seq2seq model of transformers.
     """
     counts: Counter[int] = Counter()
 
@@ -65,7 +68,10 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 def measure_peak_flops(device: str = "cpu") -> float:
     """Return the peak operations per second of a matrix product in training precision.
 
-    The measurement takes 1 s for each device; later calls return the same value.
+    The measurement takes 1 s; later calls for the same device return the same value.
+
+    Args:
+        device: device as torch names it, for example ``cuda``.
     """
     size = 8192 if device.startswith("cuda") else 2048
     generator = torch.Generator(device).manual_seed(0)  # measuring must not change the dropout of a run

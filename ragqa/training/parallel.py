@@ -1,7 +1,8 @@
 """Data-parallel training: processes divide every batch and take each step together.
 
 The loss of a batch is a mean over its counted items. So each process multiplies the mean over its own items by its
-share of these items, and gradients are summed. With a single process, every function returns its input unchanged.
+share of these items, and gradients are summed. With a single process, nothing is exchanged: sums and means over all
+processes are the values of this process.
 
 Legend: n rows of a process.
 """
@@ -50,7 +51,7 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss: its share of all counted items.
+    """Return the weight of this process's mean loss, a scalar: its share of the counted items of all processes.
 
     Args:
         counted: bool, true for this process's items that count.
@@ -84,7 +85,10 @@ def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
     """Return the rows of all processes without a graph, and the slice of this process's rows.
 
     Args:
-        rows: [n, …], with the same n in every process.
+        rows: ``[n, …]``, with the same n in every process.
+
+    Returns:
+        ``[n · processes, …]`` in process order, and the slice.
     """
     if count_processes() == 1:
         return rows.detach(), slice(0, len(rows))
@@ -128,7 +132,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other; later ones find the files of the first."""
+    """Run the block in one process after the other, so that later ones find the files of the first."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield

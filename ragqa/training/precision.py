@@ -17,9 +17,11 @@ def autocast(device: torch.device | str) -> torch.autocast:
 def is_bfloat16_fast(device: torch.device | str) -> bool:
     """Return True if the device multiplies faster in bfloat16 than in float32.
 
+    On a CPU with bfloat16 instructions, a precision set by ``fix_precision`` decides instead.
+
     GPUs before Ampere and most CPUs have no bfloat16 instructions; such a CPU takes five times as long as in float32.
     With these instructions, an AMD EPYC takes half the time. But an Intel Xeon takes twice the time if a virtual
-    machine hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed.
+    machine hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed, once per process.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -34,12 +36,13 @@ _fixed_precision: str | None = None
 
 @contextmanager
 def fix_precision(name: str | None) -> Iterator[None]:
-    """Fix the precision in the block: a resumed run uses the precision with which it began.
+    """Fix the precision of training on a CPU in the block, so that a resumed run keeps its precision.
 
     If the CPU were timed again, the other precision could win, and the resumed run would compute other losses.
 
     Args:
-        name: ``bfloat16`` or ``float32``; None times the CPU.
+        name: ``bfloat16`` or ``float32``; None lets the CPU be timed. A CPU without bfloat16 instructions always uses
+            float32.
     """
     global _fixed_precision
     before, _fixed_precision = _fixed_precision, name
@@ -50,7 +53,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the precision in which to embed passages during training: bfloat16 or float32."""
+    """Return the precision in which a device embeds passages during training: bfloat16 or float32."""
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 

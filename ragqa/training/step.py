@@ -13,7 +13,7 @@ from ragqa.training import parallel
 def optimise(
     loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Run backward, clip the gradient and step the optimizer.
+    """Compute the gradients of the loss and take a step by ``apply_gradients``.
 
     Args:
         loss: scalar loss.
@@ -65,7 +65,9 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return two groups per module: matrices with weight decay; biases and norms without.
+    """Return two parameter groups per module for an optimizer: matrices with weight decay, biases and norms without.
+
+    Frozen parameters are left out.
 
     Args:
         modules: modules with trainable parameters.

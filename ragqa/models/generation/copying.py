@@ -1,7 +1,7 @@
 """Initialisation of cross-attention, so that an untrained generator copies from its text.
 
 A decoder with random cross-attention (Rothe et al. 2020) learns to copy only after thousands of steps. The encoder's
-states show which token is at each position, so three linear maps, fitted by least squares, are enough to begin with:
+states show which token is at each position. So three linear maps, fitted by least squares, are enough for copying:
 
 - Values map a state of the encoder to the embedding of the token at its position.
 - Keys map a state of the encoder to the token before its position. Queries map a state of the decoder to its last
@@ -40,6 +40,9 @@ _GAIN = 3.0
 _DECAY = 1e-3
 """Weight decay in the fit of positions."""
 _BATCH = 32
+"""Number of texts that the model reads at once."""
+_MAX_TOKENS = 128
+"""Length in tokens to which the texts of ``initialise_copying`` are cut."""
 
 
 class _LeastSquares:
@@ -71,28 +74,27 @@ class Example:
     """Positions in the text where the answer begins."""
 
 
-def initialise_copying(model: Seq2Seq, texts: Sequence[str], *, max_tokens: int = 128) -> None:
+def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
     """Fit the cross-attention of the last layer, and the layers after it, to copy the text.
 
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.
         texts: a few hundred texts of the kind that the model will read.
-        max_tokens: length in tokens to which texts are cut.
 
     Raises:
         BadInput: there are no texts, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _find_layers(model)
-    rows = [row[:max_tokens] for row in model.tokens.encode(texts) if len(row) > 2]
+    rows = [row[:_MAX_TOKENS] for row in model.tokens.encode(texts) if len(row) > 2]
     if not rows:
         raise BadInput("no texts to fit a generator's attention to: give some hundred passages")
     _fit_copying(model, parts, rows)
 
 
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """Fit the cross-attention so that copies begin where a span reader finds answers.
+    """Fit the cross-attention of the last layer so that copying begins where a span reader finds answers.
 
-    The fitted layers are those of ``initialise_copying``.
+    The fitted layers are those of ``initialise_copying``. Examples without an answer in the text are not used.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.

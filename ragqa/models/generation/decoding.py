@@ -53,8 +53,8 @@ def decode_token(
     the expected share of its tokens that each passage contributed.
 
     Args:
-        model: the seq2seq.
-        states: B * K encoded pairs, ordered by question.
+        model: the seq2seq model.
+        states: B * K encoded pairs of question and passage, ordered by question.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
         search: settings of the search.
 
@@ -76,11 +76,11 @@ def decode_token(
 def stream_token(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
-    """Yield the tokens ``[B]`` of greedy RAG-Token decoding step by step.
+    """Yield the next token ``[B]`` of each answer at each step of greedy RAG-Token decoding.
 
     Args:
-        model: the seq2seq.
-        states: B * K encoded pairs, ordered by question.
+        model: the seq2seq model.
+        states: B * K encoded pairs of question and passage, ordered by question.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
         search: settings of the search, with one beam.
 
@@ -106,14 +106,15 @@ def decode_sequence(
 ) -> list[list[Candidate]]:
     """Decode RAG-Sequence: search each passage, and rank all candidates by p(y|x).
 
-    Thorough decoding scores every candidate under every passage (Lewis et al. 2020, section 2.5).
+    Thorough decoding, the default, scores every candidate under every passage (Lewis et al. 2020, section 2.5).
 
     Args:
-        model: the seq2seq.
-        states: B * K encoded pairs, ordered by question.
+        model: the seq2seq model.
+        states: B * K encoded pairs of question and passage, ordered by question.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
         search: settings of each search.
-        fast: use the scores of the searches; p(y|x,z) is 0 for a candidate that the search of passage z did not find.
+        fast: use fast decoding: the scores of the searches. Then p(y|x,z) is 0 for a candidate that the search of
+            passage z did not find.
 
     Returns:
         The candidates of each question, most probable first.

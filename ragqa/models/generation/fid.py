@@ -1,7 +1,7 @@
-"""Fusion-in-Decoder: encode pairs separately, decode over all (Izacard & Grave 2021).
+"""Fusion-in-Decoder: encode pairs separately, decode over all pairs of a question (Izacard & Grave 2021).
 
-Legend: B questions, K passages per question, L tokens of a pair, S tokens of all pairs of a question, R answers,
-T tokens of an answer, D width, H heads.
+Legend: B questions, K passages per question, L tokens of a pair (question and passage), S tokens of all pairs of a
+question, R answers, T tokens of an answer, D width, H heads.
 """
 
 from collections.abc import Generator
@@ -22,7 +22,7 @@ from ragqa.models.inputs import Inputs, pad_rows
 
 
 class FusionInDecoder(PassageGenerator):
-    """Fusion-in-Decoder with a seq2seq model; it has the interface of ``RagGenerator``."""
+    """Fusion-in-Decoder with a seq2seq model; it has the methods ``compute_nll``, ``generate`` and ``stream``."""
 
     kind = GeneratorKind.FID
 
@@ -34,10 +34,10 @@ class FusionInDecoder(PassageGenerator):
         """Return -log p(y|x, all passages) of each answer ``[B]`` in nats.
 
         Args:
-            inputs: B * K pairs.
+            inputs: B * K pairs, ordered by question.
             relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing.
+            smoothing: share of label smoothing, from 0 to 1.
         """
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
@@ -45,10 +45,10 @@ class FusionInDecoder(PassageGenerator):
 
     @torch.no_grad()
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
-        """Return the best answers of each question; their posteriors are shares of attention.
+        """Return the best answers of each question, best first; their posteriors are shares of attention.
 
         Args:
-            inputs: B * K pairs.
+            inputs: B * K pairs, ordered by question.
             relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
             search: settings of the search.
         """
@@ -60,9 +60,9 @@ class FusionInDecoder(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of a greedy search step by step.
+        """Yield the next token ``[B]`` of each answer at each step of a greedy search.
 
-        Arguments and result are as for ``generate``.
+        Arguments and returned value are those of ``generate``; ``search`` has one beam.
         """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)

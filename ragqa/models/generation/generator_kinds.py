@@ -3,9 +3,9 @@
 from enum import StrEnum
 
 MAX_INPUT = 300
-"""Maximum length of a pair in tokens (RAG's ``max_combined_length``)."""
+"""Default maximum length of question and passage together, in tokens (RAG's ``max_combined_length``)."""
 MAX_ANSWER = 32
-"""Maximum length of an answer in tokens, including the end."""
+"""Default maximum length of an answer in tokens, including the end token."""
 
 
 class GeneratorKind(StrEnum):

@@ -47,6 +47,7 @@ class PublishedRag(NamedTuple):
     questions: Tower
     """Question tower, for an index made with DPR's passage encoder."""
     question_tokens: Seq2SeqTokenizer
+    """Tokenizer of the question tower."""
 
 
 def make_generator(
@@ -58,8 +59,10 @@ def make_generator(
         seq2seq: the model.
         kind: a key of ``TEMPLATES``.
         template: template of the input text; None for the default of the kind.
-        passages: number of passages per question, K; None for 10 (FiD) or 5 (RAG).
-        settings: further arguments of ``PassageGenerator``; a retriever and question tokens are for RAG only.
+        passages: number of passages per question; None for 10 (FiD) or 5 (RAG). A closed book always has 1, which is
+            empty.
+        settings: further arguments of ``PassageGenerator``; kinds other than RAG ignore ``retriever`` and
+            ``question_tokens``.
 
     Raises:
         BadInput: the kind is unknown, or the template is for another kind.
@@ -101,12 +104,15 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Args:
         source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq model.
-        kind: kind of a plain seq2seq; None if the directory names its kind.
+        kind: kind of a plain seq2seq model; for a saved or published generator, None or its own kind.
 
     Raises:
-        ArtefactError, DamagedArtefact: there is no generator, or it cannot be loaded.
+        ArtefactError: there is no generator of a supported family, weights are missing, or the tokenizer belongs to
+            another model.
+        DamagedArtefact: ``generator.json`` is damaged.
         Mismatch: the tokenizer has changed since the generator was saved.
-        BadInput: ``kind`` is missing for a plain seq2seq, or differs from the generator's.
+        BadInput: ``kind`` is unknown, missing for a plain seq2seq model, or differs from the generator's.
+        MissingExtra: the vocabulary needs a package that is not installed.
     """
     generator: Generator
     if read_model_type(source) == "rag":
@@ -141,7 +147,11 @@ def _load_saved(file: Path) -> Generator:
 
 
 def fingerprint_generator(source: str | Path) -> str:
-    """Return a digest of a generator's weights, tokenizers and settings, as 16 hex digits."""
+    """Return a digest of a generator's weights, tokenizers and settings, as 16 hex digits.
+
+    Args:
+        source: directory, or hub name of a model that was downloaded.
+    """
     folder = Path(source)
     if not folder.is_dir():
         from transformers.utils.hub import cached_file
@@ -180,6 +190,7 @@ def load_rag(source: str | Path) -> PublishedRag:
 
     Raises:
         ArtefactError: there is no RAG checkpoint, or weights or tokenizers are missing or belong to another model.
+        MissingExtra: the vocabulary needs a package that is not installed.
     """
     config: Any = load_config(source)
     check_family(config.generator.model_type, f"the generator of {source}")

@@ -1,6 +1,7 @@
 """RAG: read each passage separately, and marginalise over all passages (Lewis et al. 2020).
 
-Legend: B questions, K passages per question, N = B * K pairs, T tokens of an answer, M positions that count.
+Legend: B questions, K passages per question, N = B * K pairs of question and passage (ordered by question), T tokens of
+an answer, M positions that count.
 """
 
 from collections.abc import Generator, Sequence
@@ -78,7 +79,7 @@ class PassageGenerator(nn.Module):
 
 
 class RagGenerator(PassageGenerator):
-    """RAG-Token, RAG-Sequence, or, if the template has no passage (K = 1), a closed book."""
+    """RAG-Token, RAG-Sequence, or a closed book if the template has no passage (then K = 1)."""
 
     def __init__(
         self,
@@ -118,9 +119,10 @@ class RagGenerator(PassageGenerator):
 
         Args:
             inputs: N pairs.
-            relevance_BK: ``[B, K]`` scores of the live towers, which get gradients; -inf where there is no passage.
+            relevance_BK: ``[B, K]`` scores by the towers in training, which get gradients; -inf where there is no
+                passage.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing.
+            smoothing: share of label smoothing, from 0 to 1.
         """
         return self.score_labels(inputs, relevance_BK, labels_BT, smoothing=smoothing)[0]
 
@@ -131,12 +133,12 @@ class RagGenerator(PassageGenerator):
 
         Args:
             inputs: N pairs.
-            relevance_BK: ``[B, K]`` scores of the live towers; -inf where there is no passage.
+            relevance_BK: ``[B, K]`` scores by the towers in training; -inf where there is no passage.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing.
+            smoothing: share of label smoothing, from 0 to 1.
 
         Returns:
-            -log p(y|x) ``[B]``, and log p(y_i|x,z,y_<i) ``[B, K, T]``.
+            -log p(y|x) ``[B]`` with label smoothing, and log p(y_i|x,z,y_<i) ``[B, K, T]`` without, both in nats.
         """
         states = self.seq2seq.encode(inputs)
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
@@ -145,13 +147,13 @@ class RagGenerator(PassageGenerator):
     def generate(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings, *, fast: bool = False
     ) -> list[list[Candidate]]:
-        """Return the best answers of each question.
+        """Return the best answers of each question, best first.
 
         Args:
             inputs: N pairs.
             relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
             search: settings of the search.
-            fast: use fast decoding (RAG-Sequence only).
+            fast: use fast decoding, as in ``decode_sequence``; only RAG-Sequence has it.
 
         Raises:
             BadInput: a question has no passage.
@@ -165,9 +167,9 @@ class RagGenerator(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the tokens of greedy RAG-Token step by step.
+        """Yield the next token ``[B]`` of each answer at each step of greedy RAG-Token, also for RAG-Sequence.
 
-        Arguments and result are as for ``generate``.
+        Arguments, returned value and errors are those of ``generate``; ``search`` has one beam.
         """
         return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
@@ -178,15 +180,15 @@ def score_answers(
     """Compute ``RagGenerator.score_labels`` from encoded pairs.
 
     Args:
-        model: the seq2seq.
+        model: the seq2seq model.
         states: N encoded pairs.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
         labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
         marginal: ``token`` or ``sequence``, which are equal with K = 1.
-        smoothing: share of label smoothing.
+        smoothing: share of label smoothing, from 0 to 1.
 
     Returns:
-        -log p(y|x) ``[B]``, and log p(y_i|x,z,y_<i) ``[B, K, T]``.
+        The two tensors that ``RagGenerator.score_labels`` returns.
     """
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)

@@ -31,7 +31,7 @@ class SearchSettings:
     ``max_length`` of transformers' ``generate`` also counts the start token.
     """
     min_answer: int = 0
-    """Minimum answer length in tokens before the end."""
+    """Minimum answer length in tokens, without the end."""
     length_penalty: float = 1.0
     """Exponent of the length by which the log-probability of a finished beam is divided."""
     max_candidates: int = 1
@@ -46,13 +46,18 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Next-token probabilities of G searches, each a mixture over P passages weighted by priors."""
+    """Next-token probabilities of G searches, each a mixture over P passages weighted by priors.
+
+    Args:
+        run: decoder run over G * P encoded pairs, ordered by search.
+        prior_GP: ``[G, P]`` log-probabilities of the passages.
+    """
 
     def __init__(self, run: DecoderRun, prior_GP: Tensor) -> None:
         self.run, self.prior_GP, self.rules = run, prior_GP, run.model.conventions
 
     def score_next(self, tokens_GW: Tensor) -> Tensor:
-        """Append a token to each beam; return log-probabilities ``[G, W, V]`` of the next tokens."""
+        """Append a token ``[G, W]`` to each beam; return log-probabilities ``[G, W, V]`` of the next tokens."""
         searches, passages = self.prior_GP.shape
         rows = tokens_GW.unsqueeze(1).expand(-1, passages, -1).flatten()
         log_probs = self.run.step(rows).log_softmax(-1).view(searches, passages, tokens_GW.shape[1], -1)
@@ -69,7 +74,7 @@ class PassageMixture:
         self.run.reorder((first.unsqueeze(1) + parents).flatten())
 
     def select(self, searches: Tensor) -> "PassageMixture":
-        """Return a mixture of the selected searches only; the old mixture must not be used again."""
+        """Return a mixture of only the searches with these numbers; the old mixture must not be used again."""
         texts = _expand_groups(searches, self.prior_GP.shape[1])
         beams = self.run.rows // self.prior_GP.numel()
         return PassageMixture(self.run.select(texts, _expand_groups(texts, beams)), self.prior_GP[searches])
@@ -113,10 +118,10 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
         log_probs: ``[..., V]`` log-probabilities of the next tokens.
         step: position of the next token in the answer, from 0.
         rules: conventions of the model.
-        search: settings with the shortest and the longest answer.
+        search: settings with the minimum and maximum answer length.
 
     Returns:
-        ``[..., V]``; a forced token has log-probability 0.
+        ``[..., V]``; a forced token has log-probability 0, and all other tokens then have -inf.
     """
     for excluded in (rules.forbidden, rules.ends if step < search.min_answer else ()):
         if excluded:
@@ -129,9 +134,9 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield step by step the most probable token ``[G]`` of each search and its log-probability.
+    """Yield at each step the most probable token ``[G]`` of each search and its log-probability ``[G]``.
 
-    The end of an answer is included. After the end, tokens are padding with log-probability 0.
+    The end token of an answer is included. After the end, tokens are padding with log-probability 0.
     """
     rules, device = mixture.rules, mixture.prior_GP.device
     token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)
@@ -150,9 +155,9 @@ def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[t
     """Run beam search; return the answers of each search with their scores, best first.
 
     The result equals that of ``generate`` with ``early_stopping=False``. The score of a finished answer is its
-    log-probability divided by its length to the power of ``length_penalty``. A search ends when its best running beam,
-    scored at the current length, beats no finished answer. Searches that have ended are removed from the batch when
-    they are at least half of it.
+    log-probability divided by its length to the power of ``length_penalty``. A search ends when it has finished as many
+    answers as it has beams, and its best running beam, scored at the current length, beats none of them. Searches that
+    have ended are removed from the batch when they are at least half of it.
     """
     rules, device, searches = mixture.rules, mixture.prior_GP.device, len(mixture.prior_GP)
     state = _Beams.begin(searches, search, rules.pad, device)
@@ -213,6 +218,6 @@ def _take(values_GWT: Tensor, index_GW: Tensor) -> Tensor:
 
 
 def cut_at_end(ids: list[int], ends: tuple[int, ...]) -> Ids:
-    """Return ``ids`` up to and including the first end token."""
+    """Return ``ids`` up to and including the first end token; all ``ids`` if there is none."""
     stop = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
     return tuple(ids[: stop + 1])

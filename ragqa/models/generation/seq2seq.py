@@ -44,6 +44,7 @@ class Conventions:
     start: int
     """First input of the decoder; not part of the answer."""
     pad: int
+    """Padding token."""
     ends: tuple[int, ...]
     """Tokens that end an answer and are part of it."""
     forced_first: int | None
@@ -83,7 +84,7 @@ class Seq2Seq(nn.Module):
         """Combine a model and its tokenizer.
 
         Raises:
-            ArtefactError: the tokenizer belongs to another model.
+            ArtefactError: the tokenizer belongs to another model, or the model defines no start, end or padding token.
         """
         super().__init__()
         self.model = cast(Any, model)
@@ -118,9 +119,9 @@ class Seq2Seq(nn.Module):
         return cast(nn.Module, self.model.get_output_embeddings())
 
     def encode(self, inputs: Inputs) -> EncoderStates:
-        """Encode N texts that are padded on the right.
+        """Encode N texts that are padded on the right to L tokens; the result has the length of the longest text.
 
-        Texts of similar length are encoded together, because padding costs as much time as text.
+        Only texts of similar length are encoded together, because padding costs as much time as text.
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
         length_N = mask_NL.sum(-1)
@@ -142,7 +143,7 @@ class Seq2Seq(nn.Module):
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def shift_labels(self, labels_BT: Tensor) -> Tensor:
-        """Return decoder inputs ``[B, T]``: the start token, and the labels shifted to the right."""
+        """Return decoder inputs ``[B, T]``: the start token, then the labels ``[B, T]`` without the last."""
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
         ids_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
@@ -188,7 +189,9 @@ class Seq2Seq(nn.Module):
             fresh: make random weights instead of loading the model's weights.
 
         Raises:
-            ArtefactError: there is no seq2seq, weights are missing, or the tokenizer belongs to another model.
+            ArtefactError: there is no seq2seq model of a supported family, weights are missing, or the tokenizer
+                belongs to another model.
+            MissingExtra: the vocabulary needs a package that is not installed.
         """
         model, tokens = load_seq2seq_module(source, fresh=fresh), Seq2SeqTokenizer.load(source)
         try:
@@ -204,7 +207,7 @@ class DecoderRun:
         """Start decoding over encoded texts.
 
         Args:
-            model: the seq2seq.
+            model: the seq2seq model.
             states: N encoded texts.
             cross: keys and values of cross-attention, if they are already computed.
 
@@ -227,11 +230,14 @@ class DecoderRun:
         self._cache = EncoderDecoderCache(DynamicCache(), self._cross)
 
     def step(self, tokens_R: Tensor) -> Tensor:
-        """Append a token to each row and return logits ``[R, V]``; R must not change between steps."""
+        """Append a token to each row and return the logits ``[R, V]`` of the next tokens.
+
+        R must not change between steps.
+        """
         return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` of complete decoder inputs; tokens decoded so far are discarded.
+        """Return logits ``[M, V]`` after chosen positions of decoder inputs; tokens decoded so far are discarded.
 
         Args:
             inputs_RT: ``[R, T]`` decoder inputs.

@@ -1,4 +1,4 @@
-"""Input texts of generators: a template of question and passage; long passages are cut.
+"""Input texts of generators: a template that joins question and passage, and pairs cut to a maximum length.
 
 Legend: B questions, K passages per question, N = B * K pairs of question and passage.
 """
@@ -37,11 +37,11 @@ class Template:
         return _fill(self.text, question, passage)
 
     def get_text_before(self, question: str, passage: Passage) -> str:
-        """Return the part of ``fill`` before the passage."""
+        """Return the part of the filled template before the passage."""
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
     def get_text_after(self, question: str, passage: Passage | None) -> str:
-        """Return the part of ``fill`` after the passage."""
+        """Return the part of the filled template after the passage; the whole text without a passage."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
 
@@ -64,7 +64,7 @@ CLOSED_BOOK = Template("{question}")
 class PairEncoder:
     """Tokenizer of pairs of question and passage, which cuts pairs that are too long.
 
-    The end of the passage is cut. The question is cut only if it is too long without a passage.
+    It cuts the end of the passage. It cuts the question only if the question is too long even without a passage.
     """
 
     tokens: Seq2SeqTokenizer
@@ -75,8 +75,12 @@ class PairEncoder:
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """Encode the N pairs of B questions and their passages, ordered by question.
 
-        K is the largest number of passages of a question, or 1 for a closed-book template. A question with fewer
-        passages gets empty passages, whose relevance must be -inf.
+        K is the largest number of passages of a question (at least 1), or 1 for a closed-book template. A question with
+        fewer passages gets empty passages, whose relevance must be -inf.
+
+        Args:
+            questions: B questions.
+            passages: passages of each question, best first.
 
         Raises:
             BadInput: the template alone is too long.
@@ -91,7 +95,11 @@ class PairEncoder:
         return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the encoded pair contains the passage up to the character ``end``."""
+        """Return True if the encoded pair contains the passage up to the character ``end`` (exclusive).
+
+        Raises:
+            BadInput: the template alone is too long.
+        """
         beginning = replace(passage, text=passage.text[:end])
         return self._count_tokens(self._cut_question(question), beginning) <= self.max_tokens
 

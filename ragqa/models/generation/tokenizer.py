@@ -22,7 +22,7 @@ _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_
 
 
 class Seq2SeqTokenizer:
-    """Tokenizer of transformers for a seq2seq model, which adds the model's special tokens."""
+    """Tokenizer of a seq2seq model: a tokenizer of transformers, with the special tokens of the model."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -71,9 +71,10 @@ class Seq2SeqTokenizer:
         return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode each text: an uncased BERT tokenizer removes capitals and accents.
+        """Encode and decode each text, so that it gets the spelling of the tokenizer.
 
-        Spaces before punctuation are also removed, as transformers did by default when RAG was trained.
+        For example, an uncased BERT tokenizer removes capitals and accents. Spaces before punctuation are also removed,
+        as transformers did by default when RAG was trained.
         """
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
         return [self.tokenizer.decode(row, **options) for row in self.encode(texts)]
@@ -83,11 +84,12 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return labels ``[B, T]``, T at most ``max_tokens``; ``IGNORED`` after an answer's end.
+        """Return the token ids of answers as labels ``[B, T]``, with ``IGNORED`` after an answer's end.
 
-        The labels equal those of transformers with two exceptions. The start token of the decoder is not repeated, as
-        transformers does for a BERT decoder. If the tokenizer adds no end token, the model's end token is added, so
-        that the model learns to stop.
+        T is at most ``max_tokens``; a longer answer is cut before its end token. The labels equal those of transformers
+        with two exceptions. An answer does not begin with the start token of the decoder, as it does in transformers
+        for a BERT decoder. If the tokenizer adds no end token, the model's end token is added, so that the model learns
+        to stop.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]
@@ -96,7 +98,7 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, IGNORED).ids_NL
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids, without special tokens."""
+        """Return the text of token ids, without special tokens and ``silent_ids``."""
         visible = [token for token in ids if token not in self.silent_ids]
         text: str = self.tokenizer.decode(visible, skip_special_tokens=True)
         return text.strip()
@@ -110,11 +112,11 @@ class Seq2SeqTokenizer:
         """Load a tokenizer from a directory or the hub.
 
         Args:
-            source: directory or hub name; a ``tokenizer.json`` without a configuration is loaded unchanged.
+            source: directory or hub name; a ``tokenizer.json`` without ``tokenizer_config.json`` is loaded unchanged.
             options: further arguments of transformers' ``from_pretrained``.
 
         Raises:
-            ArtefactError: there is no tokenizer.
+            ArtefactError: there is no tokenizer, or it cannot be loaded.
             MissingExtra: the vocabulary needs a package that is not installed.
         """
         file = Path(source) / "tokenizer.json"

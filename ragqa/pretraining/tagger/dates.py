@@ -86,14 +86,17 @@ _CONTEXT = 16
 
 
 def find_dates(text: str) -> Iterator[Range]:
-    """Yield the start and end of each date in ``text``, sorted and without overlaps."""
+    """Yield the start and end (exclusive) of each date in ``text``, sorted and without overlaps."""
     spans = [match.span() for match in _ABSOLUTE.finditer(text) if _is_date(text, match)]
     spans += [match.span() for match in _RELATIVE.finditer(text)]
     yield from drop_overlaps(spans)
 
 
 def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
-    """Yield the spans in the order of their starts, without spans that overlap an earlier span."""
+    """Yield the spans in the order of their starts, without spans that overlap a yielded one.
+
+    Of spans with the same start, the longest is yielded.
+    """
     end = 0
     for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:

@@ -39,7 +39,7 @@ class Lexicon:
 
     Args:
         titles: titles of the corpus's documents.
-        texts: a sample of the corpus's texts.
+        texts: sample of the corpus's texts, in which the words in lower case and with a capital are counted.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -51,7 +51,7 @@ class Lexicon:
         self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Return True if a phrase is a title, or a title without brackets or final lower-case words."""
+        """Return True if a phrase is a title without its bracketed ending, with or without final lower-case words."""
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:

@@ -91,7 +91,7 @@ _Tokens = list[_Token]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
-    """Yield the start and end of each name in ``text``, sorted and without overlaps."""
+    """Yield the start and end (exclusive) of each name in ``text``, sorted and without overlaps."""
     for match in _RUN.finditer(text):
         start, end = match.span()
         tokens = [_Token(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
@@ -118,7 +118,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
-    """Return for each word True if it is in the same title as the word before it."""
+    """Return for each word True if it is in the same document title as the word before it."""
     in_title = [False] * len(tokens)
     for first in range(len(tokens) - 1):
         if in_title[first] or tokens[first].is_link:

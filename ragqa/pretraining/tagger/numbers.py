@@ -50,7 +50,7 @@ _CONTEXT = 8
 
 
 def find_numbers(text: str) -> Iterator[Range]:
-    """Yield the start and end of each number in ``text``, sorted and without overlaps."""
+    """Yield the start and end (exclusive) of each number in ``text``, sorted and without overlaps."""
     spans = [match.span() for match in _IN_DIGITS.finditer(text)]
     spans += [match.span() for match in _ROMAN.finditer(text)]
     spans += [match.span() for match in _IN_WORDS.finditer(text)]

@@ -1,8 +1,8 @@
 """Word lists with which the rule-based tagger decides if a word is part of a name.
 
 ``names`` and ``works`` need these lists where capitals are not enough: at the start of a sentence, after titles
-(President), and around linking words (``of``). The file ``words.toml`` contains the words, in lower case unless the
-docstring of a list says otherwise.
+(President), and around linking words (``of``). The file ``words.toml`` contains the words. They are in lower case
+unless the docstring of a list says otherwise.
 """
 
 import tomllib

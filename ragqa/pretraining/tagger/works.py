@@ -11,7 +11,7 @@ _WORD = re.compile(r"[^\s,:;.!?–—/()-]+")
 
 
 def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each quoted title in ``text``, without the quotation marks."""
+    """Yield the start and end (exclusive) of each quoted title in ``text``, without the quotation marks."""
     for match in _QUOTED.finditer(text):
         quoted = match[1].rstrip(",.;:")
         if _is_title(_WORD.findall(quoted)) or (" " in quoted and lexicon.is_title(quoted)):

@@ -229,7 +229,7 @@ def test_held_out_facts_are_answered_by_retrieval_alone(
         assert get_last_figure(both["seen"]) <= get_last_figure(alone["seen"])
 
 
-COLLAPSED = ("known by heart", "all texts get the same", "no passage is preferred", "recall has fallen")
+COLLAPSED = ("are memorised", "all texts get the same", "no passage is preferred", "recall has fallen")
 """Phrases of the alarms of a collapse; other alarms warn before it."""
 
 

@@ -146,14 +146,14 @@ def test_memorised_answers_raise_an_alarm_once() -> None:
     assert health.check_answers(0.37) == []
     (line,) = health.check_answers(0.05)
     assert line == (
-        "training answers have probability 0.90, of held-out ones 5.0% are right: the answers are memorised, "
-        "passages are hardly read"
+        "training answers have probability 0.90, but only 5.0% of the held-out questions are answered right: answers "
+        "are memorised, passages are hardly read"
     )
     assert health.check_answers(0.0) == [] and Health.from_state(health.to_state()).check_answers(0.0) == []
     book = Health()
     lines = [book.check_step({"nll": 0.0}) for _ in range(2 * WINDOW)]
     assert not any(lines)  # without retrieval there is nothing to check
-    assert book.check_answers(0.0, reads_passages=False)[0].endswith("are right: the answers are memorised")
+    assert book.check_answers(0.0, reads_passages=False)[0].endswith("are answered right: answers are memorised")
     assert health.check_answers(0.5) == [] and len(health.check_answers(0.35)) == 1
     unsure = Health()
     unsure.check_step({"nll": -math.log(0.4), "distinct": 1.0, "entropy": 0.5})
