@@ -1,6 +1,6 @@
-"""Kinds of answers: what a question asks for (a person, a date, a number, …), and whether a span can be one.
+"""Check that an answer is of the kind that the question asks for, such as a person, a date or a number.
 
-The rules lean to "yes": they only find answers that are certainly of another kind, such as a height for "how fast".
+The rules reject only answers that are certainly of another kind, such as a height for "how fast".
 """
 
 import re
@@ -54,7 +54,7 @@ def _is_extent(text: str) -> bool:
 
 
 def _is_distance(text: str) -> bool:
-    """Return False for what is no distance; "two hours by train" is one."""
+    """Return True for a number that is not a speed; "two hours by train" is a distance."""
     return bool(_NUMBER.search(text)) and not _SPEED.search(text)
 
 
@@ -94,10 +94,11 @@ _CHOICE = re.compile(
 
 
 def make_kind_check(question: str) -> Callable[[str], bool]:
-    """Return a function that is False for answers that are certainly of another kind than the question asks for.
+    """Return a function that returns False for an answer that certainly does not fit the question, else True.
 
-    An answer that only repeats words of the question is of no kind, unless the question offers a choice ("… or …") or
-    asks for a colour.
+    An answer does not fit if it is of another kind than the question asks for. Nor does it fit if it only repeats
+    words of the question, unless the question offers a choice ("or", "between"), asks for a colour, or asks for yes or
+    no.
     """
     lower = question.lower().strip()
     start = _ASKING.sub("", lower, count=1)

@@ -1,17 +1,19 @@
 """Interfaces of readers, and settings of answer generation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
-from ragqa.types import Answer, Hit
+from ragqa.types import Answer, Hit, Source
 
 DEFAULT_PASSAGES = 10
-"""Default number of passages per question; more take longer and gain little on SQuAD."""
-
+"""Default number of passages per question of a span reader; more take longer and gain little on SQuAD."""
+ALTERNATIVES = 4
+"""Maximum number of alternatives of an answer."""
 NO_PASSAGES = "no passages were found"
-ONLY_ENGLISH = "only English is read well"
 """Reason that every reader gives when it declines a question without passages."""
+ONLY_ENGLISH = "only English is read well"
+"""Reason why a span reader declines a question in a script that its model does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,23 +25,27 @@ class Decoding:
     fast: bool = False
     """True for fast decoding of RAG-Sequence (Lewis et al. 2020, section 2.5).
 
-    It scores a candidate only under the passages whose search found the candidate.
+    Fast decoding scores a candidate only under the passages whose search found the candidate.
     """
     max_answer: int | None = None
-    """Maximum answer length in tokens, including the end; None for the length used in training."""
+    """Maximum answer length in tokens, including the end; None for the reader's default: the length in training."""
     min_answer: int = 0
-    """Minimum answer length in tokens."""
+    """Minimum number of tokens before the end of an answer."""
 
     @classmethod
     def from_options(cls, **options: int | bool | None) -> Self | None:
-        """Make settings from command-line options, or return None if no option is set."""
+        """Make settings from command-line options, or return None if no option is set.
+
+        Args:
+            options: fields of the class by name; None for an option that is not set.
+        """
         values = {name: value for name, value in options.items() if value is not None}
         return cls(**values) if values else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class RetrieverIdentity:
-    """Identity of the retriever that scores the hits of a reader."""
+    """Identity of the retriever whose hits a reader reads."""
 
     kind: str
     """Name of the retriever, for messages."""
@@ -48,14 +54,14 @@ class RetrieverIdentity:
 
 
 class Reader(Protocol):
-    """Reader that answers questions from their hits, or declines."""
+    """Reader that answers questions from retrieved passages, or declines them."""
 
     kind: str
     """Key of ``ragqa.reading.registry.READERS``."""
     fingerprint: str
-    """Digest of everything that determines answers and confidences.
+    """Text that identifies the model and its calibration, which a saved pipeline compares.
 
-    The kind is part of it if one directory can be read as several kinds.
+    The fingerprint of a generator in torch contains its kind, but not its calibration.
     """
 
     @property
@@ -69,7 +75,17 @@ class Reader(Protocol):
         ...
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question; only closed-book readers answer without hits."""
+        """Return an answer for each question, in order; only closed-book readers answer without hits.
+
+        Args:
+            questions: texts of the questions.
+            hits: passages of each question, best first.
+
+        Raises:
+            BadInput: the reader has no room for a passage, or a server needs the name of a model.
+            ArtefactError, DamagedArtefact: a model that is loaded with the first question is absent or damaged.
+            RemoteError: the server of a language model fails, or not even one passage fits into its context.
+        """
         ...
 
 
@@ -80,27 +96,33 @@ class AnswerGenerator(Protocol):
     decoding: Decoding
     """Settings in use; no field is None."""
     warning: str | None
-    """Warning for the user about how the reader is used, or None: that the retriever is not the one used in training,
-    or that the confidence is not calibrated."""
+    """Warning for the user, or None.
+
+    It says that the retriever is not the one used in training, or that the confidence is not calibrated for the model.
+    """
 
     @property
     def passages(self) -> int:
-        """Number of passages per question in training."""
+        """Default number of passages per question; for a trained generator, the number in training."""
         ...
 
     @property
     def can_stream(self) -> bool:
-        """True if the reader can stream answers with its settings."""
+        """True if the reader can stream answers with its decoding settings."""
         ...
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
+        """Yield the text of the answer in pieces, and at the end the complete ``Answer``.
+
+        Raises:
+            RagqaError: as for ``Reader.read``.
+        """
         ...
 
 
 @runtime_checkable
 class LatinReader(Protocol):
-    """Reader that may read only questions in Latin script."""
+    """Reader whose model may know only the Latin script."""
 
     def can_read(self, question: str) -> bool:
         """Return True if the model can read the script of the question."""
@@ -110,3 +132,16 @@ class LatinReader(Protocol):
 def get_default_passages(reader: object) -> int:
     """Return the default number of passages per question of a reader."""
     return reader.passages if isinstance(reader, AnswerGenerator) else DEFAULT_PASSAGES
+
+
+def decline(question: str, hits: Sequence[Hit], reason: str, note: str | None = None) -> Answer:
+    """Return a declined answer with confidence 0.
+
+    Args:
+        question: text of the question.
+        hits: the nearest passages, which become the sources.
+        reason: short reason why the question is declined.
+        note: remark for the user.
+    """
+    nearest = tuple(Source(hit, None, 0.0) for hit in hits)
+    return Answer(question, None, float("-inf"), 0.0, nearest, supported=None, reason=reason, note=note)

@@ -1,9 +1,9 @@
 """Calibration of confidences: the probability that an answer is right, given its evidence.
 
-A logistic regression (Platt 1999) maps evidence to the probability of an exact match. It is fitted on held-out
-questions. For some of them, the document with the answer is removed from the corpus. ``calibration.json``, next to the
-reader's weights, stores the coefficients and two values chosen on the same questions: the confidence below which the
-reader declines, and the weight of retrieval scores in reading.
+A logistic regression (Platt 1999) maps evidence to the probability of a right answer. It is fitted on held-out
+questions. ``calibration.json``, next to the reader's weights, stores the coefficients and three values chosen on the
+same questions: the confidence below which the reader declines, the weight of retrieval scores in reading, and the
+margin by which the early layer selects windows.
 
 Legend: N answers, F features.
 """
@@ -22,7 +22,7 @@ from ragqa.artefacts import CALIBRATION, write_text_whole
 from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
-"""Features of generative readers, and of calibration files that name no features."""
+"""Features of generators in torch, and of calibration files that name no features."""
 _ONE_PASSAGE = ", one passage"
 SPAN_FEATURES = (
     "constant",
@@ -40,12 +40,14 @@ SPAN_FEATURES = (
 """Features of a span reader.
 
 Features from retrieval scores are in standard deviations, since every retriever has its own scale. If only one passage
-was read, no other passage competes with the answer. Four features have a second coefficient for this case.
+was read, no other passage competes with the answer; four features have a second coefficient for this case.
 """
 ABSENCE_FEATURES = (*SPAN_FEATURES, "answerable", "most answerable", "most relevant")
 """Features of a span reader that was trained on passages without an answer."""
 THRESHOLD = 0.2
 """Confidence below which a reader declines if its calibration names no threshold."""
+_RIDGE = 1e-3
+"""Penalty per answer on the squared coefficients; that of the constant is a thousandth of it."""
 
 
 @dataclass(frozen=True)
@@ -53,35 +55,35 @@ class Evidence:
     """Evidence of a reader for an answer, from which its confidence is computed."""
 
     weight: float
-    """Probability of the merged answer among all spans of all passages."""
+    """Probability of the merged answer among all spans of all passages; p(y|x) of a generated answer."""
     span: float
-    """Score of the answer's best span, without the relevance of its passage."""
+    """Score of the answer's best span without relevance; log-probability per token of a generated answer."""
     relevance: float
-    """Relevance score of the passage (or the window with the span), with the retrieval prior."""
+    """Relevance of the window with the span, with the retrieval prior; for a generated answer, the largest posterior
+    of a passage."""
     own_relevance: float = 0.0
-    """Relevance score of the passage without the retrieval prior."""
+    """Relevance of the window with the span, without the retrieval prior."""
     passages_read: int = 1
-    """Number of passages that were read."""
     lead: float = 0.0
-    """Log of the ratio of the answer's weight to the weight of the best other answer."""
+    """Log of the ratio of the answer's weight to the weight of the best answer that does not overlap it."""
     behind_best: float = 0.0
-    """Retrieval score of the passage minus the best score, in standard deviations; 0 or less."""
+    """Retrieval score of the passage with the best span minus the best score, in standard deviations; 0 or less."""
     best_ahead: float = 0.0
     """Best retrieval score minus the mean score, in standard deviations; 0 or more."""
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
     answerable: float = 0.0
-    """Log-odds of any span of the answer's window against "no answer", by the reader."""
+    """Log-odds of all spans of the answer's window together against "no answer", by the reader."""
     most_answerable: float = 0.0
-    """Largest such log-odds of all windows."""
+    """Largest value of ``answerable`` of all windows."""
     most_relevant: float = 0.0
-    """Largest relevance score of all windows, without the retrieval prior."""
+    """Largest relevance of all windows, without the retrieval prior."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the features [F] in the order of ``names``.
 
         Raises:
-            KeyError: there is no feature of a name.
+            KeyError: no feature has one of the names.
         """
         weight = min(max(self.weight, 1e-4), 1 - 1e-4)
         values = {
@@ -117,25 +119,28 @@ class Calibration:
     """Coefficients of the regression, with the threshold and the prior for the same reader."""
 
     coefficients: tuple[float, ...]
+    """Coefficient of each of ``features``."""
     fitted_on: str = "nothing: the raw probability of the answer"
+    """Description of the questions of the fit."""
     answers: int = 0
     """Number of answers in the fit; a question can have several."""
     features: tuple[str, ...] = BASIC_FEATURES
-    """Names of the features that the coefficients belong to."""
     threshold: float = THRESHOLD
     """Confidence below which a question is declined by default."""
     prior: float = 1.0
     """Weight of standardized retrieval scores in reading (``ragqa.reading.prior.make_prior``)."""
     early_margin: float | None = None
-    """Windows whose early relevance is lower than the question's best by more than this are not read on.
-    None to read all windows to the end."""
+    """Largest distance of a window's early relevance below the question's best at which the window is read on.
+
+    None to read all windows to the end.
+    """
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields for the fingerprint of a reader; ``answers`` keeps its first name, ``questions``."""
+        """Fields for the fingerprint of a reader; earlier readers keep their fingerprints."""
         row = asdict(self)
-        row["questions"] = row.pop("answers")
-        if row["early_margin"] is None:  # so that the fingerprints of earlier readers stay as they are
+        row["questions"] = row.pop("answers")  # the name in earlier versions
+        if row["early_margin"] is None:
             del row["early_margin"]
         return row
 
@@ -154,13 +159,17 @@ class Calibration:
             threshold: threshold of a reader without a calibration, whose confidence is the raw probability.
 
         Raises:
-            DamagedArtefact: the file is not a calibration.
+            DamagedArtefact: ``calibration.json`` is not a calibration, or has unknown features.
         """
         return cls.load_for(Evidence(0.5, 0.0, 0.0), folder) or replace(UNCALIBRATED, threshold=threshold)
 
     @classmethod
     def load_for(cls, example: FeatureSource, folder: Path) -> "Calibration | None":
-        """Read the calibration in ``folder`` for evidence like ``example``; return None if there is no file.
+        """Read the calibration in a folder; return None if there is no file.
+
+        Args:
+            example: evidence with all features that the calibration may have.
+            folder: folder of ``calibration.json``.
 
         Raises:
             DamagedArtefact: the file is not a calibration, or its features are not those of the evidence.
@@ -195,7 +204,7 @@ class Calibration:
             raise ValueError("early_margin is below 0")
 
     def save(self, folder: Path) -> None:
-        """Write ``calibration.json`` in one step."""
+        """Write ``calibration.json`` to a folder, so that it appears whole or not at all."""
         write_text_whole(folder / CALIBRATION, json.dumps(asdict(self), indent=1) + "\n")
 
 
@@ -210,17 +219,15 @@ def fit_calibration(
     *,
     features: Sequence[str] = BASIC_FEATURES,
     counts: npt.ArrayLike | None = None,
-    ridge: float = 1e-3,
 ) -> Calibration:
-    """Fit a calibration by maximum likelihood (Newton's method) with a small ridge.
+    """Fit a calibration by maximum likelihood (Newton's method) with a small ridge penalty.
 
     Args:
         evidence: evidence of N answers.
         right: [N], 0 or 1 for a wrong or right answer, or a probability.
         fitted_on: description of the questions, for the file.
-        features: names of the features to use.
+        features: names of the features to use; the first is the constant.
         counts: [N], weight of each answer; 1 by default.
-        ridge: penalty per answer on the squared coefficients; the penalty of the constant is a thousandth of it.
 
     Returns:
         The calibration, with the default threshold and prior.
@@ -229,7 +236,7 @@ def fit_calibration(
     y_N = np.asarray(right, dtype=np.float64)
     count_N = np.ones(len(y_N)) if counts is None else np.asarray(counts, dtype=np.float64)
     beta_F = np.zeros(x_NF.shape[1])
-    penalty = ridge * count_N.sum() * np.eye(len(beta_F))
+    penalty = _RIDGE * count_N.sum() * np.eye(len(beta_F))
     penalty[0, 0] *= 1e-3  # not 0: if all answers are right, or all wrong, the constant would grow without limit
     for _ in range(50):
         p_N = 1 / (1 + np.exp(-x_NF @ beta_F))

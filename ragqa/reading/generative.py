@@ -14,7 +14,7 @@ import numpy as np
 
 from ragqa.errors import BadInput, MissingExtra
 from ragqa.models.generation.generator_kinds import GeneratorKind
-from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
+from ragqa.reading.base import ALTERNATIVES, NO_PASSAGES, Decoding, RetrieverIdentity, decline
 from ragqa.reading.calibration import Calibration, Evidence
 from ragqa.reading.prior import Prior, make_prior
 from ragqa.runtime.scorer import RAW, SPREAD
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ragqa.models.generation.decoding import Candidate
     from ragqa.models.generation.generators import Generator
     from ragqa.models.generation.search import SearchSettings
+
 MAX_PASSAGE_CHARACTERS, MAX_TITLE_CHARACTERS = 50_000, 1_000
-"""Maximum length in characters of a passage and its title; a generator reads a few hundred tokens of it."""
+"""Maximum length in characters of a passage and its title; a generator reads a few hundred tokens of each passage."""
 _INCOMPLETE = "\ufffd"
 """Replacement character that byte-level tokenizers write for an incomplete character."""
 
@@ -39,7 +40,7 @@ class WrittenAnswer(NamedTuple):
 
 
 class GenerativeReader:
-    """Reader that generates answers from passages, or from memory (closed book), in torch."""
+    """Reader that generates answers with torch, from passages or from memory (closed book)."""
 
     def __init__(
         self,
@@ -48,7 +49,6 @@ class GenerativeReader:
         *,
         fingerprint: str,
         decoding: Decoding | None = None,
-        alternatives: int = 4,
         device: str = "cpu",
         scored_by: RetrieverIdentity | None = None,
     ) -> None:
@@ -58,18 +58,17 @@ class GenerativeReader:
             generator: the model.
             calibration: calibration that turns evidence into confidence.
             fingerprint: digest of the model.
-            decoding: settings of decoding; fields that are None get the values of the generator's training.
-            alternatives: number of other answers to return.
+            decoding: settings of decoding; ``max_answer`` None is the value of the generator's training.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             scored_by: retriever that scores the hits; None for the retriever that the generator was trained with.
 
         Raises:
-            BadInput: the generator cannot decode with these settings.
+            BadInput: a setting of decoding is out of range, or the generator does not support it.
         """
         self._generator, self._calibration = generator.to(device).eval(), calibration
         self.kind = GeneratorKind(generator.kind)
         self.decoding = _resolve_decoding(generator, decoding or Decoding())
-        self._search = _make_search(self.kind, self.decoding, alternatives)
+        self._search = _make_search(self.kind, self.decoding)
         self._fast: dict[str, bool] = {"fast": True} if self.decoding.fast else {}
         self._prior, self.warning = _choose_prior(generator, scored_by)
         self._device = device
@@ -85,10 +84,11 @@ class GenerativeReader:
             source: directory or hub name of a saved generator, a published RAG checkpoint or a plain seq2seq.
             kind: ``GeneratorKind`` of a plain seq2seq; None if the directory names its kind.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
-            options: further arguments of the constructor.
+            options: ``decoding`` and ``scored_by``, as for the constructor.
 
         Raises:
-            ArtefactError, DamagedArtefact, BadInput: as for ``load_generator``.
+            ArtefactError, DamagedArtefact, Mismatch: as for ``load_generator``.
+            BadInput: as for ``load_generator`` and the constructor, or torch does not see ``device``.
             MissingExtra: torch or transformers is not installed.
         """
         try:
@@ -120,15 +120,15 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question; only closed-book readers answer without hits."""
+        """Return an answer for each question, in order; only closed-book readers answer without hits."""
         rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
-            self._make_answer(question, passages, candidates) if candidates else decline(question)
+            self._make_answer(question, passages, candidates) if candidates else decline(question, [], NO_PASSAGES)
             for question, passages, candidates in rows
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return each question's answer with its evidence, as a list of one; empty if declined."""
+        """Return each question's best answer with its evidence, as a list of one; an empty list if declined."""
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
             for candidates in self._generate(questions, hits)
@@ -153,7 +153,7 @@ class GenerativeReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
         if not (hits or self.is_closed_book):
-            yield decline(question)
+            yield decline(question, [], NO_PASSAGES)
             return
         inputs, relevance_BK = self._make_inputs([question], [hits])
         ids: list[int] = []
@@ -179,7 +179,7 @@ class GenerativeReader:
         yield answer
 
     def _make_inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
-        """Return the generator's inputs and the prior [B, K], -inf for missing passages."""
+        """Return the generator's inputs and the log-prior [B, K], -inf where a question has fewer than K passages."""
         import torch
 
         inputs = self._generator.make_inputs(
@@ -195,13 +195,17 @@ class GenerativeReader:
     def _make_answer(self, question: str, hits: list[Hit], candidates: list["Candidate"]) -> Answer:
         texts = [self._decode(candidate.ids) for candidate in candidates]
         if not texts[0]:
-            return decline(question, hits)
+            return decline(question, hits, "the generator wrote nothing")
         candidate_of: dict[str, Candidate] = {}
         for text, candidate in zip(texts, candidates, strict=True):
             if text:
                 candidate_of.setdefault(text, candidate)
         best, *others = (
-            Alternative(text, self._compute_confidence(candidate), self._cite(question, hits, text, candidate))
+            Alternative(
+                text,
+                self._calibration.compute_confidence(_make_evidence(candidate)),
+                self._cite(question, hits, text, candidate),
+            )
             for text, candidate in candidate_of.items()
         )
         is_supported = any(source.span is not None for source in best.sources)
@@ -222,7 +226,7 @@ class GenerativeReader:
         return self._generator.seq2seq.tokens.decode(ids)
 
     def _cite(self, question: str, hits: list[Hit], text: str, candidate: "Candidate") -> tuple[Source, ...]:
-        """Return the passages as sources, by falling posterior probability."""
+        """Return the passages as sources, by falling posterior probability; none for closed book."""
         if self.is_closed_book:
             return ()
         sources = []
@@ -233,12 +237,9 @@ class GenerativeReader:
             sources.append(Source(hit, Span(*edges) if edges and is_read else None, weight))
         return tuple(sorted(sources, key=lambda source: -source.weight))
 
-    def _compute_confidence(self, candidate: "Candidate") -> float:
-        return self._calibration.compute_confidence(_make_evidence(candidate))
-
 
 def _cut_passage(passage: Passage) -> Passage:
-    """Return a passage without the end that no generator reads, so that its length costs no memory."""
+    """Return a passage without the end that no generator reads, so that a long passage needs little memory."""
     if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.context) <= MAX_TITLE_CHARACTERS:
         return passage
     return replace(
@@ -255,10 +256,10 @@ def _make_note(hits: list[Hit]) -> str | None:
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
-    """Return the prior over passages, and a warning if training used another retriever.
+    """Return the function for the log-prior of passages, and a warning if training used another retriever.
 
-    RAG's prior is the softmax of the inner products of its own towers. Scores on another scale (BM25, cosines) would
-    select a single passage, or weight all passages equally. So for such scores the prior is their distance to the best
+    RAG's prior is the softmax of the inner products of its own encoders. Scores on another scale (BM25, cosines) would
+    select a single passage, or weight all passages equally. For these scores, the prior is the distance to the best
     score in standard deviations (``SPREAD``).
     """
     kind, trained_with = GeneratorKind(generator.kind), generator.retriever
@@ -291,11 +292,11 @@ def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
     return replace(decoding, max_answer=longest)
 
 
-def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> "SearchSettings":
+def _make_search(kind: GeneratorKind, decoding: Decoding) -> "SearchSettings":
     from ragqa.models.generation.search import SearchSettings
 
     assert decoding.max_answer is not None
-    count = 1 + alternatives
+    count = 1 + ALTERNATIVES
     if kind != GeneratorKind.RAG_SEQUENCE:  # RAG-Sequence searches each passage, so it has more candidates than beams
         count = min(count, decoding.beams)
     return SearchSettings(decoding.beams, decoding.max_answer, decoding.min_answer, max_candidates=count)
@@ -304,10 +305,3 @@ def _make_search(kind: GeneratorKind, decoding: Decoding, alternatives: int) -> 
 def _make_evidence(candidate: "Candidate") -> Evidence:
     mean = candidate.log_prob / len(candidate.ids)
     return Evidence(exp(candidate.log_prob), mean, max(candidate.posterior))
-
-
-def decline(question: str, hits: list[Hit] | None = None) -> Answer:
-    """Return a declined answer: no passages were found, or nothing was generated from ``hits``."""
-    sources = tuple(Source(hit, None, 0.0) for hit in hits or ())
-    reason = NO_PASSAGES if hits is None else "the generator wrote nothing"
-    return Answer(question, None, float("-inf"), 0.0, sources, supported=None, reason=reason)

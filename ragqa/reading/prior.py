@@ -15,12 +15,12 @@ Prior = Callable[[list[Hit]], np.ndarray]
 
 
 def make_prior(name: str, weight: float = 1.0) -> Prior:
-    """Return the prior of a reader.
+    """Return the function that turns the retrieval scores of hits into a log-prior.
 
     Args:
         name: ``RAW`` for the retrieval scores themselves, if the reader was trained to add its own scores to them
             (ORQA, section 4.1); ``SPREAD`` for standardized scores.
-        weight: factor of standardized scores; raw scores are always used as in training.
+        weight: factor of standardized scores; not used for raw scores.
     """
     return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)
 
@@ -30,9 +30,9 @@ def _get_scores(hits: list[Hit]) -> np.ndarray:
 
 
 def standardize_scores(hits: list[Hit]) -> np.ndarray:
-    """Return the distance [K] of each hit's score to the best score, in standard deviations.
+    """Return each hit's score minus the best score, in standard deviations of the K scores [K].
 
-    Distances are 0 or less. Every retriever has its own scale of scores, so only standardized distances are comparable.
+    The values are 0 or less. Every retriever has its own scale of scores, so only standardized scores are comparable.
     """
     scores = _get_scores(hits)
     distances: np.ndarray = (scores - scores.max(initial=-np.inf)) / (scores.std() or 1.0)

@@ -17,15 +17,15 @@ from ragqa.models.generation.generator_kinds import GeneratorKind
 if TYPE_CHECKING:
     from ragqa.reading.base import Decoding, Reader, RetrieverIdentity
 
-SPAN = "span"
-CHAT = "chat"
+SPAN, CHAT = "span", "chat"
+"""Kinds of readers that are no generators in torch: span readers, and language models on a server or in a file."""
 _GENERATIVE = "ragqa.reading.generative:GenerativeReader"
 READERS: dict[str, str] = {
     SPAN: "ragqa.reading.span:ExtractiveReader",
     CHAT: "ragqa.reading.chat.reader:ChatReader",
     **dict.fromkeys(GeneratorKind, _GENERATIVE),
 }
-"""Import path of the class of each reader kind; a path, so that this module imports no reader."""
+"""Import path of the class of each reader kind, so that this module imports no reader."""
 
 
 def open_reader(
@@ -40,13 +40,16 @@ def open_reader(
     Args:
         setting: directory of a reader, ``KIND:SOURCE`` for a model (directory or hub name) to use as that kind, or
             None for the reader of the package. For ``chat``, the source is ``URL#MODEL`` or a GGUF file.
-        decoding: settings of a generative reader; None for its settings in training.
-        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models.
+        decoding: settings of a generative reader; None for its defaults.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models and GGUF files.
         scored_by: retriever that scores the hits; None for the retriever that the reader was trained with.
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
-        BadInput: ``decoding`` is set for a span reader, or is out of range.
+        Mismatch: the tokenizer of a generator has changed since the generator was saved.
+        BadInput: the setting names no source or no known kind, torch does not see the device, ``decoding`` is set for
+            a span reader or out of range, or the key of a server cannot be used.
+        MissingExtra: the extra that the reader needs is not installed.
     """
     kind, source = split_setting(setting)
     name = READERS[kind or SPAN]
@@ -57,7 +60,7 @@ def open_reader(
 
 
 def split_setting(setting: str | None) -> tuple[str | None, str | None]:
-    """Split a reader setting into kind and source; either can be None.
+    """Split a reader setting into its kind (None if it names none) and its source (None without a setting).
 
     Raises:
         BadInput: there is a kind, but no source after the colon.
@@ -72,7 +75,15 @@ def split_setting(setting: str | None) -> tuple[str | None, str | None]:
 
 
 def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
-    """Return a reader setting with ``relocate`` applied to its path; hub names do not change."""
+    """Return a reader setting with another path; hub names and URLs do not change.
+
+    Args:
+        setting: setting of a reader, as for ``open_reader``.
+        relocate: function from the path in the setting to the new path.
+
+    Raises:
+        BadInput: there is a kind, but no source after the colon.
+    """
     kind, source = split_setting(setting)
     assert source is not None
     if kind is None:
@@ -81,16 +92,21 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def find_local_setting(setting: str) -> str:
-    """Return a setting that an artefact holds with the directory of its model; nothing is downloaded.
+    """Return the setting of a reader in an artefact, with the local directory in place of a hub name.
+
+    Nothing is downloaded.
 
     Raises:
-        ArtefactError: there is no such directory, or the model was not downloaded, or it is on another machine: a
-            pipeline from elsewhere must not send questions and passages to a server that the user has not named.
+        ArtefactError: there is no such directory, the model was not downloaded, or the setting names a server on
+            another machine.
+        BadInput: there is a kind, but no source after the colon.
+        MissingExtra: as for ``find_local_model``.
     """
     kind, source = split_setting(setting)
     if kind == CHAT and source:
         url = parse_url(source.partition("#")[0])
         if url and not is_loopback_url(url):
+            # A pipeline of others must not send questions and passages to a server that the user has not named.
             raise ArtefactError(f"the pipeline would send your questions to {url}: to allow it, add --reader {setting}")
         return setting
     return setting if kind is None or source is None else f"{kind}:{find_local_model(source)}"
@@ -108,10 +124,10 @@ def is_generator(path: Path) -> bool:
 
 
 def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str:
-    """Return the reader setting that a pipeline stores under a name.
+    """Return the setting of a pipeline's reader by its name; a setting is returned unchanged.
 
     Args:
-        name: name of a reader in the pipeline; a setting is returned unchanged.
+        name: name of a reader in the pipeline, or a setting as for ``open_reader``.
         readers: settings of the pipeline's readers by their names.
         owner: path of the pipeline, for messages.
 

@@ -18,7 +18,7 @@ from ragqa.artefacts.paths import get_weights_dir
 from ragqa.errors import BadInput
 from ragqa.reading import registry
 from ragqa.reading.answer_kinds import make_kind_check
-from ragqa.reading.base import NO_PASSAGES, ONLY_ENGLISH, Decoding, RetrieverIdentity
+from ragqa.reading.base import ALTERNATIVES, NO_PASSAGES, ONLY_ENGLISH, Decoding, RetrieverIdentity, decline
 from ragqa.reading.calibration import ABSENCE_FEATURES, SPAN_FEATURES, Calibration, Evidence
 from ragqa.reading.prior import make_prior, standardize_scores
 from ragqa.reading.span_candidates import ScoredPassages, SpanCandidate, select_candidates, select_promising
@@ -28,16 +28,16 @@ from ragqa.text import is_latin, normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_WINDOWS = 100
-"""Maximum number of windows of a question, shared evenly by its passages: the work for one of 10,000 words."""
+"""Number of windows that the passages of a question share evenly; each can have ``MIN_PASSAGE_WINDOWS`` or more."""
 MIN_PASSAGE_WINDOWS = 4
-"""Number of windows that each passage may have, however many passages are read: 512 wordpieces need two or three."""
+"""Number of windows that each passage can have, however many passages are read."""
 _PENALTY = 4.0
-"""Amount by which an answer of another kind than asked for is lowered, in nats; chosen on held-out questions."""
+"""Nats by which the score of an answer of another kind than asked for is lowered; chosen on held-out questions."""
 
 
 @dataclass(frozen=True)
 class SpanAnswer:
-    """Answer merged from spans with the same text, with its evidence, before calibration."""
+    """Answer merged from spans with the same normalised text, with its evidence, before calibration."""
 
     text: str
     candidates: list[SpanCandidate]
@@ -51,25 +51,14 @@ class ExtractiveReader:
     kind = registry.SPAN
     is_closed_book = False
 
-    def __init__(
-        self,
-        scorer: SpanScorer,
-        calibration: Calibration,
-        *,
-        max_tokens: int | None = None,
-        alternatives: int = 4,
-    ) -> None:
+    def __init__(self, scorer: SpanScorer, calibration: Calibration) -> None:
         """Combine a scorer and a calibration.
 
         Args:
             scorer: model that scores spans.
             calibration: calibration that turns evidence into confidence.
-            max_tokens: maximum length of a window in wordpieces; None for the scorer's limit.
-            alternatives: number of other answers to return.
         """
         self._scorer, self._calibration = scorer, calibration
-        self._max_tokens = min(max_tokens or scorer.max_tokens, scorer.max_tokens)
-        self._alternatives = alternatives
         identity = json.dumps([scorer.fingerprint, calibration.identity], sort_keys=True)
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
         """Digest of the scorer and the calibration."""
@@ -97,7 +86,8 @@ class ExtractiveReader:
 
         Raises:
             ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
-            BadInput: ``decoding`` is not None.
+            MissingExtra: torch is needed and not installed.
+            BadInput: ``decoding`` is not None, or torch does not see ``device``.
         """
         if decoding is not None:
             options = "--beams, --fast, --max-answer and --min-answer"
@@ -107,7 +97,7 @@ class ExtractiveReader:
 
     @property
     def has_early_layer(self) -> bool:
-        """True if windows can be left out after an early layer."""
+        """True if the model scores relevance at an early layer, after which windows can be left out."""
         return self._scorer.early_layer is not None
 
     @property
@@ -121,7 +111,7 @@ class ExtractiveReader:
         return self._calibration.threshold
 
     def can_read(self, question: str) -> bool:
-        """Return False for a question mostly in another script than the Latin, if the vocabulary is the shipped one."""
+        """Return False if a question is mostly not in Latin script, and the tokenizer is that of the package."""
         if is_latin(question):
             return True
         from ragqa.runtime.tokens import TextTokenizer
@@ -129,40 +119,55 @@ class ExtractiveReader:
         return not self._scorer.tokenizer.tokenizes_like(TextTokenizer(get_weights_dir() / "reader"))
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return one answer for each question, in order."""
+        """Return one answer for each question, in order.
+
+        Args:
+            questions: texts of the questions.
+            hits: passages of each question, best first.
+
+        Raises:
+            BadInput, ArtefactError: as for ``make_windows``.
+        """
         rows = zip(questions, self.score(questions, hits), strict=True)
         return [self._make_answer(question, scored) for question, scored in rows]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
-        """Return the possible answers to each question with their evidence, most probable first."""
+        """Return the possible answers to each question with their evidence, most probable first.
+
+        Arguments and errors are those of ``read``.
+        """
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
     def score(self, questions: list[str], hits: list[list[Hit]], *, reads_all: bool = False) -> list[ScoredPassages]:
-        """Score all spans of each question's hits, which takes nearly all the time of reading.
+        """Return the scores of all spans of each question's hits; this takes nearly all the time of reading.
 
         Args:
             questions: texts of the questions.
-            hits: passages of each question.
-            reads_all: do not leave out windows after the reader's early layer.
+            hits: passages of each question, best first.
+            reads_all: True to read all windows to the end, False to read on only the windows that the early layer and
+                the calibration select.
+
+        Raises:
+            BadInput, ArtefactError: as for ``make_windows``.
         """
         windows = []
         for question, question_hits in zip(questions, hits, strict=True):
             texts = [(hit.passage.context, hit.passage.text) for hit in question_hits]
             count = max(MIN_PASSAGE_WINDOWS, MAX_WINDOWS // max(1, len(texts)))
-            made = make_windows(self._scorer.tokenizer, question, texts, self._max_tokens, max_windows=count)
-            windows.append(list(made))
+            limit = self._scorer.max_tokens
+            windows.append(list(make_windows(self._scorer.tokenizer, question, texts, limit, max_windows=count)))
         # One call for the windows of all questions keeps all cores busy.
         select = [] if reads_all else self._make_selection([len(part) for part in windows])
         scores = iter(self._scorer.score([window.tokens for part in windows for window in part], *select))
         scored = []
         for question, question_hits, part in zip(questions, hits, windows, strict=True):
             read = [(window, score) for window in part if (score := next(scores)) is not None]
-            kept = [window for window, _ in read], [score for _, score in read]
-            scored.append(ScoredPassages(question, question_hits, *kept))
+            parts = [window for window, _ in read], [score for _, score in read]
+            scored.append(ScoredPassages(question, question_hits, *parts))
         return scored
 
     def _make_selection(self, counts: list[int]) -> list[Select]:
-        """Return the function that chooses the windows to read on, or an empty list to read all of them.
+        """Return a list of the function that selects the windows to read on; an empty list to read all to the end.
 
         Args:
             counts: number of windows of each question.
@@ -182,13 +187,13 @@ class ExtractiveReader:
 
         Args:
             scored: hits and span scores of the question.
-            prior_weight: weight of standardized retrieval scores in the prior.
+            prior_weight: weight of standardized retrieval scores in the prior; not used if ``prior`` is ``RAW``.
         """
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
     def _make_note(self, question: str, windows: list[Window]) -> str | None:
         """Return a remark about the parts of the question and of the passages that were not read."""
-        room = count_question_room(self._max_tokens)
+        room = count_question_room(self._scorer.max_tokens)
         notes = []
         # A wordpiece has at least one character, so a short question need not be tokenized.
         if len(question) > room and (count := len(self._scorer.tokenizer.tokenize(question).ids)) > room:
@@ -204,11 +209,9 @@ class ExtractiveReader:
         note = self._make_note(question, scored.windows)
         is_readable = self.can_read(question)
         if not candidates or not is_readable:
-            nearest = tuple(Source(hit, None, 0.0) for hit in hits)
             reason = "the passages have no words to mark" if hits else NO_PASSAGES
-            reason = reason if is_readable else ONLY_ENGLISH
-            return Answer(question, None, float("-inf"), 0.0, nearest, reason=reason, note=note)
-        distinct = _select_distinct(candidates, 1 + self._alternatives)
+            return decline(question, hits, reason if is_readable else ONLY_ENGLISH, note)
+        distinct = _select_distinct(candidates, 1 + ALTERNATIVES)
         best, *others = [self._make_alternative(hits, answer) for answer in distinct]
         others.sort(key=lambda alternative: -alternative.confidence)
         score = distinct[0].candidates[0].score
@@ -273,7 +276,7 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
 
 
 def _penalise_other_kinds(scored: ScoredPassages, candidates: list[SpanCandidate]) -> list[SpanCandidate]:
-    """Lower the scores of candidates of another kind than the question asks for, such as a length for "how fast"."""
+    """Return the candidates, with lower scores for those that certainly do not fit the question."""
     has_right_kind = make_kind_check(scored.question)
     return [
         candidate
@@ -288,7 +291,7 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return the passages that hold the answer as sources, by falling weight; weights sum to 1."""
+    """Return the passages that contain the answer as sources, by falling weight; the weights sum to 1."""
     by_passage: dict[int, list[SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)

@@ -16,29 +16,30 @@ MAX_ANSWER = 30
 MIN_READ_ON = 3
 """Number of windows that are read beyond the reader's early layer in any case."""
 _MAX_LOG_ODDS = 20.0
-"""Limit of the log-odds against "no answer"; beyond it, every window is equally sure."""
+"""Limit of ``SpanCandidate.answerable``, so that a very large value does not dominate the confidence."""
 _CANDIDATES = 100
-"""Number of best spans per question that are merged; the others have negligible weight."""
+"""Maximum number of spans per question that are merged into answers; the others have negligible weight."""
 
 
 @dataclass(frozen=True)
 class SpanCandidate:
-    """Span that may be an answer; start and end are characters of the passage."""
+    """Span that may be an answer: characters ``start`` to ``end`` (exclusive) of a passage's text."""
 
     passage: int
+    """Position of the passage among the hits of its question."""
     start: int
     end: int
     score: float
-    """Score of the span, with relevance."""
+    """Score of the span in nats, including the relevance."""
     relevance: float
-    """Part of the score that all spans of the window share."""
+    """Part of the score that all spans of the window share, including the prior."""
     prior: float
     """Part of the relevance that comes from retrieval (ORQA, section 4.1)."""
     answerable: float
-    """Log-odds of any span of the window against "no answer"."""
+    """Log-odds of all spans of the window together against "no answer"."""
 
     def overlaps(self, other: "SpanCandidate") -> bool:
-        """Return True if the spans share characters, like a longer and a shorter form of an answer."""
+        """Return True if both spans share characters of a passage, like a longer and a shorter form of an answer."""
         return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 
@@ -49,7 +50,9 @@ class ScoredPassages:
     question: str
     hits: list[Hit]
     windows: list[Window]
+    """Windows that were read to the end, in the order of the hits."""
     scores: list[Scores]
+    """Scores of each window."""
 
     def take(self, count: int) -> "ScoredPassages":
         """Return the scored passages of the first ``count`` hits."""
@@ -57,10 +60,10 @@ class ScoredPassages:
         return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
 
     def read_on(self, margin: float) -> "ScoredPassages":
-        """Return the windows that would be read beyond the reader's early layer.
+        """Return a copy with only the windows that ``select_promising`` selects.
 
         Args:
-            margin: as in ``select_promising``.
+            margin: as for ``select_promising``.
         """
         mask = select_promising(np.array([score.early for score in self.scores]), margin)
         rows = np.flatnonzero(mask).tolist()
@@ -72,7 +75,14 @@ class ScoredPassages:
 
 
 def select_promising(early_N: np.ndarray, margin: float) -> np.ndarray:
-    """Return a mask [N] of the windows within ``margin`` of the best, and of the best ``MIN_READ_ON`` in any case."""
+    """Return a mask [N] of the windows that are read beyond the early layer.
+
+    These are the best ``MIN_READ_ON`` windows, and all windows within ``margin`` of the best.
+
+    Args:
+        early_N: relevance of a question's windows after the early layer.
+        margin: largest distance of a window's relevance below the best one at which the window is read on.
+    """
     if not len(early_N):
         return np.zeros(0, dtype=bool)
     cut = min(early_N.max() - margin, np.sort(early_N)[-MIN_READ_ON:][0])
@@ -94,7 +104,12 @@ class Candidates:
 
 
 def select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> Candidates:
-    """Return the best spans of a question."""
+    """Return the best spans of a question, at most 100.
+
+    Args:
+        scored: the question's passages with their scores; at least one window.
+        prior_K: log-prior of each passage.
+    """
     priors = [float(prior_K[window.passage]) for window in scored.windows]
     scores = [replace(s, relevance=s.relevance + prior) for s, prior in zip(scored.scores, priors, strict=True)]
     tables = [_score_spans(window, score) for window, score in zip(scored.windows, scores, strict=True)]

@@ -1,7 +1,7 @@
 """Windows: question, title and part of a passage as one sequence of tokens.
 
-A passage longer than the model's limit is read in overlapping windows. An answer begins and ends at whole words of the
-passage. This module marks these words, for answering and for training.
+A passage longer than the model's limit is read in overlapping windows. An answer begins where a word of the passage
+begins, and ends where a word ends. Windows mark these places, for answering and for training.
 
 Legend: P wordpieces of a window, W longest span in wordpieces.
 """
@@ -23,7 +23,7 @@ LONGEST_WORD = 100
 MIN_WINDOW = 16
 """Minimum length of a window in wordpieces: room for question, title and passage."""
 _CHARACTERS_PER_PIECE = 10
-"""Number of characters of a bounded passage that are tokenized for each wordpiece of its windows; English has four."""
+"""Number of characters that are tokenized per wordpiece if the number of windows is limited; English has about four."""
 _SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
@@ -45,7 +45,7 @@ class Window:
     ends: np.ndarray
     """[P] bool, true where a word ends."""
     is_cut: bool = False
-    """True if the passage goes on after this window, its last one."""
+    """True for the last window of a passage that is too long to be read to the end."""
 
     @property
     def is_word(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class Window:
     def find_possible_spans(self, width: int) -> np.ndarray:
         """Return [P, W] bool, true if the span of w + 1 wordpieces from p can be an answer.
 
-        Spans that end in the overlap belong to the previous window.
+        It is false for spans that end in the overlap, which belong to the previous window.
 
         Args:
             width: longest span in wordpieces, W.
@@ -91,10 +91,11 @@ def make_windows(
         question: text of the question.
         passages: title and text of each passage.
         max_tokens: maximum length of a window in wordpieces, all parts together.
-        max_windows: maximum number of windows of a passage, the rest of which is left out; None for all.
+        max_windows: maximum number of windows per passage; None for no limit. The rest of the passage is not read.
 
     Raises:
         BadInput: ``max_tokens`` is less than ``MIN_WINDOW``.
+        ArtefactError: the tokenizer has no tokens that begin a sequence and end a segment.
     """
     if max_tokens < MIN_WINDOW:
         raise BadInput(
@@ -127,10 +128,10 @@ def make_windows(
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
-    """Return [P, 2] start and end of each wordpiece in characters, including combining marks.
+    """Return [P, 2] start and end of each wordpiece in characters, including the combining marks after it.
 
-    BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points), and an answer
-    must not lose its last one.
+    BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points). Without them, an
+    answer would lose the mark of its last letter.
     """
     offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
     if not text.isascii():

@@ -1,1 +1,1 @@
-"""Language models that answer from the passages, on a server or from a file, and the checks of what they write."""
+"""Language models on a server or in a file that answer from passages, and the checks of their answers."""

@@ -1,7 +1,7 @@
 """Confidence of a written answer: its evidence, and the calibration of each language model.
 
-A calibration is fitted for one language model by ``pipelines.calibrate.chat``, and saved in the user's folder of
-settings, since a server has no directory. Without one, the default calibration of the package is used.
+``pipelines.calibrate.chat`` fits a calibration for one language model. It is saved in the user's folder of settings,
+since a server has no directory. A model without a calibration uses the default calibration of the package.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class ChatEvidence:
     span_confidence: float
     """Confidence of the span reader in its own answer to the question; 0 if it has none."""
     agrees: bool
-    """True if the span reader's answer stands in the written answer, or the written answer in it."""
+    """True if the written answer contains the span reader's answer, or is contained in it."""
     share_supported: float
     """Share of the statements that their passages support."""
     share_cited: float
@@ -48,7 +48,7 @@ class ChatEvidence:
         """Return the features [F] in the order of ``names``.
 
         Raises:
-            KeyError: there is no feature of a name.
+            KeyError: no feature has one of the names.
         """
         confidence = min(max(self.span_confidence, 1e-3), 1 - 1e-3)
         log_odds = float(np.log(confidence / (1 - confidence)))
@@ -66,7 +66,7 @@ class ChatEvidence:
 
 
 def get_calibration_dir(identity: str) -> Path:
-    """Return the folder of a language model's calibration, in ``$XDG_CONFIG_HOME/ragqa`` or ``~/.config/ragqa``.
+    """Return the folder of a language model's calibration, below ``$XDG_CONFIG_HOME/ragqa`` or ``~/.config/ragqa``.
 
     Args:
         identity: ``LanguageModel.identity``.
@@ -78,14 +78,21 @@ def get_calibration_dir(identity: str) -> Path:
 
 
 def load_chat_calibration(identity: str) -> tuple[Calibration, bool]:
-    """Return the calibration of a language model, and True if it is its own and not the default.
+    """Load the calibration of a language model, or the default calibration of the package.
+
+    Args:
+        identity: ``LanguageModel.identity``.
+
+    Returns:
+        The calibration, and True if it is that of the model.
 
     Raises:
         DamagedArtefact: the file is not a calibration.
     """
-    own = Calibration.load_for(ChatEvidence(0.5, True, 1.0, 1.0, 1), get_calibration_dir(identity))
+    example = ChatEvidence(0.5, True, 1.0, 1.0, 1)
+    own = Calibration.load_for(example, get_calibration_dir(identity))
     if own is not None:
         return own, True
-    default = Calibration.load_for(ChatEvidence(0.5, True, 1.0, 1.0, 1), get_weights_dir() / "chat")
+    default = Calibration.load_for(example, get_weights_dir() / "chat")
     assert default is not None
     return default, False

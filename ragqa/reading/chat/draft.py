@@ -1,4 +1,4 @@
-"""Answer that a language model is writing: each complete statement is checked, and citations are renumbered."""
+"""Check of an answer while a language model writes it, statement by statement."""
 
 import re
 
@@ -6,15 +6,13 @@ from ragqa.reading.chat.prompt import NumberedPassages
 from ragqa.reading.chat.statements import CitedSentence, ParsedReply, drop_open_mark, parse_reply
 from ragqa.reading.chat.verification import Asker, find_problem, locate_evidence, measure_overlap
 from ragqa.text import normalize_answer
-from ragqa.types import Hit, Source, Statement, cite_statements
+from ragqa.types import Source, Statement, cite_statements
 
 MAX_CHARACTERS, MAX_STATEMENTS = 20_000, 100
-"""Longest reply in characters and in statements, for servers that ignore the number of tokens."""
+"""Maximum length of a reply in characters and in statements, for servers that ignore the limit of tokens."""
 CANDIDATES, MIN_OVERLAP = 3, 0.6
-"""Number of passages in which a statement without a citation is looked for, and the share of its words that they have.
-
-The share is higher than for a statement that the language model itself ascribes to a passage.
-"""
+"""Maximum number of passages that are checked for a statement without a citation, and the minimum share of its words
+that each of them has."""
 _CUT_MARK = re.compile(r"\s*[\[【][\d,\s]*\Z")
 _DECLINING = re.compile(
     r"(?:the |these |this |provided |given )*(?:passages?|documents?|text|context|information)(?: provided| given)? "
@@ -29,12 +27,12 @@ class Draft:
 
     Attributes:
         statements: the complete and checked statements.
-        attributed: number of statements without a citation whose passage was found.
-        is_repeating: True if a statement came a second time, or the reply is too long, so that the answer ends before.
+        attributed: number of statements that the model did not cite, and for which a supporting passage was found.
+        is_repeating: True if the reply repeats a statement or is too long; the rest of the reply is then ignored.
     """
 
     def __init__(self, question: str, passages: NumberedPassages, ask: Asker | None) -> None:
-        """Begin an answer.
+        """Prepare to receive a reply.
 
         Args:
             question: the question.
@@ -47,7 +45,7 @@ class Draft:
         self._raw = self._text = self._shown = ""
         self._next_check = 0
         self._numbers: list[int] = []
-        """Numbers of the prompt by their numbers in the answer, in the order of their first citation."""
+        """Numbers in the prompt of the cited passages; the answer numbers them from 1 in this order."""
 
     @property
     def text(self) -> str:
@@ -56,11 +54,11 @@ class Draft:
 
     @property
     def is_declined(self) -> bool:
-        """True if the model says nothing but that the passages do not answer the question."""
+        """True if all statements say that the passages do not answer the question."""
         return bool(self.statements) and all(_DECLINING.match(statement.text) for statement in self.statements)
 
     def add(self, piece: str) -> str:
-        """Add a piece of the reply; return the statements that it completes, with their citations."""
+        """Add a piece of the reply; return the statements that are complete now, with their citations."""
         self._raw += piece
         if len(self._raw) > MAX_CHARACTERS:
             self.is_repeating = True
@@ -69,10 +67,10 @@ class Draft:
             return ""
         self._next_check = len(self._raw) * 101 // 100  # pieces of one character would take quadratic time
         reply = parse_reply(drop_open_mark(self._raw))
-        return self._check(reply, reply.statements[:-1])  # the last one may go on
+        return self._check(reply, reply.statements[:-1])  # the last one may be incomplete
 
     def finish(self) -> str:
-        """End the reply; return the rest of its statements, with their citations."""
+        """End the reply; return the remaining statements, with their citations."""
         if self.is_repeating:
             return ""
         reply = parse_reply(_CUT_MARK.sub("", self._raw))
@@ -83,17 +81,18 @@ class Draft:
         return sum(bool(statement.citations) for statement in self.statements) - self.attributed
 
     def make_sources(self) -> tuple[Source, ...]:
-        """Return the cited passages by their numbers in the answer, each with the sentence that is cited."""
+        """Return the cited passages in the order of their numbers, each with the span of the sentence that is cited."""
         total = sum(len(statement.citations) for statement in self.statements)
         sources = []
-        for number, hit in enumerate(map(self._get_hit, self._numbers), 1):
+        for number, prompt_number in enumerate(self._numbers, 1):
+            hit = self.passages.hits[prompt_number - 1]
             citing = [statement for statement in self.statements if number in statement.citations]
             spans = (locate_evidence(statement.text, hit.passage) for statement in citing)
             sources.append(Source(hit, next(filter(None, spans), None), len(citing) / total))
         return tuple(sources)
 
     def _check(self, reply: ParsedReply, complete: tuple[CitedSentence, ...]) -> str:
-        """Check the statements that are new; return them with their citations and the text before them."""
+        """Check the new statements; return them with their citations and the text before them."""
         for sentence in complete[len(self.statements) :]:
             if self._is_repeated(sentence) or len(self.statements) == MAX_STATEMENTS:
                 self.is_repeating = True
@@ -110,7 +109,7 @@ class Draft:
         return any(normalize_answer(statement.text) == text for statement in self.statements)
 
     def _make_statement(self, sentence: CitedSentence) -> Statement:
-        """Check a sentence against the passages that it cites, or find its passage."""
+        """Check a sentence against the passages that it cites, or find a passage that supports it."""
         count = len(self.passages.hits)
         if wrong := [number for number in sentence.numbers if not 1 <= number <= count]:
             known = tuple(self._renumber(number) for number in sentence.numbers if number not in wrong)
@@ -118,7 +117,7 @@ class Draft:
             return Statement(sentence.text, sentence.start, known, is_supported=False, reason=why)
         if not sentence.numbers:
             return self._attribute(sentence)
-        hits = [self._get_hit(number) for number in sentence.numbers]
+        hits = [self.passages.hits[number - 1] for number in sentence.numbers]
         problem = find_problem(sentence.text, hits, self.question, self._ask)
         citations = tuple(self._renumber(number) for number in sentence.numbers)
         marks = "".join(f"[{number}]" for number in citations)
@@ -126,7 +125,7 @@ class Draft:
         return Statement(sentence.text, sentence.start, citations, is_supported=problem is None, reason=reason)
 
     def _attribute(self, sentence: CitedSentence) -> Statement:
-        """Cite the passage that supports a sentence, if there is one among those that share most words with it."""
+        """Cite the passage that supports a sentence, if one of the passages that share most words with it does."""
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
         near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]
         order = sorted(near, key=lambda place: -overlaps[place])[:CANDIDATES]
@@ -137,11 +136,8 @@ class Draft:
         why = "it cites no passage, and none that was read supports it"
         return Statement(sentence.text, sentence.start, is_supported=False, reason=why)
 
-    def _get_hit(self, number: int) -> Hit:
-        return self.passages.hits[number - 1]
-
     def _renumber(self, number: int) -> int:
-        """Return the number of a passage in the answer."""
+        """Return the number in the answer of a passage, by its number in the prompt."""
         if number not in self._numbers:
             self._numbers.append(number)
         return self._numbers.index(number) + 1

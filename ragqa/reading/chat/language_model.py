@@ -5,10 +5,10 @@ from typing import Protocol
 
 from ragqa.errors import RemoteError
 
-CHARACTERS_PER_TOKEN = 3
-"""Characters of English that count as a token where a model cannot count; most tokens have more."""
+BYTES_PER_TOKEN = 3
+"""Bytes of UTF-8 that count as one token if the model cannot count tokens; most English tokens have more."""
 CUT, COMPLETE = "length", "stop"
-"""Reasons why a reply ends: its maximum length, or the model's own end."""
+"""Reasons why a reply ends: the reply has the maximum length, or the model ended the reply itself."""
 
 
 class ContextOverflow(RemoteError):
@@ -29,7 +29,12 @@ class LanguageModel(Protocol):
         ...
 
     def find_context(self) -> int | None:
-        """Return the number of tokens of prompt and reply together; None if the model does not tell it."""
+        """Return the maximum number of tokens of prompt and reply together; None if unknown.
+
+        Raises:
+            DamagedArtefact: the file of the model cannot be loaded.
+            BadInput: the server has several models, and none is named.
+        """
         ...
 
     def count_tokens(self, text: str) -> int:
@@ -42,10 +47,11 @@ class LanguageModel(Protocol):
         Raises:
             ContextOverflow: the messages are too long; nothing was yielded.
             RemoteError: the server failed.
+            DamagedArtefact, BadInput: as for ``find_context``.
         """
         ...
 
 
 def estimate_tokens(text: str) -> int:
     """Return an estimate of the number of tokens of a text, too high for English."""
-    return -(-len(text.encode()) // CHARACTERS_PER_TOKEN)
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)

@@ -11,25 +11,26 @@ from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra
 from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow
 
 MAX_CONTEXT = 8192
-"""Longest context in tokens; a longer one takes gigabytes of memory in many models."""
+"""Maximum context length in tokens; a longer context takes gigabytes of memory in many models."""
 _MAGIC = b"GGUF"
 _HASHED = 1 << 20
+"""Number of bytes at the start of the file that identify the model."""
 
 
 class LocalModel:
-    """Language model of a GGUF file; it is loaded with the first question."""
+    """Language model of a GGUF file, which is loaded with the first question."""
 
     def __init__(self, path: str | Path, *, device: str = "cpu") -> None:
-        """Check a file; this does not load the model.
+        """Check that a file can be a model, without loading it.
 
         Args:
             path: a GGUF file.
-            device: ``cpu``, or ``cuda`` for llama.cpp built with CUDA.
+            device: ``cpu``, or ``cuda`` if llama.cpp was built with CUDA.
 
         Raises:
             ArtefactError: there is no such file.
             DamagedArtefact: the file is not in the format GGUF.
-            MissingExtra: the package is not installed.
+            MissingExtra: ``llama-cpp-python`` is not installed.
         """
         self._path, self._device = Path(path), device
         if not self._path.is_file():
@@ -46,7 +47,7 @@ class LocalModel:
         self._digest = hashlib.sha256(start + str(size).encode()).hexdigest()[:12]
         self._llama: Any = None
         self._lock = Lock()
-        """Lock of the model, whose state is that of one chat; the threads of a server take turns."""
+        """Lock for the model, which can write only one reply at a time; the threads of a server take turns."""
 
     @property
     def name(self) -> str:
@@ -55,24 +56,29 @@ class LocalModel:
 
     @property
     def identity(self) -> str:
-        """Name of the file, with a digest of its first part and its size."""
+        """Name of the file, with a digest of its first MiB and its size."""
         return f"{self._path.name}#{self._digest}"
 
     def find_context(self) -> int:
-        """Return the context length of the model, ``MAX_CONTEXT`` at most."""
+        """Return the context length of the model in tokens, ``MAX_CONTEXT`` at most.
+
+        Raises:
+            DamagedArtefact: the model cannot be loaded.
+        """
         with self._lock:
             return _find_context(self._load().metadata)
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens of a text; errors are those of ``find_context``."""
         with self._lock:
             return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
-        """Yield the reply in pieces; return the reason why it ended.
+        """Yield the reply to messages in pieces; return the reason why it ended, as for ``LanguageModel``.
 
         Raises:
             ContextOverflow: the messages are too long.
+            DamagedArtefact: the model cannot be loaded.
         """
         reason = COMPLETE
         with self._lock:
@@ -95,7 +101,7 @@ class LocalModel:
         if self._llama is None:
             import llama_cpp
 
-            threads = max(1, len(os.sched_getaffinity(0)) // 2)  # cores, not their two threads
+            threads = max(1, len(os.sched_getaffinity(0)) // 2)  # physical cores, if each runs two threads
             layers = -1 if self._device.startswith("cuda") else 0
             try:
                 self._llama = llama_cpp.Llama(
@@ -112,6 +118,6 @@ class LocalModel:
 
 
 def _find_context(metadata: dict[str, str]) -> int:
-    """Return the context length that the model was trained with, or the longest that is used if that is shorter."""
+    """Return the context length of the model's training in tokens, ``MAX_CONTEXT`` at most."""
     lengths = [int(value) for name, value in metadata.items() if name.endswith(".context_length") and value.isdigit()]
     return min([MAX_CONTEXT, *lengths])

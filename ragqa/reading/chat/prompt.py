@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ragqa.types import Hit, Passage, Source
 
 NO_ANSWER = "The passages do not answer the question."
-"""Sentence that a language model writes to decline."""
+"""Sentence with which a language model must decline a question."""
 RULES = f"""Answer the question from the numbered passages alone.
 After each statement, cite the passage that says it by its number in square brackets, for example [2].
 If a few words are enough (a name, a date, a number), write only these words and the number of the passage.
@@ -18,25 +18,30 @@ EXAMPLE = (
     "[2] tern.md, line 9\nIts keepers left in 1958.\n</passages>\n\nQuestion: When did the keepers leave Tern Island?",
     "1958 [2]",
 )
-"""Question with the answer that the rules ask for; small models imitate it."""
-# A template of a chat model can take these for the end of a message, wherever they stand.
+"""Question with passages, and an answer that follows the rules; small models imitate it."""
+# The template of a chat model can read these as the end of a message, wherever they are.
 _CONTROL_TOKEN = re.compile(r"<(?=\S)|(?<=\S)\|>|\[(?=/?INST\])", re.IGNORECASE)
 _REFERENCE = re.compile(r"\[(\d+(?:\s*[,–-]\s*\d+)*)\]")
 
 
 @dataclass(frozen=True)
 class NumberedPassages:
-    """Passages in the order and with the numbers of a prompt."""
+    """Passages of a prompt, with their numbers."""
 
     hits: tuple[Hit, ...]
-    """Hit number n of the prompt is ``hits[n - 1]``."""
+    """Passages in the order of the prompt: number n is ``hits[n - 1]``."""
     text: str
+    """Part of the prompt with the numbers, places and texts of the passages."""
 
 
 def number_passages(hits: Sequence[Hit]) -> NumberedPassages:
-    """Order and number passages: documents by their best hit, passages of a document as they stand in it.
+    """Group passages by document, order them and number them from 1.
 
-    The title is written once for each document, and the place once for passages that follow each other.
+    Documents are in the order of their best hits, and the passages of a document in the order of its text. The title is
+    written once for each document. The place is left out for a passage that directly follows the one before it.
+
+    Args:
+        hits: the passages, best first.
     """
     by_document: dict[str, list[Hit]] = {}
     for hit in hits:
@@ -67,13 +72,17 @@ def make_messages(question: str, passages: NumberedPassages) -> list[dict[str, s
 
 
 def neutralise(text: str) -> str:
-    """Replace what could end the quotation of a passage: tags, control tokens of chat models, and ``[1]``."""
+    """Return a text in which characters are replaced that a model could read as markup of the prompt.
+
+    These are tags and control tokens of chat models, which could end the quotation of a passage, and numbers in
+    brackets, which could be read as numbers of passages.
+    """
     text = _CONTROL_TOKEN.sub(lambda match: {"<": "‹", "|>": "|›", "[": "("}[match[0]], text)
     return _REFERENCE.sub(r"(\1)", text)
 
 
 def _follows(passage: Passage, previous: Passage | None) -> bool:
-    """Return True if a passage stands right after another one under the same headings."""
+    """Return True if a passage directly follows another one under the same headings."""
     return (
         previous is not None
         and (passage.document, passage.headings, passage.sheet)

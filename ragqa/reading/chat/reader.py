@@ -9,32 +9,26 @@ from pathlib import Path
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, RemoteError
 from ragqa.metrics import has_answer
-from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity
+from ragqa.reading.base import NO_PASSAGES, Decoding, RetrieverIdentity, decline
 from ragqa.reading.calibration import Calibration
 from ragqa.reading.chat.confidence import ChatEvidence, load_chat_calibration
 from ragqa.reading.chat.draft import Draft
-from ragqa.reading.chat.language_model import (
-    COMPLETE,
-    CUT,
-    ContextOverflow,
-    LanguageModel,
-    estimate_tokens,
-)
+from ragqa.reading.chat.language_model import COMPLETE, CUT, ContextOverflow, LanguageModel, estimate_tokens
 from ragqa.reading.chat.prompt import make_messages, number_passages
 from ragqa.reading.span import ExtractiveReader
 from ragqa.text import is_latin
-from ragqa.types import Alternative, Answer, Hit, Source
+from ragqa.types import Alternative, Answer, Hit
 
 PASSAGES = 20
-"""Default number of passages per question: a language model can put together what several passages say."""
+"""Default number of passages per question; a language model can combine the facts of several passages."""
 MAX_ANSWER = 512
-"""Default of the longest answer in tokens."""
+"""Default maximum length of an answer in tokens."""
 MAX_CHARACTERS = 24_000
-"""Longest text of the passages in characters, for a model that does not tell its context length."""
+"""Maximum length of all passages of a prompt in characters, if the context length of the model is unknown."""
 SPAN_PASSAGES = 10
-"""Number of passages that the span reader reads to agree or disagree."""
+"""Maximum number of passages from which the span reader answers the question, to compare both answers."""
 _REST = 600
-"""Tokens of the rules, the examples, a question and the template of the chat."""
+"""Number of tokens that are reserved for the rules, the example, the question and the template of the chat."""
 _DECLINED = "the language model found no answer in the passages"
 _WROTE_NOTHING = "the language model wrote nothing"
 
@@ -48,7 +42,7 @@ class ChatAnswer:
 
 
 class ChatReader:
-    """Reader that answers by a language model, on a server or from a file."""
+    """Reader whose answers a language model writes, on a server or from a file."""
 
     kind = "chat"
     is_closed_book = False
@@ -64,17 +58,17 @@ class ChatReader:
         span_reader: ExtractiveReader | None = None,
         decoding: Decoding | None = None,
     ) -> None:
-        """Combine a language model with the checks of its answers.
+        """Combine a language model with a calibration and the span reader that checks the answers.
 
         Args:
-            model: writes the answers.
+            model: language model that writes the answers.
             calibration: calibration that turns evidence into confidence.
-            is_calibrated: False if the calibration is not that of this model.
+            is_calibrated: False if the calibration is not that of this model; the reader then has a warning.
             span_reader: reader that checks the statements; None for the reader of the package.
-            decoding: ``max_answer`` is the longest answer in tokens; other settings must be unset.
+            decoding: only ``max_answer`` can be set; None for ``MAX_ANSWER``.
 
         Raises:
-            BadInput: a setting of decoding cannot be used.
+            BadInput: ``max_answer`` is less than 1, or another setting is set.
         """
         self._model, self._calibration = model, calibration
         self._span_reader = span_reader
@@ -82,7 +76,7 @@ class ChatReader:
         self.warning = (
             None
             if is_calibrated
-            else (f"{model.name} has no calibration of its own, so the confidence is a rough estimate")
+            else f"{model.name} has no calibration of its own, so the confidence is a rough estimate"
         )
         identity = json.dumps([model.identity, calibration.identity], sort_keys=True)
         self.fingerprint = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -97,19 +91,20 @@ class ChatReader:
         decoding: Decoding | None = None,
         scored_by: RetrieverIdentity | None = None,
     ) -> "ChatReader":
-        """Open a language model; a server is first asked with the first question.
+        """Open a language model with its calibration; nothing is sent to a server before the first question.
 
         Args:
             source: ``URL#MODEL`` of a server, or a GGUF file.
             kind: kind of reader; not used here.
             device: device of a GGUF file, ``cpu`` or ``cuda``.
-            decoding: ``max_answer``, or None.
+            decoding: settings, as for the constructor.
             scored_by: retriever that scores the hits; not used here.
 
         Raises:
-            BadInput, ArtefactError, DamagedArtefact, MissingExtra: as for ``open_model``.
+            BadInput: as for ``open_model`` and the constructor.
+            ArtefactError, MissingExtra: as for ``open_model``.
+            DamagedArtefact: the file of the model or of the calibration is damaged.
         """
-        decoding = _check_decoding(decoding or Decoding())
         model = open_model(str(source), device=device)
         calibration, is_own = load_chat_calibration(model.identity)
         return cls(model, calibration, is_calibrated=is_own, decoding=decoding)
@@ -120,16 +115,22 @@ class ChatReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, one after the other."""
+        """Return an answer for each question, in order; errors are those of ``Reader.read``."""
         return [self._read_one(question, own)[0] for question, own in zip(questions, hits, strict=True)]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[ChatAnswer]]:
-        """Return each question's answer with its evidence, as a list of one; empty if the model declines."""
+        """Return each question's answer with its evidence, as a list of one; an empty list if declined.
+
+        Errors are those of ``Reader.read``.
+        """
         rows = (self._read_one(question, own) for question, own in zip(questions, hits, strict=True))
         return [[ChatAnswer(answer.text, evidence)] if answer.text and evidence else [] for answer, evidence in rows]
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the statements with their citations as soon as they are checked, and at the end the ``Answer``."""
+        """Yield the statements with their citations as soon as they are checked, and at the end the ``Answer``.
+
+        Errors are those of ``Reader.read``.
+        """
         for piece in self._write(question, hits):
             if isinstance(piece, str):
                 yield piece
@@ -144,7 +145,7 @@ class ChatReader:
     def _write(self, question: str, hits: list[Hit]) -> Iterator[str | tuple[Answer, ChatEvidence | None]]:
         """Yield pieces of the answer, and at the end the answer with its evidence."""
         if not hits:
-            yield _decline(question, hits, NO_PASSAGES), None
+            yield decline(question, hits, NO_PASSAGES), None
             return
         read = self._fit_passages(hits)
         while True:
@@ -170,7 +171,7 @@ class ChatReader:
         yield replace(answer, note="; ".join(notes) or None), evidence
 
     def _receive(self, draft: Draft) -> Generator[str, None, str]:
-        """Let the model write; yield each statement once it is complete and checked; return why the reply ended."""
+        """Yield each statement of the model's reply when it is complete and checked; return why the reply ended."""
         assert self.decoding.max_answer is not None
         writing = self._model.write(make_messages(draft.question, draft.passages), self.decoding.max_answer)
         end = COMPLETE
@@ -206,24 +207,25 @@ class ChatReader:
         return read
 
     def _ask(self, question: str, hits: list[Hit]) -> tuple[str, float] | None:
-        """Return the span reader's answer with its confidence, or None."""
+        """Return the text and confidence of the span reader's answer, or None if it has no answer."""
         answer = self._read_span(question, hits)
         return (answer.text, answer.confidence) if answer is not None and answer.text else None
 
     def _read_span(self, question: str, hits: list[Hit]) -> Answer | None:
+        """Return the span reader's answer; None for a question that is not in Latin script."""
         if self._span_reader is None:
             self._span_reader = ExtractiveReader.load()
         return self._span_reader.read([question], [hits])[0] if is_latin(question) else None
 
     def _finish(self, draft: Draft, hits: list[Hit]) -> tuple[Answer, ChatEvidence | None]:
-        """Return the answer with its sources and its confidence."""
+        """Return the answer with its sources and its confidence, and the evidence; None if declined."""
         span = self._read_span(draft.question, hits[:SPAN_PASSAGES])
         guess: tuple[Alternative, ...] = ()
         if span is not None and span.text:
             guess = (Alternative(span.text, span.confidence, span.sources),)
         if draft.is_declined or not draft.statements:
             reason = _DECLINED if draft.is_declined else _WROTE_NOTHING
-            return replace(_decline(draft.question, hits, reason), alternatives=guess), None
+            return replace(decline(draft.question, hits, reason), alternatives=guess), None
         agrees = bool(guess) and _agree(draft.text, guess[0].text)
         count, supported = len(draft.statements), sum(statement.is_supported for statement in draft.statements)
         evidence = ChatEvidence(
@@ -249,7 +251,11 @@ class ChatReader:
 
 
 def _check_decoding(decoding: Decoding) -> Decoding:
-    """Return the settings with the default length; raise BadInput for settings of other generators."""
+    """Return the settings with the default length.
+
+    Raises:
+        BadInput: ``max_answer`` is less than 1, or a setting of other generators is set.
+    """
     if decoding.beams != 1 or decoding.fast or decoding.min_answer:
         raise BadInput("--beams, --fast and --min-answer are for generators in torch, not for chat: leave them out")
     if decoding.max_answer is not None and decoding.max_answer < 1:
@@ -257,13 +263,8 @@ def _check_decoding(decoding: Decoding) -> Decoding:
     return replace(decoding, max_answer=decoding.max_answer or MAX_ANSWER)
 
 
-def _decline(question: str, hits: list[Hit], reason: str) -> Answer:
-    nearest = tuple(Source(hit, None, 0.0) for hit in hits)
-    return Answer(question, None, float("-inf"), 0.0, nearest, supported=None, reason=reason)
-
-
 def _agree(text: str, span: str) -> bool:
-    """Return True if the span stands in the written answer, or the answer in the span."""
+    """Return True if the written answer contains the span, or is contained in it."""
     return has_answer(text, [span]) or has_answer(span, [text.rstrip(" .")])
 
 
@@ -275,8 +276,8 @@ def open_model(source: str, *, device: str = "cpu") -> LanguageModel:
         device: device of a GGUF file, ``cpu`` or ``cuda``.
 
     Raises:
-        BadInput: it is neither, or a key would be sent without encryption.
-        ArtefactError, DamagedArtefact, MissingExtra: the file is absent or damaged, or its package is not installed.
+        BadInput: the source is neither, the URL is malformed, or the key of the server cannot be used.
+        ArtefactError, DamagedArtefact, MissingExtra: as for ``LocalModel``.
     """
     url, _, model = source.partition("#")
     if address := parse_url(url):

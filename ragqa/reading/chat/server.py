@@ -1,7 +1,7 @@
-"""Client of a language model behind ``POST /chat/completions``, as OpenAI's API defines it.
+"""Client of a server with a language model and the ``POST /chat/completions`` of OpenAI's API.
 
-Ollama, llama.cpp, vLLM, LM Studio and others speak this protocol. A request goes to the named host only: redirections
-are refused, and proxies are not used. The key of ``RAGQA_CHAT_KEY`` never appears in a message.
+Ollama, llama.cpp, vLLM, LM Studio and others have this API. A request goes to the named host only: redirections are
+refused, and proxies are not used. No message contains the key in ``RAGQA_CHAT_KEY``.
 """
 
 import json
@@ -23,29 +23,29 @@ from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow, estimat
 from ragqa.text import replace_surrogates
 
 KEY = "RAGQA_CHAT_KEY"
-"""Environment variable of the key: ``KEY`` for the named host, or ``HOST=KEY`` for one host; several with commas."""
+"""Environment variable with the API key: ``KEY`` for any host, or ``HOST=KEY`` for one host, separated by commas."""
 TIMEOUT = 600.0
 """Time limit of a reply in seconds: a laptop may read a long prompt for minutes."""
 CONNECT_TIMEOUT, PROBE_TIMEOUT = 10.0, 10.0
-"""Time limits of a connection and of a question about the server, in seconds."""
+"""Time limits in seconds of opening a connection, and of a request for the server's properties."""
 RETRIES = 3
-"""Number of repetitions after the status 429, 500, 502, 503 or 504, or a broken connection."""
+"""Maximum number of times that a request is repeated after the status 429, 500, 502, 503 or 504."""
 MAX_WAIT = 60.0
-"""Longest time that the server may ask to wait before a repetition, in seconds."""
+"""Maximum time in seconds that ragqa waits before it repeats a request; a longer ``Retry-After`` is an error."""
 _RETRIED = (429, 500, 502, 503, 504)
 _MAX_BYTES = 4 << 20
 _MAX_LINE = 1 << 20
 _OLLAMA_CONTEXT = 4096
-"""Ollama's default; a prompt that is longer is cut without a word."""
+"""Ollama's default context length in tokens; Ollama cuts a longer prompt without an error."""
 _PAIR = re.compile(r"([\w.-]+\.[\w-]+|localhost|\[[\da-f:]+\])(:\d+)?=(?!=*$)(.+)", re.IGNORECASE)
 _TOO_LONG = re.compile(r"context[_ ]?(?:length|size|window)|exceed_context|too many tokens|prompt is too long", re.I)
 
 
 class ChatServer:
-    """Language model on a server."""
+    """Language model on a server, as described for ``LanguageModel``."""
 
     def __init__(self, url: str, model: str = "", *, timeout: float = TIMEOUT) -> None:
-        """Prepare to ask a server; this sends nothing.
+        """Check the address and the key of a server, without sending a request.
 
         Args:
             url: address of the API, for example ``http://localhost:11434/v1``.
@@ -53,7 +53,8 @@ class ChatServer:
             timeout: time limit of a reply in seconds.
 
         Raises:
-            BadInput: the URL is malformed, or a key would be sent over plain http to another machine.
+            BadInput: the URL is malformed, a key would be sent over plain http to another machine, or the key contains
+                characters that no key has.
         """
         try:
             parts = urlsplit(url)
@@ -88,14 +89,20 @@ class ChatServer:
         return f"{self.url}#{self._model}"
 
     def find_context(self) -> int | None:
-        """Return the context length that the server tells (vLLM, llama.cpp, Ollama), or None; asks it once."""
+        """Return the context length in tokens that the server reports (vLLM, llama.cpp, Ollama), or None.
+
+        Only the first call sends requests.
+
+        Raises:
+            BadInput: the server has several models or none, and none is named.
+        """
         if not self._described:
             self._described = True
             self._describe()
         return self._context
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens by the server (llama.cpp, vLLM), or an estimate."""
+        """Return the number of tokens that the server counts (llama.cpp, vLLM), or an estimate."""
         if self._can_tokenize and self._context is not None:
             row = self._probe("POST", f"{self._root}/tokenize", {"content": text, "prompt": text, "model": self._model})
             tokens = row.get("tokens")
@@ -105,11 +112,12 @@ class ChatServer:
         return estimate_tokens(text)
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
-        """Yield the reply in pieces; return the server's reason why it ended.
+        """Yield the reply to messages in pieces; return the server's reason why it ended.
 
         Raises:
+            BadInput: as for ``find_context``.
             ContextOverflow: the server says that the messages are too long.
-            RemoteError: the server cannot be reached, refuses the request, or breaks the protocol.
+            RemoteError: the server cannot be reached, refuses the request, or violates the protocol.
         """
         with self._report_errors():
             self.find_context()
@@ -158,7 +166,7 @@ class ChatServer:
             raise RemoteError(f"{self.url} cannot be reached ({why}): is a server running there?") from error
 
     def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str | None]:
-        """Yield the pieces of a reply, which is streamed, or one object; return why it ended, None without a choice."""
+        """Yield the pieces of a reply, streamed or whole; return why it ended, or None if it has no choices."""
         reason, is_empty = COMPLETE, True
         is_stream = "application/json" not in (response.getheader("Content-Type") or "")
         for row in self._iter_events(response) if is_stream else [self._parse(read_body(response, _MAX_BYTES))]:
@@ -168,7 +176,7 @@ class ChatServer:
             if not isinstance(choices, list):
                 raise RemoteError(f"{self.url} does not speak the chat protocol: its reply has no choices")
             if not choices or not isinstance(choices[0], dict):
-                continue  # an event without one, such as the figures of usage
+                continue  # an event without a choice, such as the number of tokens used
             is_empty = False
             part = choices[0].get("delta" if is_stream else "message")
             text = part.get("content") if isinstance(part, dict) else None
@@ -178,7 +186,7 @@ class ChatServer:
         return None if is_empty else str(reason)
 
     def _iter_events(self, response: HTTPResponse) -> Iterator[dict[str, Any]]:
-        """Yield the objects of server-sent events until ``[DONE]`` or the end."""
+        """Yield the JSON objects of server-sent events until ``[DONE]`` or the end of the response."""
         size = 0
         while line := response.readline(_MAX_LINE):
             size += len(line)
@@ -203,13 +211,6 @@ class ChatServer:
                 f"{self.url} does not answer with JSON: {self._clean(start)!r}; is it the API?"
             ) from error
         return row
-
-    def _get_choice(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the first choice; None for an event without one, such as the figures of usage."""
-        choices = row.get("choices")
-        if not isinstance(choices, list):
-            raise RemoteError(f"{self.url} does not speak the chat protocol: its reply has no choices")
-        return choices[0] if choices and isinstance(choices[0], dict) else None
 
     def _adapt(self, failure: "_Failure") -> bool:
         """Change a setting that the model refuses; return True if the request is worth repeating."""
@@ -240,7 +241,7 @@ class ChatServer:
         return RemoteError(f"{self.url} answers {status}: {text}" + "; try again later" * (status in _RETRIED))
 
     def _describe(self) -> None:
-        """Find the context length; choose the only model if none is named."""
+        """Ask for the context length, and for the name of the only model if none is named."""
         models = {str(row.get("id")): row for row in self._fetch_models()}
         if not self._is_reached:
             return  # the request for the reply says why
@@ -264,7 +265,7 @@ class ChatServer:
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
     def _probe(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the object that a server answers to a question about itself; empty if it fails."""
+        """Return the JSON object of a response about the server's properties; empty if the request fails."""
         data = None if body is None else json.dumps(body).encode()
         deadline = monotonic() + PROBE_TIMEOUT
         with suppress(HTTPException, OSError, UnicodeError, ValueError, RecursionError):
@@ -284,14 +285,14 @@ class ChatServer:
         return BoundedConnection(self._host, self._port, self._is_https, CONNECT_TIMEOUT)
 
     def _clean(self, text: str) -> str:
-        """Return a server's text for a message: short, on one line, and without the key."""
+        """Return a server's text on one line, without the key, and cut to 300 characters."""
         line = " ".join(text.split())
         return (line.replace(self._key, "…") if self._key else line)[:300]
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """Response that is no reply."""
+    """Error that the server reports instead of a reply."""
 
     status: int
     message: str
@@ -302,7 +303,7 @@ class _Failure:
 
 
 def _choose_key(setting: str, host: str, port: int | None) -> str | None:
-    """Return the key for a host: that of its ``HOST=KEY``, or a setting without a host."""
+    """Return the key for a host: the first part of the setting that is ``HOST=KEY`` for it, or a key without a host."""
     for part in filter(None, map(str.strip, setting.split(","))):
         pair = _PAIR.fullmatch(part)
         if pair is None:
@@ -334,7 +335,7 @@ def _read_failure(response: HTTPResponse) -> _Failure:
 
 
 def _read_wait(value: str | None) -> float | None:
-    """Return the seconds of a header ``Retry-After``, which is a number or a date."""
+    """Return the seconds of a ``Retry-After`` header, which is a number or a date; None if it is neither."""
     if value is None:
         return None
     with suppress(ValueError):
@@ -359,5 +360,5 @@ def _get_message(row: Any) -> str:
 
 
 def _read_count(value: Any) -> int | None:
-    """Return a number of tokens of a server, or None if it is none."""
+    """Return a number of tokens that a server reports, or None if the value is not a positive number."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

@@ -1,4 +1,4 @@
-"""Statements of a reply: its sentences, and the numbers of the passages that each of them cites."""
+"""Parser of a language model's reply: its sentences, and the numbers of the passages that each of them cites."""
 
 import re
 from dataclasses import dataclass
@@ -10,14 +10,15 @@ _MARK = re.compile(rf"[^\S\n]*[\[【](?:passages?|sources?|documents?)?\s*#?({_N
 _BULLET = re.compile(r"\s*(?:[-*•–]\s+|\d{1,3}[.)]\s+|#+\s+|>\s+)?")
 _THINKING = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _MAX_RANGE = 50
-"""Longest range of numbers, such as [1-50]."""
+"""Maximum count of numbers in a range of citations, such as [1-50]; of a longer range, only both ends count."""
 
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """Reply without its citations, and its statements."""
+    """Reply of a language model, parsed."""
 
     text: str
+    """The reply without citations, marks of bold text and thinking."""
     statements: tuple["CitedSentence", ...]
 
 
@@ -26,22 +27,26 @@ class CitedSentence:
     """Sentence of a reply."""
 
     start: int
-    """First character in the reply's text."""
+    """Position of the first character in ``ParsedReply.text``."""
     text: str
     numbers: tuple[int, ...]
-    """Numbers of the passages that it cites, as the model wrote them; they need not exist."""
+    """Numbers of the cited passages, as the model wrote them; passages with these numbers need not exist."""
 
 
 def parse_reply(raw: str) -> ParsedReply:
-    """Split a reply into statements and take the citations out of its text.
+    """Remove the citations from a reply, and split the reply into sentences with the numbers that they cite.
 
-    A number belongs to the sentence before it; if the reply begins with a number, to the sentence after it. Each line
-    is a sentence of its own, whose bullet is no part of it.
+    A number belongs to the sentence before it. If the reply begins with a number, all numbers belong to the sentence
+    after them. A sentence ends at the end of its line at the latest, and does not contain the bullet of the line.
     """
     raw = _THINKING.sub("", raw, count=1).replace("**", "").strip()
     is_leading = _MARK.match(raw) is not None
     text, marks = _take_out_marks(raw)
-    spans = [span for start, end in _find_lines(text) for span in _split_line(text, start, end)]
+    spans = [
+        (line + start, line + end)
+        for line, line_end in _find_lines(text)
+        for start, end, _ in find_sentences(text[line:line_end])
+    ]
     cited: dict[int, list[int]] = {}
     for position, numbers in marks:
         owner = _find_owner(spans, position, is_leading=is_leading)
@@ -54,13 +59,13 @@ def parse_reply(raw: str) -> ParsedReply:
 
 
 def drop_open_mark(raw: str) -> str:
-    """Return a reply that is still being written without a citation whose bracket is not closed yet."""
+    """Return an incomplete reply without an open bracket and the text after it, which may become a citation."""
     start = max(raw.rfind("["), raw.rfind("【"))
     return raw[:start] if start > max(raw.rfind("]"), raw.rfind("】")) else raw
 
 
 def _take_out_marks(raw: str) -> tuple[str, list[tuple[int, list[int]]]]:
-    """Return the text without citations, and for each citation its place in this text and its numbers."""
+    """Return the text without citations, and the place in this text and the numbers of each citation."""
     parts, marks, end, length = [], [], 0, 0
     for match in _MARK.finditer(raw):
         parts.append(raw[end : match.start()])
@@ -81,6 +86,7 @@ def _read_numbers(text: str) -> list[int]:
 
 
 def _find_lines(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each line, without bullets and white space at the end."""
     lines, start = [], 0
     for line in text.splitlines(keepends=True):
         bullet = _BULLET.match(line)
@@ -88,10 +94,6 @@ def _find_lines(text: str) -> list[tuple[int, int]]:
         lines.append((start + bullet.end(), start + len(line.rstrip())))
         start += len(line)
     return [(start, end) for start, end in lines if start < end]
-
-
-def _split_line(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    return [(start + first, start + last) for first, last, _ in find_sentences(text[start:end])]
 
 
 def _find_owner(spans: list[tuple[int, int]], position: int, *, is_leading: bool) -> int:

@@ -1,10 +1,16 @@
 """Checks of a written statement against the passages that it cites.
 
-A statement fails if a number, date, name or address of it stands in none of the passages, if too few of its words do,
-or if it denies what a passage states (or states what a passage denies). A span reader finds more: the statement is
-asked as a question, with a name or a number of it replaced by a question word. If the reader is confident of another
-name or number, the passages say something else. So they do if the reader answers the user's question otherwise than a
-statement that repeats the question. None of these checks proves that a statement is right.
+A statement is unsupported if one of these checks fails:
+
+- All numbers, dates, names and addresses of the statement, and enough of its words, are in the passages.
+- The statement does not deny what a passage states, or state what a passage denies.
+- The supporting sentences are not orders to a language model.
+- A short statement is of the kind that the question asks for.
+- A span reader finds no other name or number: a name or number of the statement is replaced by a question word, and the
+  span reader answers the resulting question.
+- A span reader gives no other answer to the user's question, if the statement repeats the question.
+
+None of these checks proves that a statement is right.
 """
 
 import re
@@ -17,18 +23,18 @@ from ragqa.text import FUNCTION_WORDS, to_nfd
 from ragqa.types import Hit, Passage, Span
 
 Asker = Callable[[str, list[Hit]], tuple[str, float] | None]
-"""Function that answers a question from hits: text and confidence of the best span, or None."""
+"""Function from a question and hits to the text and confidence of the best span, or to None without a span."""
 
 MIN_SHARED_WORDS = 0.4
-"""Smallest share of a statement's content words that its passages must have; chosen on labelled statements."""
+"""Minimum share of a statement's main words that its passages contain; chosen on labelled statements."""
 MIN_CONTRADICTION = 0.7
-"""Confidence from which another answer of the span reader counts; chosen on labelled statements."""
+"""Minimum confidence at which another answer of the span reader counts; chosen on labelled statements."""
 MIN_REPEATED = 0.6
-"""Share of a question's main words that a statement must have to be an answer to it in a full sentence."""
+"""Minimum share of a question's main words in a statement that answers it in a full sentence."""
 SHORT = 6
-"""Number of words up to which a statement is an answer by itself."""
+"""Maximum number of words of a statement that is only an answer, not a full sentence."""
 MAX_QUESTIONS = 6
-"""Number of names and numbers of a statement that the span reader is asked for."""
+"""Maximum number of names and numbers of a statement for which the span reader is asked."""
 _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
@@ -63,31 +69,31 @@ _ORDER = re.compile(
     rf"|(?:^|[:;!] )\W*(?:{_WRITING}|pretend|reveal|visit|send|call)\b",
     re.IGNORECASE,
 )
-"""Orders to whoever reads a text, as people hide them in documents for language models."""
+"""Orders to a language model, which people hide in documents."""
 _YEAR = re.compile(r"1\d{3}|20\d{2}")
 
 
 @dataclass(frozen=True)
 class _Words:
-    """Words of a text by what is compared."""
+    """Numbers and stems of the words of a text."""
 
     numbers: frozenset[str]
     stems: frozenset[str]
-    """Stems of all words but numbers."""
+    """Stems of all words except negations and numbers in digits."""
     negated: frozenset[str]
-    """Stems that follow a negation at once."""
+    """Stems of the words that a negation applies to: up to the first main word after it."""
     plain: frozenset[str]
-    """Stems that do not follow a negation."""
+    """Stems of the other words."""
 
 
 def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: Asker | None = None) -> str | None:
-    """Return why passages do not support a statement, or None if no check fails.
+    """Return a phrase that says why passages do not support a statement, or None if no check fails.
 
     Args:
         statement: a sentence without citations.
-        hits: the passages that it cites; together they must support it.
-        question: the question that it answers; a statement of a few words is checked as an answer to it.
-        ask: span reader for the check by questions; None leaves this check out.
+        hits: the passages that the statement cites; together they must support it.
+        question: the question that the statement answers.
+        ask: span reader; None to leave out the checks that need one.
     """
     statement = _YES_OR_NO.sub("", statement)
     passages = [hit.passage for hit in hits]
@@ -106,7 +112,10 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
 
 
 def find_missing(statement: str, text: str) -> str | None:
-    """Return the first address, number or name of a statement that a text lacks, or that it lacks most words."""
+    """Return a phrase that says which address, number, name or date of a statement a text lacks, or None.
+
+    The phrase can also say that the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words.
+    """
     addresses = _URL.findall(statement)
     for address in addresses:
         if address.rstrip(".,;:!?").lower() not in text.lower():
@@ -132,7 +141,10 @@ def find_missing(statement: str, text: str) -> str | None:
 
 
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return the span reader's answer to the question if a statement that repeats the question lacks it, or None."""
+    """Return a phrase with the span reader's answer to the question, if the statement does not contain it, or None.
+
+    Only a statement that repeats the question is checked.
+    """
     if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
     said, asked = _content(statement), _content(question)
@@ -144,8 +156,8 @@ def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: A
 
 
 def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return the other name or number that a span reader finds in place of one in the statement, or None."""
-    # What the passages are about, and what the question takes for granted: asking for it finds anything.
+    """Return a phrase with the name or number that a span reader finds instead of that in the statement, or None."""
+    # A question for the subject of the passages, or for a name in the question, can have any answer.
     known = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
     known |= {_stem(word) for word in _iter_words(question)} if _repeats(statement, question) else set()
     asked = 0
@@ -173,7 +185,7 @@ def _repeats(statement: str, question: str) -> bool:
 
 
 def _find_other_kind(statement: str, question: str) -> str | None:
-    """Return a problem if a short answer is of another kind than asked for, or only repeats the question."""
+    """Return a problem if a short answer certainly does not fit the question, as ``make_kind_check`` says."""
     is_short = len(statement.split()) <= SHORT
     if is_short and question and not make_kind_check(question)(statement.rstrip(" .")):
         return "there is nothing of the kind that the question asks for"
@@ -181,7 +193,7 @@ def _find_other_kind(statement: str, question: str) -> str | None:
 
 
 def _find_scattered_date(statement: str, text: str) -> str | None:
-    """Return a date of a statement whose day, month and year stand in no single sentence of a text, or None."""
+    """Return a date of a statement if no single sentence of a text contains its day, month and year, or None."""
     dates = [statement[start:end] for kind, start, end in _find_items(statement) if kind == "date"]
     if not dates:
         return None
@@ -190,7 +202,10 @@ def _find_scattered_date(statement: str, text: str) -> str | None:
 
 
 def locate_evidence(statement: str, passage: Passage) -> Span | None:
-    """Return the sentence of a passage that shares most words with a statement, or None if none shares a third."""
+    """Return the sentence of a passage that contains most main words of a statement.
+
+    None if each sentence contains less than a third of them.
+    """
     said = _content(statement)
     best, most = None, 0.0
     for start, end, _ in find_sentences(passage.text):
@@ -201,18 +216,19 @@ def locate_evidence(statement: str, passage: Passage) -> Span | None:
 
 
 def measure_overlap(statement: str, passage: Passage) -> float:
-    """Return the share of a statement's main words and numbers that a passage has, from 0 to 1."""
+    """Return the share of a statement's main words and numbers that a passage contains, from 0 to 1."""
     said = _content(statement)
     return len(said & _content(passage.titled_text)) / max(1, len(said))
 
 
 def _content(text: str) -> frozenset[str]:
+    """Return the main words of a text as stems, and its numbers."""
     words = _read_words(text)
     return (words.stems - _FUNCTION_STEMS) | words.numbers
 
 
 def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
-    """Return what a statement denies although the nearest sentence states it, or the other way round."""
+    """Return a problem if a statement denies what the nearest sentence of a passage states, or the reverse."""
     said = _read_words(statement)
     for passage in passages:
         if (span := locate_evidence(statement, passage)) is None:
@@ -236,7 +252,7 @@ def _find_order(statement: str, passages: Sequence[Passage]) -> str | None:
 
 
 def _iter_words(text: str) -> Iterator[str]:
-    """Yield the words and numbers of a text; a possessive ending is left out."""
+    """Yield the words and numbers of a text without possessive endings."""
     for word in _WORD.finditer(text):
         yield re.sub(r"['’]s?$", "", word[0])
 
@@ -288,7 +304,7 @@ _FUNCTION_STEMS = frozenset(map(_stem, FUNCTION_WORDS)) | {"ye"}
 
 
 def _iter_names(statement: str) -> Iterator[str]:
-    """Yield the capitalised words of a statement; a single one at its start may be a common word, and is left out."""
+    """Yield the capitalised words of a statement, but not a single one at its start, which may be a common word."""
     for kind, start, end in _find_items(statement):
         words = list(_iter_words(statement[start:end]))
         if kind != "number" and not (start == 0 and len(words) == 1):
@@ -296,7 +312,7 @@ def _iter_names(statement: str) -> Iterator[str]:
 
 
 def _find_items(statement: str) -> list[tuple[str, int, int]]:
-    """Return kind, start and end of the dates, numbers and names of a statement."""
+    """Return the kind (date, number or name), start and end of each date, number and name of a statement."""
     items = []
     for match in _ITEM.finditer(statement):
         kind, (start, end) = str(match.lastgroup), match.span()
@@ -327,7 +343,7 @@ def _is_same_kind(kind: str, text: str) -> bool:
 
 
 def _agrees(kind: str, item: str, text: str) -> bool:
-    """Return True if one of two texts has all numbers (of names: all words) of the other."""
+    """Return True if one of two texts contains all numbers of the other; for names, all other words."""
     one, other = _read_words(item), _read_words(text)
     first, second = (one.stems, other.stems) if kind == "name" else (one.numbers, other.numbers)
     return first <= second or second <= first

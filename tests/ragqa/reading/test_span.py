@@ -26,11 +26,11 @@ class FixedTokenScorer:
     """A scorer with fixed start and end scores by token; all others are -9."""
 
     tokenizer = TOKENIZER
-    max_tokens = 512
     fingerprint = "fake"
     prior = SPREAD
 
     def __init__(self, start: dict[str, float], end: dict[str, float], relevance: float = 0.0) -> None:
+        self.max_tokens = 512
         self._start = {TOKENIZER.tokenize(w).ids[0]: s for w, s in start.items()}
         self._end = {TOKENIZER.tokenize(w).ids[-1]: s for w, s in end.items()}
         self._relevance = relevance
@@ -72,8 +72,9 @@ def make_hit(text: str, number: int = 0, title: str = "") -> Hit:
     return Hit(Passage(number, str(number), title, text, "memory", 0, len(text)), 1.0)
 
 
-def make_reader(scorer: FixedTokenScorer, **options: int) -> ExtractiveReader:
-    return ExtractiveReader(scorer, UNCALIBRATED, **options)  # type: ignore[arg-type]
+def make_reader(scorer: FixedTokenScorer, max_tokens: int = 512) -> ExtractiveReader:
+    scorer.max_tokens = max_tokens
+    return ExtractiveReader(scorer, UNCALIBRATED)  # type: ignore[arg-type]
 
 
 def test_confidence_matches_a_computation_by_hand() -> None:
