@@ -1,9 +1,9 @@
-# What is done in a checkout; `make help` lists it. PYTHON=… chooses the interpreter .venv is made with.
+# Tasks of a checkout; `make help` lists them. PYTHON=… chooses the interpreter that makes .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq -c constraints.txt
 
-# The question as it was typed: make expands no $ in it, and the shell sees only the variable.
+# The question as it was typed: make does not expand a $ in it, and the shell reads it from the environment.
 override Q := $(value Q)
 export Q
 
@@ -13,16 +13,16 @@ export Q
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-ask: .venv/.core  ## answer Q="…" from the encyclopedia that comes along; without Q, ask at a prompt
+ask: .venv/.core  ## answer Q="…" from the demo encyclopedia; without Q, show a prompt
 	@$(BIN)/ragqa ask $(if $(Q),-- "$$Q") || [ $$? -eq 1 ]  # 1 is a declined question, not a failure
 
 test: .venv/.test  ## run the fast tests, two at a time
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-thorough: .venv/.test  ## run these, and those that start Ray or take ten seconds and more
+test-thorough: .venv/.test  ## run the fast tests, and those that start Ray or take ten seconds or more
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not gpu"
 
-test-slow: .venv/.test  ## run those that take minutes
+test-slow: .venv/.test  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -q -m "slow and not gpu"
 
 lint: .venv/.test  ## check style, format and types
@@ -30,7 +30,7 @@ lint: .venv/.test  ## check style, format and types
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy ragqa index pipelines eval
 
-format: .venv/.test  ## format the code and mend what ruff can mend
+format: .venv/.test  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
@@ -46,6 +46,6 @@ clean:  ## remove .venv, caches and builds; runs/ stays
 	@touch $@
 
 .venv/.test: .venv/.core
-	@echo 'adding torch and what else the tests need to .venv (once, a few minutes)' >&2
+	@echo 'adding torch and the other packages of the tests to .venv (once, a few minutes)' >&2
 	@$(PIP) -e '.[torch,serve,cpu,wiki,eval,ray,dev]'
 	@touch $@
