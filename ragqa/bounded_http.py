@@ -1,7 +1,7 @@
 """HTTP connections that limit the time and the size of a response.
 
-``http.client`` limits only the time of each call of a socket, so a server that sends a byte now and then is never late,
-and a chunk can have any size. Here, each request has a deadline and a maximum number of received bytes.
+``http.client`` limits only the time of each socket call. So a server that sends single bytes can keep a client waiting
+for ever, and a response can have any size. Here, each request has a deadline and a maximum number of received bytes.
 """
 
 import io
@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any
 
 READ_BYTES = 64 << 10
-"""Number of bytes that are read at a time."""
+"""Number of bytes of a body to read in one call."""
 HEADER_BYTES = 256 << 10
 """Maximum number of bytes of headers, trailers and chunk sizes, in addition to the body."""
 
@@ -34,16 +34,16 @@ class _Bounds:
         """Return the seconds until the deadline.
 
         Raises:
-            TimeoutError: the deadline is over.
+            TimeoutError: the deadline has passed.
         """
         seconds = self.deadline - monotonic()
         if seconds <= 0:
-            raise TimeoutError("the deadline is over")
+            raise TimeoutError("the deadline has passed")
         return seconds
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reader of a socket that observes the deadline and the size limit of a request."""
+    """Reader of a socket that enforces the deadline and the size limit of a request."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
@@ -72,11 +72,11 @@ class _BoundedSocket:
         self._connection, self._bounds = connection, bounds
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a reader within the bounds."""
+        """Return a buffered reader that enforces the bounds; ``mode`` is ignored."""
         return io.BufferedReader(_BoundedReader(self._connection, self._bounds))
 
     def sendall(self, data: Any) -> None:
-        """Send all data before the deadline."""
+        """Send all data; raise TimeoutError if the deadline has passed or passes during a call."""
         self._connection.settimeout(self._bounds.get_seconds())
         self._connection.sendall(data)
 
@@ -86,7 +86,7 @@ class _BoundedSocket:
 
 
 class BoundedConnection:
-    """Connection to an HTTP server that can be used for one request after another."""
+    """Connection to an HTTP server, reused for one request after another."""
 
     def __init__(self, host: str, port: int | None, use_tls: bool, connect_seconds: float = inf) -> None:
         """Prepare a connection; the first request opens it.
@@ -95,7 +95,8 @@ class BoundedConnection:
             host: name or address of the server.
             port: port of the server; None for the default port.
             use_tls: True for HTTPS, False for HTTP.
-            connect_seconds: time limit of opening the connection, within the deadline of the request.
+            connect_seconds: time limit in seconds of opening the connection; the deadline of the request also limits
+                this time.
         """
         self._bounds, self._connect_seconds = _Bounds(), connect_seconds
         self._connection = HTTPSConnection(host, port) if use_tls else HTTPConnection(host, port)
@@ -111,10 +112,11 @@ class BoundedConnection:
         deadline: float,
         max_bytes: int,
     ) -> Iterator[HTTPResponse]:
-        """Send a request and yield the response, to be read in the block; follow no redirection.
+        """Send a request and yield the response, which the block reads; redirections are not followed.
 
-        The connection stays open for the next request if the response allows it and was read to its end. The arguments
-        and errors are those of ``exchange``; ``headers`` are sent in addition to the type of the body.
+        The connection stays open for the next request if the server allows this and the block read the response to its
+        end. ``headers`` are sent in addition to the type of the body. The other arguments, and the errors, are those of
+        ``exchange``.
         """
         self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
         try:
@@ -134,7 +136,7 @@ class BoundedConnection:
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request and return the status and body of the response; follow no redirection.
+        """Send a request and return the status and body of the response; redirections are not followed.
 
         Args:
             method: GET or POST.
@@ -144,10 +146,10 @@ class BoundedConnection:
             max_bytes: maximum size of the response's body in bytes.
 
         Returns:
-            Status, body, and True if the connection can be used again; otherwise the connection is closed.
+            Status code, body, and True if the connection stays open for another request.
 
         Raises:
-            TimeoutError: the deadline is over.
+            TimeoutError: the deadline has passed.
             TooLarge: the response is larger than ``max_bytes``.
             HTTPException: the response is not HTTP, or shorter than its header says.
             OSError, UnicodeError: the server cannot be reached.
@@ -157,7 +159,7 @@ class BoundedConnection:
         return response.status, data, not response.will_close
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next request opens it again."""
         self._connection.close()
 
     def _open(self) -> None:
@@ -168,9 +170,14 @@ class BoundedConnection:
 
 
 def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
-    """Read a body piece by piece, since the server can declare any length.
+    """Return the body of a response, read in pieces because the server can declare any length.
+
+    Args:
+        response: response of ``BoundedConnection.request``.
+        max_bytes: maximum size of the body.
 
     Raises:
+        TimeoutError: the deadline of the request has passed.
         TooLarge: the body is larger than ``max_bytes``.
         HTTPException: the body is shorter than its header says.
     """

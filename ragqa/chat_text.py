@@ -1,4 +1,4 @@
-"""Answers as the text of a chat message, with the places of its citations.
+"""Format answers as chat messages in Markdown, with the places of the citations, and read such messages back.
 
     Ada Holm [1]
 
@@ -6,25 +6,23 @@
 
     [1] **Skarvik Lighthouse**, skarvik.md, line 3: “The lighthouse was built in 1871 by the engineer Ada Holm.”
 
-The text is Markdown. What comes from documents and models is escaped, so that it makes no links, images or HTML: some
-programs load images of a message at once, and the address of an image can carry the conversation away.
+Text from documents and models is escaped, so that it makes no links, images or HTML. Otherwise a document could add an
+image whose address contains the conversation, and a chat program that loads images would send it to a stranger.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ragqa.excerpts import choose_quote
+from ragqa.excerpts import MAX_SOURCES, choose_quote
 from ragqa.follow_ups import Turn
 from ragqa.terminal import escape_controls, to_one_line
 from ragqa.types import SENTENCE_ENDS, Answer, Source
 
-MAX_SOURCES = 3
-"""Number of sources that a message cites."""
 NO_ANSWER = "These documents do not answer the question"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
 _LINKING = re.compile(r"(?P<marker>\[\d+\](?P<target>\()?)|[\\\[\]<]")
-"""Characters that make links, images and HTML, but in the numbers of sources."""
+"""Number of a source, such as ``[1]``, or a character that can begin a link, an image or HTML."""
 _ESCAPED = re.compile(r"\\([\\`*_\[\]<>|])")
 _MARKER = re.compile(r"(?: ?\[\d+\])+$")
 _SOURCE = re.compile(r"^\[1\] \*\*(.*?)\*\*, ", re.MULTILINE)
@@ -32,7 +30,7 @@ _SOURCE = re.compile(r"^\[1\] \*\*(.*?)\*\*, ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Citation:
-    """Citation in a message, at the characters ``start`` to ``end`` (exclusive) of its text."""
+    """Citation of a source: characters ``start`` to ``end`` (exclusive) of the message's text."""
 
     start: int
     end: int
@@ -41,14 +39,14 @@ class Citation:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """Answer as the text of a message."""
+    """Answer as a chat message in Markdown, and its citations in order."""
 
     text: str
     citations: tuple[Citation, ...]
 
 
 def format_message(answer: Answer) -> ChatMessage:
-    """Return an answer as a message; of a declined question, the reason and the nearest passages."""
+    """Return an answer as a chat message; for a declined question, the reason and the nearest passages."""
     writer = _Writer()
     # Every source that a statement cites is listed.
     count = MAX_SOURCES if not answer.statements else len(answer.sources)
@@ -81,27 +79,27 @@ def format_message(answer: Answer) -> ChatMessage:
 
 
 class _Writer:
-    """Text that grows, with the places of its citations."""
+    """Builder of the text of a message and of the places of its citations."""
 
     def __init__(self) -> None:
         self.text = ""
         self.citations: list[Citation] = []
 
     def write(self, text: str) -> str:
-        """Append a text, which makes no link of a number before it; return what was appended."""
+        """Append a text, after a space if ``](`` would make a link of a source number; return the appended text."""
         added = " " * (self.text.endswith("]") and text.startswith("(")) + text
         self.text += added
         return added
 
     def cite(self, sources: Sequence[Source], numbers: Iterable[int]) -> None:
-        """Write the numbers of some sources, from 1, in brackets."""
+        """Append the numbers of sources, counted from 1, in brackets, and record the citations."""
         for number in numbers:
             start = len(self.text)
             self.text += f"[{number}]"
             self.citations.append(Citation(start, len(self.text), sources[number - 1]))
 
     def write_statements(self, text: str, answer: Answer) -> None:
-        """Write a text with the citations of its statements, as ``Answer.cited_text`` has them."""
+        """Append the text of an answer with the citations of its statements, placed as in ``Answer.cited_text``."""
         end = 0
         for statement in answer.statements:
             self.write(_escape_links(text[end : statement.start]))
@@ -114,19 +112,20 @@ class _Writer:
 
 
 class StreamedMessage:
-    """Message that is sent while a reader writes the answer."""
+    """Chat message that is sent in pieces while a reader generates the answer."""
 
     def __init__(self) -> None:
         self._writer = _Writer()
 
     def add(self, piece: str) -> str:
-        """Return the text to send for a piece of ``Pipeline.stream``."""
+        """Return the Markdown to send for a piece of text that ``Pipeline.stream`` yielded."""
         return self._writer.write(_escape_links(piece))
 
     def finish(self, answer: Answer) -> ChatMessage:
-        """Return the text to send after all pieces, with the citations of the whole text.
+        """Return the text to send after the last piece, and the citations.
 
-        If the answer is not what was written, such as a declined one, its message follows.
+        If the sent pieces are not the beginning of the answer's message, for example because the question is declined,
+        the whole message follows after an empty line. The places of the citations count from the first piece.
         """
         sent, message = self._writer.text, format_message(answer)
         if message.text.startswith(sent):
@@ -137,7 +136,13 @@ class StreamedMessage:
 
 
 def read_message(question: str, text: str) -> Turn:
-    """Return the turn of a conversation that ended with a message, of ``format_message`` or of another program."""
+    """Return the turn of a conversation in which a question got a chat message as its answer.
+
+    Args:
+        question: question of the turn.
+        text: the message, from ``format_message`` or another program. The answer of the turn is its first line; the
+            title is that of its first source, if it has sources.
+    """
     first_line = text.strip().partition("\n")[0]
     if first_line.startswith(NO_ANSWER):
         return Turn(question, None)
@@ -152,7 +157,7 @@ def _format_source(source: Source, question: str) -> str:
 
 
 def _escape_links(text: str) -> str:
-    """Return a text of a model or document that makes no links, images or HTML; numbers of sources stay."""
+    """Escape links, images and HTML in a text of a model or document, but not numbers such as ``[1]``."""
 
     def escape(match: re.Match[str]) -> str:
         if match["target"]:

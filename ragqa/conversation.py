@@ -1,6 +1,5 @@
-"""Conversations: follow-up questions are asked with what they refer to."""
+"""Conversations, in which a follow-up question is completed from the turn before it."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -11,14 +10,14 @@ from ragqa.types import Answer
 
 
 def make_standalone(question: str, turns: Iterable[Turn]) -> str:
-    """Return a question with what it refers to in the turns before it; one that stands alone is only cleaned.
+    """Return a question in a form that stands alone, completed from the turns before it.
 
     Args:
-        question: the question.
-        turns: earlier turns, oldest first; their questions can be follow-ups, too.
+        question: the question; if it stands alone, ``clean_question`` is its only change.
+        turns: earlier turns, oldest first; their questions can also be follow-ups.
 
     Raises:
-        BadInput: a question is empty.
+        BadInput: one of the questions is empty.
     """
     last: Turn | None = None
     for turn in (*turns, Turn(question, None)):
@@ -29,22 +28,18 @@ def make_standalone(question: str, turns: Iterable[Turn]) -> str:
 
 
 class Conversation:
-    """Sequence of questions to a pipeline, in which a question can refer to the one before.
+    """Sequence of questions to a pipeline, in which a question can refer to the question before it.
 
-    "When did he do it?" is asked with the names that it stands for, and ``Answer.asked`` is the question as it was
-    asked. A question that stands alone is asked as it is.
+    The pronouns in "When did he do it?" are replaced by the names that they stand for. ``Answer.question`` is the
+    question as the user typed it, and ``Answer.asked`` the question with the names. A question that stands alone does
+    not change.
     """
 
-    def __init__(self, pipeline: Pipeline, *, turns: int = 5) -> None:
-        """Begin a conversation.
-
-        Args:
-            pipeline: pipeline that answers the questions.
-            turns: number of last turns to keep.
-        """
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Begin a conversation with ``pipeline``, which answers the questions."""
         self.pipeline = pipeline
-        self.turns: deque[Turn] = deque(maxlen=turns)
-        """The last turns, oldest first."""
+        self.last_turn: Turn | None = None
+        """Last question, in the form that stands alone, and its answer; None before the first question."""
 
     def ask(
         self,
@@ -67,14 +62,13 @@ class Conversation:
         min_confidence: float | None = None,
         filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer and then the answer, as ``Pipeline.stream`` does."""
+        """Yield pieces of the answer, then the answer; arguments and errors are those of ``Pipeline.stream``."""
         cleaned = clean_question(question)
-        asked = make_standalone(question, list(self.turns)[-1:])  # whose question stands alone already
+        asked = make_standalone(question, [self.last_turn] if self.last_turn else [])
         for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):
             if isinstance(piece, Answer):
                 title = piece.sources[0].hit.passage.title if piece.sources else ""
-                self.turns.append(Turn(piece.asked or asked, piece.text, title))
-                was_changed = asked != cleaned
-                yield replace(piece, question=question, asked=piece.asked or (asked if was_changed else None))
+                self.last_turn = Turn(piece.asked or asked, piece.text, title)
+                yield replace(piece, question=question, asked=piece.asked or (asked if asked != cleaned else None))
             else:
                 yield piece

@@ -2,11 +2,11 @@
 
 
 class RagqaError(Exception):
-    """Base class of errors that the input or the machine causes, not a bug."""
+    """Base class of errors that the input, the settings or the machine cause; other exceptions are bugs."""
 
 
 def summarize_error(error: Exception) -> str:
-    """Return the first line of an error's message; the name of its class if there is none."""
+    """Return the first line of an error's message without its full stop, or else the name of its class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -19,9 +19,17 @@ class BadLine(BadInput):
 
 
 class SlowPattern(BadInput):
-    """Gold answer that is a pattern and whose search in a text takes too long."""
+    """Pattern, given as a gold answer, whose search in a text takes too long."""
 
     def __init__(self, pattern: str, characters: int, seconds: float, question: str | None = None) -> None:
+        """Make the error.
+
+        Args:
+            pattern: the pattern.
+            characters: length of the searched text.
+            seconds: time limit that the search exceeded.
+            question: id of the pattern's question; None if it is unknown.
+        """
         self.pattern, self.characters, self.seconds = pattern, characters, seconds
         place = "" if question is None else f" of question {question}"
         super().__init__(
@@ -30,26 +38,27 @@ class SlowPattern(BadInput):
         )
 
     def add_question(self, question: str) -> "SlowPattern":
-        """Return a copy of the error that also names the pattern's question, by its id."""
+        """Return a copy of the error that also names ``question``, the id of the pattern's question."""
         return SlowPattern(self.pattern, self.characters, self.seconds, question)
 
 
 class ArtefactError(RagqaError):
-    """Directory that is missing, incomplete, or not an artefact of the expected kind."""
+    """Directory or model that is missing, incomplete, or not of the expected kind."""
 
 
 class DamagedArtefact(ArtefactError):
-    """Artefact with files that differ from its manifest."""
+    """Artefact with a missing, changed or unusable file."""
 
 
 class Mismatch(ArtefactError):
-    """Two artefacts that do not fit together."""
+    """Artefacts, models or settings that do not fit together, or a format that this version of ragqa cannot read."""
 
 
 class MissingExtra(RagqaError):
     """Optional extra of ragqa that a feature needs and that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
+        """Make the error; ``feature`` begins the message, and ``extra`` is the name of the extra."""
         super().__init__(
             f"{feature} needs the extra '{extra}'; in the checkout: pip install -c constraints.txt -e '.[{extra}]'"
         )
@@ -59,6 +68,7 @@ class MissingPackage(MissingExtra):
     """Required package that is not installed, for example on a machine used only for training."""
 
     def __init__(self, feature: str, package: str) -> None:
+        """Make the error; ``feature`` begins the message, and ``package`` is the name of the package."""
         RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
 
 
@@ -67,7 +77,7 @@ class RemoteError(RagqaError):
 
 
 class NonFiniteLoss(RagqaError):
-    """Loss or gradient that is not finite; training stopped before it changed the weights."""
+    """Loss or gradient that is not finite; training stops before this step changes the weights."""
 
 
 class StaleIndex(RagqaError):

@@ -1,4 +1,4 @@
-"""Parts of passages to show: chosen around an answer or the words of a question, and cut at words."""
+"""Choose the part of a passage to show: around the answer, or around words of the question."""
 
 import re
 from collections.abc import Sequence
@@ -7,20 +7,25 @@ from ragqa.terminal import to_one_line
 from ragqa.text import FUNCTION_WORDS
 from ragqa.types import Source
 
+MAX_SOURCES = 3
+"""Maximum number of sources that are shown for an answer without statements."""
 SIDE = 160
 """Number of characters of a passage shown on each side of the answer."""
 _LONGEST_WORD = 30
-"""Number of characters in which to look for the end of a word; text without spaces is cut inside."""
+"""Maximum number of characters by which a cut moves to the end of a word; longer words are cut."""
 _LONGEST_SEARCH = 20_000
-"""Number of characters of a passage in which to look for the words of the question."""
+"""Number of characters at the beginning of a passage that are searched for words of the question."""
 _WORD = re.compile(r"\w+")
 
 Range = tuple[int, int]
-"""First and last character (exclusive) of a text."""
+"""Start and end (exclusive) of a part of a text, in characters."""
 
 
 def choose_quote(source: Source, question: str) -> str:
-    """Return the part of a passage around its answer in one line, or around the words of the question."""
+    """Return in one line the part of a source's passage around the answer, or else around words of the question.
+
+    ``…`` stands for the text before and after the part.
+    """
     text, span = source.hit.passage.text, source.span
     if span is None:
         window = choose_window(text, find_question_words(question, text))
@@ -33,7 +38,12 @@ def choose_quote(source: Source, question: str) -> str:
 
 
 def choose_window(text: str, ranges: Sequence[Range]) -> Range:
-    """Return the part of a text that shows the most different words at ``ranges``; else its beginning."""
+    """Return the part of a text, of at most 2 ``SIDE`` characters, that shows most of the distinct words.
+
+    Args:
+        text: text of a passage.
+        ranges: places of the words in order; if there are none, the part is the beginning of the text.
+    """
     size = 2 * SIDE
     best, most = 0, 0
     for start, _ in ranges:
@@ -45,9 +55,9 @@ def choose_window(text: str, ranges: Sequence[Range]) -> Range:
 
 
 def find_question_words(question: str, text: str) -> list[Range]:
-    """Return the words of a text that are words of the question, also with another ending.
+    """Return the places in a text of the question's words, also with other endings, in order.
 
-    Words without meaning of their own, such as "who" and "the", are left out.
+    Function words such as "who" and "the" do not count. Only the first 20,000 characters of the text are searched.
     """
     asked = {word.lower() for word in _WORD.findall(question)} - FUNCTION_WORDS
     return [
@@ -63,7 +73,7 @@ def _is_same_word(word: str, other: str) -> bool:
 
 
 def shrink_to_words(text: str, window: Range) -> Range:
-    """Return a part of a window that begins and ends at words, and not with spaces."""
+    """Return the window without cut words and white space at its ends; words of over 30 characters stay cut."""
     low, high = window
     if low and (cut := re.compile(r"\S*\s").match(text, low - 1, low + _LONGEST_WORD)):
         low = cut.end()

@@ -1,7 +1,7 @@
-"""Rules that make a follow-up question stand alone, with what the last question was about.
+"""Rules that rewrite a follow-up question to stand alone, by names and words of the last question and its answer.
 
-"When did he do it?" has pronouns, and "And in 2019?" or "Why?" are parts of a question. A question whose pronouns refer
-to its own words ("Which consul lost his life?") stands alone and does not change.
+A follow-up has pronouns ("When did he do it?"), or is only a part of a question ("And in 2019?", "Why?"). A question
+whose pronouns refer to its own words ("Which consul lost his life?") stands alone and does not change.
 """
 
 import re
@@ -12,12 +12,13 @@ from ragqa.text import FUNCTION_WORDS, split_words
 
 @dataclass(frozen=True)
 class Turn:
-    """Question that was asked, and what came of it."""
+    """Question of a conversation and its answer."""
 
     question: str
     answer: str | None
+    """Text of the answer; None if the question was declined."""
     title: str = ""
-    """Title of the first source."""
+    """Title of the first source; empty without a source."""
 
 
 _PERSON = ("he", "him", "she", "his", "her", "hers")
@@ -53,25 +54,25 @@ _SHORT = re.compile(
 _WHO_ACTS = re.compile(
     r"\W*who (?!(?:is|are|was|were|do|does|did|has|have|had|will|would|can|could|else)\b)\w", re.IGNORECASE
 )
-"""Question whose answer is the person who did what is asked: "Who discovered Pluto?", not "Who was Newton's wife?"."""
+"""Beginning of a question for the person who did something: "Who discovered …", but not "Who was Newton's wife?"."""
 _TO_BE = re.compile(r"\b(is|are|was|were|be)\s*$", re.IGNORECASE)
 _NEEDS_NAME = re.compile(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", re.IGNORECASE)
-"""End of a question before a pronoun that means somebody else than the person who is asked for."""
+"""Words before a pronoun that refers to another person than the one asked for: "Who was a teacher of his?"."""
 _NOUN = re.compile(r"\b(?:the|an?|our|my|your|these|those) (?!(?:first|last)\b)[a-z]")
 _HOW_MUCH = re.compile(r"how \w+$", re.IGNORECASE)
 _PREPOSITION = re.compile(r"(?:in|on|at|for|of|to|with|by|from|after|before|during|under)\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b\d{3,4}\b")
 _LONGEST = 1_000
-"""Number of characters of a text that the rules read: their time grows with the square of it."""
+"""Maximum length in characters of the texts that the rules read; their time grows with its square."""
 _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
 
 def rewrite_follow_up(question: str, turn: Turn) -> str:
-    """Return the question with what it refers to in the last turn; a question that stands alone does not change.
+    """Return a follow-up question in a form that stands alone; any other question does not change.
 
     Args:
         question: question in one line.
-        turn: last question, its answer and title.
+        turn: last turn, whose question stands alone.
     """
     if len(question) > _LONGEST:  # no question of that length leaves anything out
         return question
@@ -89,7 +90,7 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
 
 
 def list_names(question: str) -> list[str]:
-    """Return the names in a question: runs of words with a capital letter, without the word that begins it."""
+    """Return the names in a question: runs of capitalised words after its question word or first word."""
     found = [match[0] for match in _NAME.finditer(question, _find_start(question))]
     return [re.sub(r"['’]s$", "", name) for name in found if name.lower() not in FUNCTION_WORDS]
 
@@ -162,7 +163,7 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
 
 
 def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
-    """Return the person whom a pronoun means: the subject of the passage, who was asked for, or who is named."""
+    """Return the person whom a pronoun means, from the title, the answer or the names of the last turn."""
     names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
     candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
     if turn.answer and _ASKS_PERSON.search(turn.question) and list_names(f"Who {turn.answer}"):
@@ -176,7 +177,7 @@ def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
 
 
 def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
-    """Return the thing or place that a pronoun means: what the last question named, else its answer or title."""
+    """Return the thing or place that a pronoun means: a name in the last question, or else its answer or title."""
     if pronoun == "there" and turn.answer and _ASKS_PLACE.search(turn.question):
         return turn.answer
     title = re.search(rf"(the )?\b{re.escape(turn.title)}\b", turn.question, re.IGNORECASE)

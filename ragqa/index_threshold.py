@@ -1,4 +1,4 @@
-"""Threshold of confidence that is stored with an index (``threshold.json``), set by ``ragqa calibrate``."""
+"""Confidence threshold that ``ragqa calibrate`` stores with an index, in ``threshold.json``."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -13,25 +13,25 @@ THRESHOLD_FILE = "threshold.json"
 
 @dataclass(frozen=True, kw_only=True)
 class IndexThreshold:
-    """Confidence below which questions to an index are declined, for one reader."""
+    """Confidence below which questions to an index are declined, chosen for one reader."""
 
     threshold: float
     """Confidence, from 0 to 1."""
     risk: float
-    """Wanted share of wrong answers among all questions."""
+    """Largest expected share of wrong answers among all questions, between 0 and 1."""
     questions: int
-    """Number of questions that set the threshold."""
+    """Number of questions with which the threshold was chosen."""
     reader: str
-    """Fingerprint of the reader whose confidence it was."""
+    """Fingerprint of the reader for which the threshold was chosen."""
     encoder: str | None
     """Fingerprint of the index's encoder; None for an index without vectors."""
 
     @classmethod
     def load(cls, index: Path) -> Self | None:
-        """Read the threshold of an index directory; None if there is none.
+        """Return the threshold stored in an index directory, or None.
 
         Raises:
-            DamagedArtefact: the file is not a threshold.
+            DamagedArtefact: ``threshold.json`` is damaged.
         """
         file = index / THRESHOLD_FILE
         if not file.is_file():
@@ -45,11 +45,11 @@ class IndexThreshold:
         return stored
 
     def to_json(self) -> str:
-        """Return the content of the file."""
+        """Return the content of ``threshold.json``."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def find_mismatch(self, reader: str, encoder: str | None) -> str | None:
-        """Return the part, ``reader`` or ``encoder``, that is another one than when the threshold was set, or None.
+        """Return ``reader`` or ``encoder`` if it changed after the threshold was chosen; None if neither did.
 
         Args:
             reader: fingerprint of the reader.

@@ -31,6 +31,10 @@ def exact_match(
             raw prediction, not necessarily to its end; case is ignored. An invalid pattern matches nothing.
         unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open, None the rule of
             SQuAD 1.1 and DPR. It does not affect patterns.
+
+    Raises:
+        TypeError: ``answers`` is a text instead of a list.
+        SlowPattern: a pattern takes too long.
     """
     _check_answers(answers)
     if prediction is None:
@@ -42,10 +46,17 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the highest F1 of the prediction's tokens against a gold answer (SQuAD 1.1).
+    """Return the highest token F1, in [0, 1], of the prediction against any gold answer (SQuAD 1.1).
 
-    F1 is 0 for None, and if the normalised prediction or answer is empty, even where ``exact_match`` is True, as in the
-    official script. There is no Unicode step.
+    As in the official script, F1 is 0 if the normalised prediction or answer is empty, even where ``exact_match`` is
+    True, and the Unicode form stays unchanged.
+
+    Args:
+        prediction: answer of the system; None, for a declined question, has F1 0.
+        answers: gold answers, any of which is right.
+
+    Raises:
+        TypeError: ``answers`` is a text instead of a list.
     """
     _check_answers(answers)
     if prediction is None:
@@ -77,6 +88,10 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
         passage_text: text of the passage, without its title.
         answers: gold answers.
         regex: True if the answers are patterns, which can match anywhere in the text.
+
+    Raises:
+        TypeError: ``answers`` is a text instead of a list.
+        SlowPattern: a pattern takes too long.
     """
     _check_answers(answers)
     if regex:
@@ -108,7 +123,11 @@ def _fold(text: str) -> str:
 
 
 def first_rank(marks: Iterable[bool]) -> int | None:
-    """Return the rank, from 1, of the first hit that is marked True; None if there is none."""
+    """Return the rank, from 1, of the first right hit; None if there is none.
+
+    Args:
+        marks: True for each right hit, False for each other hit, in the order of the hits.
+    """
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
 
@@ -135,7 +154,12 @@ def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, flo
 
 
 def mean_reciprocal_rank(ranks: Iterable[int | None], *, cutoff: int | None = None) -> float:
-    """Return the mean of 1 / rank over questions; None and ranks beyond ``cutoff`` count as 0."""
+    """Return the mean of 1 / rank over questions; 0 if there are no questions.
+
+    Args:
+        ranks: rank of the first right hit of each question, from 1; None, if there is none, counts as 0.
+        cutoff: last rank that counts; later ranks count as 0. By default all ranks count.
+    """
     total, count = 0.0, 0
     for rank in ranks:
         count += 1
@@ -161,8 +185,13 @@ def answer_recall(
         ks: numbers of passages.
         regex: True if the answers are patterns, see ``has_answer``.
 
+    Returns:
+        Share of the questions for each k; 0 if there are no questions.
+
     Raises:
         ValueError: the two iterables differ in length.
+        TypeError: the answers of a question are a text instead of a list.
+        SlowPattern: a pattern takes too long.
     """
     pairs = zip(passage_texts_per_question, answers_per_question, strict=True)
     depth = max(0, *ks, 0)

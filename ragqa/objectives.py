@@ -1,8 +1,8 @@
 """Losses as pure functions on tensors, in nats.
 
 Legend: B questions, K passages per question, L positions, T positions of an answer, V vocabulary, S candidate spans per
-passage, P passages of a batch, D width; a shape that begins with ``...`` has any leading dimensions. ``relevance`` is
-the score f(x, z) of a passage z for a question x by the encoders that are being trained. p(z|x) is the softmax of
+passage, P passages of a batch, D width; a shape that begins with ``...`` can have any leading dimensions. ``relevance``
+is the score f(x, z) of a passage z for a question x by the encoders that are being trained. p(z|x) is the softmax of
 ``relevance`` over K (REALM, Guu et al. 2020, section 3.2).
 """
 
@@ -34,6 +34,9 @@ def realm_mlm_nll(
 
     Returns:
         A scalar; 0 if no position counts.
+
+    Raises:
+        ValueError: the marginal is unknown.
     """
     return marginal_nll(gold_log_probs(logits, labels), relevance, labels != IGNORED, marginal=marginal)
 
@@ -174,8 +177,8 @@ def marginal_nll(
 def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
     """Compute the reader's loss: -log of the sum of the probabilities of the correct spans.
 
-    P(z, s) is the softmax of ``span_logits + relevance`` over all spans of all passages. Source: ORQA (Lee et al. 2019,
-    section 4), REALM (Guu et al. 2020, section 3.2, and the released code).
+    P(z, s) is the softmax of ``span_logits + relevance`` over all spans s of all passages z. Sources: ORQA (Lee et al.
+    2019, section "Learning"), REALM (Guu et al. 2020, section 3.2, and the released code).
 
     Args:
         span_logits: ``[..., K, S]``; impossible spans have a very negative value.
@@ -190,10 +193,10 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
 
 
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute the Kullback–Leibler divergence of a student's softmax from its teacher's.
+    """Compute the Kullback–Leibler divergence KL(teacher ‖ student) of the softmax distributions.
 
-    The divergence is multiplied by the squared temperature, so that gradients keep their size (Hinton et al. 2015,
-    section 2).
+    The divergence is multiplied by the squared temperature, so that the size of the gradients hardly depends on the
+    temperature (Hinton et al. 2015, section 2).
 
     Args:
         score: ``[..., S]``, scores by the student.
@@ -201,7 +204,7 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
         temperature: number by which both scores are divided before the softmax over S.
 
     Returns:
-        ``[...]``, KL(teacher ‖ student) times the squared temperature.
+        ``[...]``, the divergence times the squared temperature.
     """
     log_p, log_q = (teacher / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
@@ -210,14 +213,15 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
     """Compute the retriever's loss: -log of the sum of p(z|x) over passages with an answer.
 
-    This is the "early" loss of ORQA (Lee et al. 2019, section 7.1). It takes more passages than the reader reads.
+    This is the "early update" of ORQA (Lee et al. 2019, section "Learning"). It uses more passages than the reader
+    reads.
 
     Args:
         relevance: ``[..., K]``, scores of the retrieved passages.
         has_answer: ``[..., K]`` bool, true for passages that contain an answer.
 
     Returns:
-        ``[...]``, the loss of each question; 0 for a question without such passages.
+        ``[...]``, the loss of each question; 0 if no passage of a question has an answer.
     """
     return _correct_nll(relevance, has_answer)
 

@@ -1,4 +1,4 @@
-"""Index that a pipeline searches, opened with the settings of the pipeline."""
+"""Open the index that a pipeline searches, with the settings of the pipeline."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ class OpenedIndex:
 
     retriever: Retriever
     origin: str | None
-    """Fingerprint of the index that updates do not change; None if a shard of the server is missing."""
+    """Fingerprint of the index before its first update; None if a shard of a served index is missing."""
     description: dict[str, Any]
-    """Entries about the index in ``Pipeline.describe``."""
+    """Entries about the index for ``Pipeline.describe``."""
     encoder: str | None = None
-    """Fingerprint of the encoder that made the vectors of an index directory."""
+    """Fingerprint of the encoder that made the vectors of an index directory; None without vectors."""
     threshold: IndexThreshold | None = None
-    """Threshold that is stored in the index directory."""
+    """Threshold stored in the index directory; None if there is none, and for a served index."""
 
     @property
     def identity(self) -> RetrieverIdentity:
@@ -37,11 +37,14 @@ class OpenedIndex:
 
 
 def open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
-    """Open the index in a directory.
+    """Open the index in the directory ``settings.index``.
 
     Args:
-        settings: settings of the pipeline, with a local model as encoder.
-        device: device of index search and torch models.
+        settings: settings of the pipeline.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and FAISS.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch, BadInput, MissingExtra: as for ``open_retriever``.
     """
     path = Path(settings.index)
     opened = open_retriever(path, settings.retriever, encoder=settings.encoder, fusion=settings.fusion, device=device)
@@ -67,7 +70,13 @@ def _describe_index(opened: LiveRetriever, index: artefacts.Manifest, settings: 
 
 
 def open_served(settings: PipelineSettings) -> OpenedIndex:
-    """Open a served index; raise BadInput if a setting differs from the server's."""
+    """Open the served index at the URL ``settings.index``.
+
+    Raises:
+        BadInput: the retriever, fusion or encoder of ``settings`` is not that of the server, or the URL is invalid.
+        RemoteError: the server cannot be reached or does not answer correctly.
+        Mismatch: the server uses a newer version of the protocol.
+    """
     from ragqa.retrieval.remote import RemoteRetriever
 
     opened = RemoteRetriever(settings.index)

@@ -1,4 +1,4 @@
-"""Question-answering pipelines: retrieve passages, read them, answer the question."""
+"""Question-answering pipelines, which retrieve passages for a question and answer it from them."""
 
 import json
 import unicodedata
@@ -19,7 +19,7 @@ from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Alternative, Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
-"""Maximum length of a question in characters; the rest is cut off."""
+"""Maximum length of a question in characters; the rest is cut."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class RetrievedQuestion:
     question: str
     """Question as the user typed it."""
     asked: str
-    """Question as it is searched and read: cleaned, and without misspelt words."""
+    """Question as it is searched and read; see ``Pipeline.prepare_question``."""
     hits: list[Hit]
     """Retrieved passages, best first; empty for a closed-book reader."""
 
 
 class Pipeline:
-    """Question-answering system: a retriever finds passages, and a reader answers from them."""
+    """Question-answering system, in which a retriever finds passages and a reader answers from them."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
         """Combine a retriever and a reader.
@@ -43,14 +43,15 @@ class Pipeline:
         Args:
             retriever: finds passages.
             reader: answers questions from passages.
-            k: number of passages to read for a question; by default as in the reader's training, or 10.
+            k: number of passages to read for a question; by default the number of a generative reader's training, or
+                10 for other readers.
         """
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """Warnings for the user, for example that the reader was trained with another retriever; None if not."""
+        """Warnings for the user, for example that the reader was trained with another retriever; None without any."""
         self.filter: PassageFilter | None = None
-        """Documents to search if a question comes without a filter; None for all."""
+        """Documents to search for a question that is asked without a filter; None for all documents."""
         self._settings: PipelineSettings | None = None
         self._loaded_parts: tuple[object, ...] = ()
         self._index: OpenedIndex | None = None
@@ -70,9 +71,10 @@ class Pipeline:
         decoding: Decoding | None = None,
         device: str = "cpu",
     ) -> "Pipeline":
-        """Load a pipeline directory, or an index with the default reader.
+        """Load a pipeline directory, or an index together with the default reader.
 
-        If ``ragqa calibrate`` stored a threshold with the index for this reader, it replaces the reader's.
+        If ``ragqa calibrate`` stored a confidence threshold for this reader with the index, the pipeline uses that
+        threshold instead of the reader's own.
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
@@ -82,19 +84,22 @@ class Pipeline:
                 for a model that is used as this kind (a key of ``ragqa.reading.registry.READERS``).
             encoder: another form of the encoder that made the index: its export, or its torch weights.
             fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
-            k: number of passages to read for a question; by default the number saved in the pipeline, or the number
-                in the reader's training.
+            k: number of passages to read for a question; by default the number saved in the pipeline, or else that of
+                ``__init__``.
             readers: readers to add to the pipeline by their kinds (keys of ``ragqa.reading.registry.READERS``).
-            decoding: search settings of a generative reader; by default the settings saved in the pipeline.
-            device: device of index search and torch models; exports run on the CPU.
+            decoding: search settings of a generative reader; by default the settings saved in the pipeline, or else
+                those of the reader's training.
+            device: ``cpu``, ``cuda`` or ``cuda:N`` for index search and torch models; exports run on the CPU.
 
         Raises:
-            ArtefactError: the directory does not exist, or is not an index or a pipeline.
+            ArtefactError: a directory or model does not exist, is of another kind, or is not on this machine.
             DamagedArtefact: a file is missing or damaged.
-            Mismatch: the index was made with another encoder, lacks what ``retriever`` needs, or is not the index with
-                which the pipeline was saved.
-            BadInput: ``decoding`` does not fit the reader, or the name of a reader is unknown.
-            RemoteError: the server does not exist or does not answer.
+            Mismatch: the index was made with another encoder, lacks what ``retriever`` needs, or the index or reader
+                is not the one with which the pipeline was saved.
+            BadInput: ``decoding`` does not fit the reader, or the name of a retriever, fusion, device or reader is
+                unknown.
+            MissingExtra: a package that the encoder or reader needs is not installed.
+            RemoteError: the server of a served index or of a chat model cannot be reached or answers incorrectly.
         """
         if not isinstance(path, str | Path):
             raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
@@ -132,7 +137,8 @@ class Pipeline:
         """Write a pipeline directory that names this pipeline's index, reader and settings.
 
         Raises:
-            BadInput: the pipeline was not loaded from directories, so its parts have no paths.
+            BadInput: ``load`` did not make the pipeline, so its parts have no paths; or ``path`` holds something other
+                than a pipeline, or cannot be written.
             RemoteError: a shard of the served index was missing when the pipeline was loaded.
         """
         if self._settings is None or self._index is None:
@@ -154,7 +160,7 @@ class Pipeline:
 
     @property
     def threshold(self) -> float:
-        """Confidence below which answers are declined by default: stored with the index, or else the reader's."""
+        """Confidence below which answers are declined by default: stored with the index, or else the reader's own."""
         if self._index_threshold is not None and self.is_loaded:
             return self._index_threshold
         return self.reader.threshold
@@ -167,9 +173,10 @@ class Pipeline:
         return Path(self._settings.index)
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings and the fingerprints of the parts, for reports.
+        """Return the settings of the pipeline and the fingerprints of its parts, by name.
 
-        A retriever that ``load`` did not open has no fingerprint; the name of its class stands for it.
+        If ``load`` did not open the retriever and the reader, the entry ``retriever`` is the name of a class, and other
+        entries about the index are left out.
         """
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         if self.filter:
@@ -191,8 +198,8 @@ class Pipeline:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer while the reader generates it, then the answer.
 
-        Arguments and errors are those of ``ask``. A reader that cannot stream yields only the answer. The answer can be
-        declined after its pieces were yielded.
+        Arguments and errors are those of ``ask``. If the reader cannot stream, only the answer is yielded. The answer
+        can be declined after its pieces were yielded.
         """
         self._choose_threshold(min_confidence)  # an error, before any work
         return self.stream_answer(self.retrieve([question], k=k, filter=filter)[0], min_confidence=min_confidence)
@@ -205,7 +212,15 @@ class Pipeline:
     def stream_answer(
         self, retrieved: RetrievedQuestion, *, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield what ``stream`` yields for a question whose passages were retrieved."""
+        """Yield pieces of the answer, then the answer, to a question whose passages were retrieved; see ``stream``.
+
+        Args:
+            retrieved: a result of ``retrieve``.
+            min_confidence: confidence below which the answer is declined, as in ``ask``.
+
+        Raises:
+            BadInput: ``min_confidence`` is not in [0, 1].
+        """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.read([retrieved], min_confidence=min_confidence)[0]
             return
@@ -252,7 +267,8 @@ class Pipeline:
             One answer for one question, or a list of answers.
 
         Raises:
-            BadInput: a question is empty or not text, ``k`` is less than 1, or ``min_confidence`` is not in [0, 1].
+            BadInput: ``min_confidence`` is not in [0, 1].
+            BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``retrieve``.
         """
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence, filter=filter)[0]
@@ -274,7 +290,9 @@ class Pipeline:
         return [_finish_answer(*row, threshold) for row in zip(retrieved, answers, strict=True)]
 
     def prepare_question(self, question: str) -> str:
-        """Return the question as it is searched and read: cleaned, and without misspelt words.
+        """Return the question as it is searched and read: cleaned, and with misspelt words replaced.
+
+        Only a retriever with a term index replaces words, and only if the reader is not closed-book.
 
         Raises:
             BadInput: the question is empty, or is not text.
@@ -291,17 +309,28 @@ class Pipeline:
         return threshold
 
     def find_passages(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, of the documents that the filter allows."""
+        """Return at most ``k`` hits for each question, best first.
+
+        Args:
+            questions: results of ``prepare_question``.
+            k: maximum number of hits for each question, at least 1.
+            filter: documents to search; by default those of the pipeline's ``filter``.
+
+        Raises:
+            BadInput: ``filter`` is of another type, or the retriever cannot use it.
+            ArtefactError, DamagedArtefact, Mismatch: the index was replaced, and its new version cannot be searched.
+            RemoteError: the server of a served index cannot be reached or answers incorrectly.
+        """
         if filter is not None and not isinstance(filter, PassageFilter):
             raise BadInput(f"filter = {filter!r:.40}: it must be a PassageFilter")
         wanted = filter or self.filter
-        # Retrievers of other programs need not know about filters.
+        # A retriever that another program defines can lack the parameter for a filter.
         return self.retriever.search(questions, k, wanted) if wanted else self.retriever.search(questions, k)
 
     def retrieve(
         self, questions: list[str], *, k: int | None = None, filter: PassageFilter | None = None
     ) -> list[RetrievedQuestion]:
-        """Return each question with the passages to read, in order; a closed-book reader needs no passages.
+        """Return each question with the passages to read, in order; a closed-book reader gets no passages.
 
         Args:
             questions: the questions.
@@ -309,7 +338,8 @@ class Pipeline:
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Raises:
-            BadInput: a question is empty or not text, or ``k`` is less than 1.
+            BadInput: a question is empty or not text, ``k`` is less than 1, or ``filter`` cannot be used.
+            ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``find_passages``.
         """
         depth = self.k if k is None else k
         if not isinstance(depth, int) or depth < 1:
@@ -320,7 +350,7 @@ class Pipeline:
         hits = self.find_passages(asked, depth, filter)
         if isinstance(self.reader, LatinReader) and isinstance(self.retriever, TermRetriever):
             for number, question in enumerate(asked):
-                if not self.reader.can_read(question):  # nor can the encoder
+                if not self.reader.can_read(question):  # the encoder cannot read it either
                     hits[number] = self.retriever.search_terms([question], depth, filter or self.filter)[0]
         return [RetrievedQuestion(*row) for row in zip(questions, asked, hits, strict=True)]
 
@@ -342,10 +372,10 @@ def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: floa
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line without control characters; cut a very long question.
+    """Return the question as one line without control characters, cut to ``MAX_QUESTION_CHARS``.
 
     Raises:
-        BadInput: the result is empty, or the question is not text.
+        BadInput: the question is not text, or nothing of it is left.
     """
     if not isinstance(question, str):
         raise BadInput(f"a question must be text, not {question!r:.80}")

@@ -16,14 +16,14 @@ from ragqa.reading.base import Decoding
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """Parts and options of a pipeline; None means the default of the index or the reader."""
+    """Parts and options of a pipeline; None stands for the default of the index or the reader."""
 
     reader: str | None = None
-    """Reader: a directory, or ``KIND:SOURCE``."""
+    """Directory of the reader, or ``KIND:SOURCE``; None for the reader of the package."""
     retriever: str | None = None
     """Kind of retriever, a ``RetrieverKind``."""
     encoder: str | None = None
-    """Another form of the encoder that made the index: a path or a hub name."""
+    """Path or hub name of another form of the encoder that made the index."""
     fusion: str | None = None
     """Fusion of scores in a hybrid retriever, a ``Fusion``."""
     k: int | None = None
@@ -31,22 +31,23 @@ class PipelineSettings:
     decoding: Decoding | None = None
     """Search settings of a generative reader."""
     index: str
-    """Index: a directory, or the URL of a served index."""
+    """Directory of the index, or the URL of a served index."""
     readers: Mapping[str, str] = field(default_factory=dict)
-    """Readers by name; a user can choose one of them instead of ``reader``."""
+    """Further readers by their kinds; a user can choose one of them instead of ``reader``."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the settings of a pipeline directory, to which their paths are relative.
+        """Return the settings in the pipeline directory ``folder``; their paths include ``folder``.
 
         Raises:
             OSError, ValueError, KeyError, TypeError: ``pipeline.json`` is missing or damaged.
+            BadInput: a reader has a kind without a source.
         """
         saved = json.loads((folder / "pipeline.json").read_text())
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-        # An encoder can be a name on the hub; ``to_json`` puts a dot in front of a path.
+        # An encoder can also be a hub name. ``to_json`` puts a dot in front of a path, which tells the two apart below.
         names = [values.get(name) for name in ("reader", "retriever", "encoder", "fusion")]
         names += [values["index"], *values.get("readers", {}).values()]
         if not all(isinstance(name, str | None) for name in names) or not isinstance(values.get("k"), int | None):
@@ -73,13 +74,13 @@ class PipelineSettings:
 
         Args:
             path: path of the pipeline, for error messages.
-            reader: new reader, or the name of a reader in ``readers``. The saved ``k`` and ``decoding`` were chosen for
+            reader: new reader, or the kind of a reader in ``readers``. The saved ``k`` and ``decoding`` were chosen for
                 the saved reader, so another reader does not use them.
-            readers: readers to add by name.
+            readers: readers to add by their kinds.
             options: new values of other fields; None keeps the saved value.
 
         Raises:
-            BadInput: the name of a reader is unknown.
+            BadInput: a kind is unknown, or the pipeline has no reader of the kind ``reader``.
         """
         if unknown := sorted(set(readers or ()) - set(registry.READERS)):
             raise BadInput(f"readers={{{unknown[0]!r}: …}}: the names are {', '.join(registry.READERS)}")
@@ -92,13 +93,14 @@ class PipelineSettings:
         return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
     def find_local_models(self, user_models: Collection[str | None]) -> Self:
-        """Return a copy with the paths of downloaded models, so that opening downloads nothing.
+        """Return a copy in which local paths replace hub names, so that opening a model downloads nothing.
 
         Args:
-            user_models: models and readers that the user has named, which can be downloaded.
+            user_models: models and readers that the user named; these stay unchanged and may be downloaded.
 
         Raises:
-            ArtefactError: a model is not on this machine.
+            ArtefactError: a model is not on this machine, or a chat model is on a server elsewhere.
+            MissingExtra: a hub name cannot be looked up, because huggingface_hub is not installed.
         """
         encoder, reader = self.encoder, self.reader
         if encoder is not None and encoder not in user_models:
@@ -119,9 +121,9 @@ class PipelineSettings:
 
 
 def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
-    """Return the settings of a pipeline, and the fingerprints of its parts by name.
+    """Return the settings of a pipeline, and the fingerprints with which its parts were saved, by name.
 
-    For an index, the settings are defaults and there are no fingerprints.
+    For an index, the other settings are None or empty, and there are no fingerprints.
 
     Args:
         path: a pipeline directory, an index directory or the URL of a served index.
@@ -129,6 +131,7 @@ def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
     Raises:
         ArtefactError: the directory does not exist, or is not an artefact.
         DamagedArtefact: a file of the pipeline is missing or damaged.
+        Mismatch: a newer version of ragqa wrote the directory.
     """
     if url := parse_url(path):
         return PipelineSettings(index=url), {}

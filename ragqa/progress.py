@@ -1,4 +1,4 @@
-"""Progress of long work, which the library reports and the command line shows."""
+"""Progress reports of long work: the library makes them, and the command line shows them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,39 +11,39 @@ Notify = Callable[[str], None]
 """Function that receives a line of text for the user."""
 
 PLAIN_FIRST, PLAIN_EVERY = 2.0, 30.0
-"""Seconds before the first line of progress, and between two lines, if standard error is not a terminal."""
+"""Seconds before the first line of progress and between two lines, where standard error is not a terminal."""
 
 
 def ignore_line(line: str) -> None:
-    """Ignore the line; this is the default of ``Notify`` arguments."""
+    """Do nothing; this is the default of ``Notify`` arguments."""
 
 
 class Step(Protocol):
-    """Receiver of progress reports about one piece of work."""
+    """Receiver of progress reports about one step of long work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Report that ``done`` units are finished, and a status text to show."""
+        """Report that ``done`` units in total are finished; ``status`` is a text to show beside the number."""
 
 
 class Progress(Protocol):
     """Receiver of progress reports about long work."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a context manager around a piece of work.
+        """Return a context manager for one step of the work, which yields the receiver of its reports.
 
         Args:
-            name: name of the work.
+            name: name of the step.
             total: number of units.
-            unit: name of the units, for example passages; B stands for bytes.
+            unit: plural name of the units, for example passages; B stands for bytes.
             done: number of units that an earlier run finished.
         """
 
 
 class Silent:
-    """Receiver that ignores progress reports; the default of the library."""
+    """Receiver that ignores all reports; ``SILENT`` is the default of ``progress`` arguments."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a step that shows nothing."""
+        """Return a context manager that yields a receiver which ignores all reports."""
         return nullcontext(self)
 
     def advance_to(self, done: int, status: str = "") -> None:
@@ -54,11 +54,15 @@ SILENT = Silent()
 
 
 class Bars:
-    """Progress bars on standard error, with rate and remaining time; plain lines in a file."""
+    """Receiver that shows progress on standard error: bars on a terminal, plain lines elsewhere."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar, or print a line every ``PLAIN_EVERY`` seconds if there is no terminal."""
+        """Show a bar with the rate and the remaining time, or print lines; arguments are those of ``Progress.step``.
+
+        Without a terminal, the first line comes after ``PLAIN_FIRST`` seconds, further lines after ``PLAIN_EVERY``
+        seconds each, and the last line at the end of the block.
+        """
         from rich import progress
 
         console = make_error_console()
@@ -92,7 +96,7 @@ class Bars:
 
 
 class _Pace:
-    """Rate and remaining time of a piece of work; bytes are counted in megabytes."""
+    """Rate and remaining time of a step; bytes are counted in megabytes."""
 
     def __init__(self, total: int, unit: str, done: int) -> None:
         self.scale, self.unit = (1_000_000, "MB") if unit == "B" else (1, unit)
@@ -104,13 +108,13 @@ class _Pace:
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
     def format_count(self, count: float, prefix: str = "") -> str:
-        """Format a number of units; small amounts of megabytes have a decimal."""
+        """Format a number of units after a prefix; less than 10 MB get one decimal."""
         decimals = 1 if self.unit == "MB" and count < 10 else 0
         unit = self.unit.removesuffix("s") if count == 1 else self.unit
         return f"{prefix}{count:,.{decimals}f} {unit}"
 
     def format_rate(self) -> str:
-        """Format the rate in units per second, or a rate below one in seconds per unit."""
+        """Format the rate in units per second; a rate below 1 in seconds per unit."""
         speed = self._compute_rate()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"

@@ -21,9 +21,9 @@ from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
 MAX_LINE_BYTES = 16 << 20
-"""Longest line of a question file: a question with its gold passages."""
+"""Maximum length in bytes of a line of a question file; a line can include gold passages."""
 MAX_SQUAD_BYTES = 512 << 20
-"""Longest SQuAD file, uncompressed: 17 times SQuAD's training file, and read whole."""
+"""Maximum size in bytes of an uncompressed SQuAD file, which is read whole; SQuAD's training file has 30 MB."""
 _DECOMPRESSION_ERRORS = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 _QED = {
     "question_text": "question",
@@ -48,7 +48,7 @@ class SquadQuestion:
 
 @dataclass(frozen=True)
 class SquadParagraph:
-    """Paragraph of SQuAD with the title of its article and its questions."""
+    """Paragraph of SQuAD with the title of its article and the questions about it."""
 
     title: str
     text: str
@@ -56,7 +56,7 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """Yield the paragraphs of a SQuAD 1.1 file in order; the file can be compressed.
+    """Yield the paragraphs of a SQuAD 1.1 file in order; the file can be compressed (``.xz``, ``.gz``).
 
     Raises:
         BadInput: the file cannot be read, or is not a SQuAD file.
@@ -86,8 +86,8 @@ def read_questions(path: Path) -> Iterator[Question]:
 
     - ``.jsonl``, ``.ndjson``: one JSON object per line. It has ``question``, ``answers`` (or ``answer``, as in NQ-open;
       [] for an unanswerable question), and optionally ``id``, the gold ``documents`` (ids or ends of paths), the gold
-      ``passages`` (texts) and their ``titles``. Objects with the fields of QED are accepted.
-    - ``.tsv``, ``.csv``: DPR's format: the question, a tab, a Python list of answers.
+      ``passages`` (texts) and their ``titles``. The field names of QED (Lamm et al. 2021) are also read.
+    - ``.tsv``, ``.csv``: DPR's format, one line per question: the question, a tab, a Python list of answers.
     - ``.json``: SQuAD 1.1; the paragraph of a question is its gold passage.
 
     Files can be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line as id.
@@ -121,7 +121,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True if a file has the suffix of SQuAD files, ``.json``."""
+    """Return True if a file, apart from the suffix of its compression, has the suffix ``.json`` of SQuAD files."""
     return _strip_compression(path).endswith(".json")
 
 
@@ -137,10 +137,15 @@ def _strip_compression(path: Path) -> str:
 
 
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
-    """Yield a random sample of ``count`` questions out of ``total``, in file order.
+    """Return an iterator over a random sample of the questions, in their order.
 
-    The sample is the same in every call. The first questions of a file would be biased, since many files are sorted by
-    article.
+    The sample depends only on ``total`` and ``count``. The first questions of a file would be a biased sample, since
+    many files are sorted by article.
+
+    Args:
+        questions: all questions.
+        total: number of questions.
+        count: size of the sample.
     """
     sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in sample)
@@ -212,7 +217,9 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write texts without duplicates as JSON lines for indexing; return their number.
+    """Write documents to a JSON lines file that ``ragqa index`` reads; return the number of written documents.
+
+    A document whose text was written before is left out.
 
     Args:
         texts: title and text of each document.

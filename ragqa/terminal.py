@@ -1,8 +1,8 @@
-"""Output to terminals; no other module writes to them, so no text can control them.
+"""Print to terminals; no other module prints, so that text from elsewhere cannot control the terminal.
 
-Texts come from files, archives, servers and models. A terminal obeys control characters, and bidirectional controls
-change the order of the words that a user reads. This module replaces both by visible escapes, for example ``\\x1b`` and
-``\\u202e``.
+Such text comes from files, archives, servers and models. A terminal obeys control characters, and bidirectional
+controls change the order in which words are shown. This module replaces both by visible escapes, for example ``\\x1b``
+and ``\\u202e``.
 """
 
 import json
@@ -16,19 +16,19 @@ from types import TracebackType
 from typing import Any, TextIO
 
 _INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-"""DEL, C1 controls, bidirectional controls, and the separators of lines and paragraphs."""
+"""DEL, C1 controls, bidirectional controls, and Unicode's line and paragraph separators."""
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f{_INVISIBLE}\ud800-\udfff]")
 _BOLD, _GREEN, _PLAIN = "\x1b[1m", "\x1b[1;32m", "\x1b[0m"
 _STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.pattern}")
 
 
 def escape_controls(text: str) -> str:
-    """Replace all control characters but line ends and tabs by visible escapes."""
+    """Return the text with visible escapes in place of controls and lone surrogates; line ends and tabs stay."""
     return _CONTROL.sub(_escape, text)
 
 
 def to_one_line(text: str) -> str:
-    """Return the text as one line with single spaces, and with controls as visible escapes."""
+    """Return the text as one line with single spaces, and with visible escapes in place of controls."""
     return escape_controls(" ".join(text.split()))
 
 
@@ -38,32 +38,32 @@ def _escape(control: re.Match[str]) -> str:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """Convert a value to JSON in which no character can control a terminal.
+    """Return a value as JSON in which no character can control a terminal.
 
-    Separators of lines and paragraphs are escaped as well, because some programs read them as line ends. Lone
+    Unicode's line and paragraph separators are also escaped, because some programs read them as line ends. Lone
     surrogates, which UTF-8 cannot encode, become question marks.
 
     Args:
         value: value of JSON's types.
-        indent: number of spaces of a level; None for one line.
+        indent: number of spaces of each level; None for one line.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace").decode("utf-8")
     return re.sub(f"[{_INVISIBLE}]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print a text with controls as visible escapes, and flush.
+    """Print a text with visible escapes in place of controls, and flush the stream.
 
     Args:
         text: lines to print.
-        file: stream; by default standard output. If the standard stream is closed, nothing is printed.
+        file: stream to print to; by default standard output. Without standard output, nothing is printed.
         end: text to print after ``text``.
     """
     _write(escape_controls(text), sys.stdout if file is None else file, end)
 
 
 def print_styled(text: str) -> None:
-    """Print a text that can contain the styles of ``format_bold`` and ``mark_answer``.
+    """Print to standard output a text with the styles of ``format_bold`` and ``mark_answer``.
 
     Pass text from documents through ``to_one_line`` first; otherwise a document could imitate the styles.
     """
@@ -71,17 +71,17 @@ def print_styled(text: str) -> None:
 
 
 def print_json(value: Any, *, file: TextIO | None = None, indent: int | None = None) -> None:
-    """Print a value as JSON; the arguments are those of ``to_json`` and ``print_text``."""
+    """Print a value as JSON, see ``to_json``, to ``file``, by default standard output."""
     print_text(to_json(value, indent=indent), file=file)
 
 
 def print_error(program: str, message: str) -> None:
-    """Print one line on standard error: the program and its message."""
+    """Print one line to standard error: the name of the program, a colon and the message."""
     print_note(f"{program}: {message}")
 
 
 def print_note(line: str) -> None:
-    """Print one line on standard error."""
+    """Print one line to standard error, if it is open."""
     if sys.stderr is not None:
         print_text(to_one_line(line), file=sys.stderr)
 
@@ -96,24 +96,24 @@ def _write(text: str, stream: TextIO | None, end: str) -> None:
 
 
 def has_colours() -> bool:
-    """Return True if standard output is a terminal that shows colours."""
+    """Return True if standard output is a terminal and ``NO_COLOR`` is not set."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def mark_answer(text: str) -> str:
-    """Return the text in green for a terminal, between asterisks elsewhere."""
+    """Return the text in bold green if ``has_colours``, or else between double asterisks."""
     return f"{_GREEN}{text}{_PLAIN}" if has_colours() else f"**{text}**"
 
 
 def format_bold(text: str) -> str:
-    """Return the text in bold for a terminal, unchanged elsewhere."""
+    """Return the text in bold if ``has_colours``, or else unchanged."""
     return f"{_BOLD}{text}{_PLAIN}" if has_colours() else text
 
 
 def make_error_console() -> Any:
-    """Return a console of Rich on standard error, for progress bars.
+    """Return a Rich console on standard error, for progress bars.
 
-    Rich does not escape controls, so its texts must come through ``to_one_line``.
+    Rich does not escape controls, so pass its texts through ``to_one_line`` first.
     """
     from rich.console import Console
 
@@ -121,12 +121,12 @@ def make_error_console() -> Any:
 
 
 def print_traceback() -> None:
-    """Print the traceback of the current exception, whose message can quote a document."""
-    print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)
+    """Print the traceback of the current exception to standard error."""
+    print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)  # its message can quote a document
 
 
 def escape_messages() -> None:
-    """Escape controls in the warnings, log records and tracebacks that Python prints itself."""
+    """Make Python escape controls in the warnings, log records and tracebacks that it prints."""
     warnings.showwarning = _show_warning
     sys.excepthook = _show_exception
     if logging.lastResort is not None:

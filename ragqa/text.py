@@ -1,4 +1,4 @@
-"""Normal forms of texts: normalised answers, DPR's tokens, and valid Unicode."""
+"""Normalise answers, split texts into DPR's tokens, and make texts valid Unicode."""
 
 import re
 import string
@@ -16,7 +16,7 @@ _FUNCTION_WORDS = (
     "whose why will with would you your"
 )
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say little about the subject of a question."""
+"""Frequent English words, which say little about the subject of a question."""
 _SEPARATOR = "\x1f"
 """Separator of joined tokens: a control character, which no token contains."""
 
@@ -24,7 +24,7 @@ _SEPARATOR = "\x1f"
 def to_nfd(text: str) -> str:
     """Return the Unicode form NFD of a text, which separates letters from their accents.
 
-    Some patterns become invalid in this form, for example if they escape an accented letter; CuratedTREC has a few.
+    A pattern can become invalid in this form, for example if it escapes an accented letter; CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 
@@ -33,7 +33,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
+    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -42,19 +42,20 @@ def format_count(count: float, nouns: str) -> str:
 
     Args:
         count: whole number.
-        nouns: plural of the noun; for 1, its final s is left out.
+        nouns: plural of the noun; for a count of 1, its final s is left out.
     """
     return f"{count:,.0f} {nouns.removesuffix('s') if count == 1 else nouns}"
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
-    """Convert a text to lower case; remove ASCII punctuation, articles and extra white space.
+    """Return a text in lower case without ASCII punctuation, English articles and extra white space.
 
-    The order of the steps matters, and is the order of SQuAD (Rajpurkar et al. 2016, official script).
+    The steps and their order are those of SQuAD (Rajpurkar et al. 2016, official script).
 
     Args:
         text: an answer.
-        unicode: Unicode form before the other steps: ``NFD`` as in ORQA and NQ-open, None as in SQuAD and DPR.
+        unicode: Unicode form to which the text is converted first: ``NFD`` as in ORQA and NQ-open. None, as in SQuAD
+            and DPR, leaves its form unchanged.
     """
     if unicode is not None:
         text = unicodedata.normalize(unicode, text)
@@ -63,30 +64,30 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
 
 
 def is_latin(text: str) -> bool:
-    """Return True unless most letters of the text are of another script than the Latin."""
+    """Return True if at least half of the letters in a text are Latin, also if it has no letters."""
     letters = [char for char in text if char.isalpha()]
     other = [char for char in letters if not char.isascii() and "LATIN" not in unicodedata.name(char, "")]
     return 2 * len(other) <= len(letters)
 
 
 def split_words(text: str) -> list[str]:
-    """Return the lower-case tokens of a text, by the rule of DPR.
+    """Return the lower-case tokens of a text in the Unicode form NFD, by the rule of DPR.
 
-    A token is a run of letters, digits and marks, or another visible character. The text is converted to the form NFD
-    first. These tokens decide whether a passage contains an answer. Source: the repository facebookresearch/DPR.
+    A token is a run of letters, numbers and marks, or one other character that is neither a separator nor a control.
+    ``metrics.has_answer`` compares these tokens. Source: ``SimpleTokenizer`` in the repository facebookresearch/DPR.
     """
     return [token.lower() for token in _token_pattern().findall(to_nfd(text))]
 
 
 def join_tokens(tokens: list[str]) -> str:
-    """Join tokens so that a substring search finds the joined tokens of an answer in a passage."""
+    """Join tokens with separators, so that a substring search finds joined tokens in others as whole tokens."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
-    """Return the start and end of the first occurrence of ``answer`` in ``text``, or None.
+    """Return the start and end (exclusive), in characters, of the first occurrence of ``answer`` in ``text``, or None.
 
-    The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. Case, Unicode form and the white space
+    The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. So case, Unicode form and the white space
     between tokens do not matter.
     """
     tokens = split_words(answer)

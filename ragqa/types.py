@@ -1,20 +1,20 @@
-"""Frozen dataclasses of the passages, questions, hits and answers that the parts exchange."""
+"""Data types that the parts of ragqa exchange: passages, questions, hits and answers, as frozen dataclasses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 SENTENCE_ENDS = ".!?…:;"
-"""Characters that end a sentence; its citations stand before them."""
+"""Characters that can end a sentence; citations of the sentence stand before them."""
 SEPARATORS = {"line": "\n", "row": "\n", "item": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
-"""Character that ends a unit in the text of a document: a text file has lines, a JSON list items, a PDF pages."""
+"""Character that separates the units of a document in its text, by the name of the unit (``Passage.unit``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Part of a document: the unit that is indexed, retrieved and read.
+    """Part of a document, which is indexed, retrieved and read as one text.
 
-    Its text is the characters ``start`` to ``end`` (exclusive) of the document.
+    ``text`` is the characters ``start`` to ``end`` (exclusive) of the document's text.
     """
 
     id: int
@@ -30,24 +30,24 @@ class Passage:
     headings: tuple[str, ...] = ()
     """Headings above the passage in the document, from the outermost to the nearest."""
     unit: str = ""
-    """Unit in which a person finds the passage in its file, a key of ``SEPARATORS``; empty if unknown."""
+    """Unit in which the place of the passage is counted, for example ``page``: a key of ``SEPARATORS``, or empty."""
     number: int = 0
     """Number of the unit in which the passage begins, from 1; 0 if unknown."""
     sheet: str = ""
-    """Name of the sheet of a spreadsheet."""
+    """Name of the passage's sheet in a spreadsheet; empty for other files."""
     tags: tuple[str, ...] = ()
     """Tags of the document."""
     date: str = ""
-    """Date of the document, YYYY-MM-DD: its own date, or the date when its file was changed; empty if unknown."""
+    """Date of the document, YYYY-MM-DD: its own date, or else the last change of its file; empty if unknown."""
 
     @property
     def context(self) -> str:
-        """Title and headings in one line, which retrievers and readers see before the text."""
+        """Title and headings in one line, which retrievers index and readers read before the text."""
         return " › ".join(part for part in (self.title, *self.headings) if part)
 
     @property
     def titled_text(self) -> str:
-        """Title, headings and text together, as retrievers index them."""
+        """Line of title and headings, if there are any, followed by the text; retrievers index this."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
     def find_number(self, offset: int) -> int:
@@ -64,6 +64,7 @@ class Question:
     answers: tuple[str, ...] = ()
     """Gold answers, any of which is right; empty for an unanswerable question."""
     id: str = ""
+    """Id in its question file; empty if the question is not from a file."""
     documents: tuple[str, ...] = ()
     """Ids, or ends of the paths, of the gold documents."""
     passages: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Retrieved passage and its score; scores are comparable within one search only."""
+    """Retrieved passage and its score; scores of different searches are not comparable."""
 
     passage: Passage
     score: float
@@ -90,27 +91,31 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Passage that supports an answer, with the span of the answer and a weight.
-
-    The span is None if the passage does not contain the answer. For a generated answer, the weight is the posterior
-    probability p(z|x,y) of the passage. For a language model, the span is the sentence that supports a statement, and
-    the weight is the share of the answer's citations.
-    """
+    """Passage that supports an answer, or a nearest passage of a declined question."""
 
     hit: Hit
     span: Span | None
+    """Place of the answer in the passage, or the sentence that supports a statement of a language model; None if the
+    passage contains neither, and for a declined question."""
     weight: float
+    """Share of the support, from 0 to 1.
+
+    - Extracted answer: share of the probability of its spans. The weights of its sources have the sum 1.
+    - Generated answer: posterior probability p(z|x,y) of the passage z for the question x and the answer y.
+    - Answer of a language model: share of the answer's citations.
+    - Declined question: 0.
+    """
 
     @property
     def number(self) -> int:
-        """Number of the unit (line, page, …) of the answer, or of the passage without an answer; 0 if unknown."""
+        """Number of the unit (line, page, …) in which the span, or else the passage, begins; 0 if unknown."""
         return self.hit.passage.find_number(self.span.start if self.span else 0)
 
     def format_place(self, path: str | None = None) -> str:
-        """Return where a person finds the answer, for example ``dishwasher.pdf, page 2 › Faults``.
+        """Return the place of the answer in its file, for example ``dishwasher.pdf, page 2 › Faults``.
 
         Args:
-            path: name to print for the file; by default the last part of its path.
+            path: name of the file in the result; by default the last part of its path.
         """
         passage = self.hit.passage
         parts = [passage.path.rpartition("/")[2] if path is None else path]
@@ -123,11 +128,11 @@ class Source:
         return " › ".join((", ".join(parts), *passage.headings))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the source as JSON values.
+        """Return the source as a dictionary of JSON values.
 
-        ``place`` is the place in words, and ``start``, ``end`` and the offsets of the answer are characters of the
-        document. ``line``, ``row``, ``page``, ``slide`` and ``cell`` are the place of the answer, or of the passage if
-        it does not contain the answer.
+        ``place`` is the result of ``format_place``. ``start``, ``end``, ``answer_start`` and ``answer_end`` are offsets
+        in the document, in characters. Of the keys of ``SEPARATORS``, that of the passage's unit has the value
+        ``number``, and the others are None.
         """
         passage, span = self.hit.passage, self.span
         number = self.number or None
@@ -159,33 +164,33 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Sentence of a written answer, checked against the passages that it cites."""
+    """Sentence of an answer by a language model, checked against the passages that it cites."""
 
     text: str
-    """The sentence without its citations: characters ``start`` to ``end`` of the answer's text."""
+    """Sentence without its citations: characters ``start`` to ``end`` (exclusive) of the answer's text."""
     start: int
     citations: tuple[int, ...] = ()
     """Numbers of the cited sources, from 1 in the order of ``Answer.sources``."""
     is_supported: bool = True
     """True if the cited passages say what the sentence says, as far as ragqa can check."""
     reason: str | None = None
-    """Short reason why the sentence is unsupported."""
+    """Short reason why the sentence is unsupported; None for a supported sentence."""
 
     @property
     def end(self) -> int:
-        """Character of the answer's text after the sentence."""
+        """End (exclusive) of the sentence in the answer's text, in characters."""
         return self.start + len(self.text)
 
     @property
     def cited_text(self) -> str:
-        """The sentence with its citations, for example ``It was lit in 1871 [1][2].``."""
+        """Sentence with its citations and a mark if it is unsupported, for example ``It was lit in 1871 [1][2].``."""
         body = self.text.rstrip(SENTENCE_ENDS)
         numbers = "".join(f"[{number}]" for number in self.citations)
         marks = " ".join(filter(None, (numbers, "" if self.is_supported else "(unsupported)")))
         return f"{body} {marks}{self.text[len(body) :]}" if marks else self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statement as JSON values."""
+        """Return the statement as a dictionary of JSON values."""
         return {
             "text": self.text,
             "start": self.start,
@@ -197,7 +202,12 @@ class Statement:
 
 
 def cite_statements(text: str, statements: Sequence[Statement]) -> str:
-    """Return a text with the citations of its statements and a mark at unsupported ones."""
+    """Return a text with the citations of each statement and a mark at each unsupported statement.
+
+    Args:
+        text: text of an answer.
+        statements: its statements, in the order of the text.
+    """
     parts, end = [], 0
     for statement in statements:
         parts += [text[end : statement.start], statement.cited_text]
@@ -213,22 +223,22 @@ class Answer:
     text: str | None
     """Text of the answer; None if the question is declined."""
     score: float
-    """Score by the reader; scores of different readers are not comparable."""
+    """Score by the reader, higher for a better answer; scores of different readers are not comparable."""
     confidence: float
     """Calibrated probability that the answer is right, from 0 to 1."""
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
-    """Less probable answers, best first; if the question is declined, the best guess is the first of them."""
+    """Less probable answers, best first; if the question is declined, the first one is the best guess."""
     missing: tuple[str, ...] = ()
-    """Shards of a served index that did not answer, and that can contain the answer."""
+    """Names of the shards of a served index that did not answer; a better answer can be in them."""
     supported: bool | None = True
-    """True if a passage that the reader read contains the answer, or all its statements are supported; None without an
-    answer."""
+    """True if all statements are supported or, for an answer without statements, if a passage that the reader read
+    contains the answer; None if the question is declined."""
     reason: str | None = None
     """Short reason why the question is declined or the answer is unsupported."""
     asked: str | None = None
-    """Question as it was searched and read, if that is another one: without misspelt words, or made to stand alone."""
+    """Question as it was searched and read, if that differs: with misspelt words replaced, or made to stand alone."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
     statements: tuple[Statement, ...] = ()
@@ -236,19 +246,16 @@ class Answer:
 
     @property
     def cited_text(self) -> str | None:
-        """Text with the citations of each statement and a mark at unsupported ones; None if the question is declined.
-
-        Equals ``text`` for an answer without statements.
-        """
+        """``text`` with the citations of each statement and a mark at each unsupported one; None if it is declined."""
         if self.text is None:
             return None
         return cite_statements(self.text, self.statements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as JSON values: the object that ``ragqa ask --json`` prints.
+        """Return the answer as a dictionary of JSON values, which ``ragqa ask --json`` prints.
 
         If the question is declined, ``answer``, ``supported`` and each source's ``answer_start`` and ``answer_end`` are
-        null. Confidences and weights are rounded to four decimals.
+        None. Confidences and weights are rounded to four decimals.
         """
         return {
             "question": self.question,

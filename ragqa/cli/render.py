@@ -4,12 +4,10 @@ import os
 import re
 
 from ragqa.cli.excerpts import INDENT, render_excerpt, wrap
-from ragqa.excerpts import SIDE, choose_window, find_question_words
+from ragqa.excerpts import MAX_SOURCES, SIDE, choose_window, find_question_words
 from ragqa.terminal import format_bold, mark_answer, to_one_line
 from ragqa.types import Alternative, Answer, Source
 
-MAX_SOURCES = 3
-"""Maximum number of sources shown for an answer without citations."""
 _BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
 
 

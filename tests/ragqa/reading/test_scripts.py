@@ -35,7 +35,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 )
 def test_a_question_in_another_script_is_declined_with_its_reason(pipeline: Pipeline, question: str) -> None:
     answer = pipeline.ask(question, min_confidence=0)
-    assert (answer.text, answer.reason) == (None, "only English is read well")
+    assert (answer.text, answer.supported, answer.reason) == (None, None, "only English is read well")
     assert {source.hit.passage.text for source in answer.sources} <= {NEAREST}  # only it can share a word
 
 
