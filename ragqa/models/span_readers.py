@@ -28,6 +28,9 @@ IMPOSSIBLE = -1e4
 """Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
 """Width H of the head, and longest span W in tokens, in ORQA and REALM."""
+_EARLY_GAIN = 30.0
+"""Factor of the early head's input. After four layers, the first token's vector hardly differs between passages
+(standard deviation 0.008), and without a factor the head learned nothing in 600 steps."""
 READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION)
 """Files of a reader's directory."""
 
@@ -211,8 +214,9 @@ class SpanReader(EncoderReader):
 
     def _score_early(self, hidden_NLD: Tensor) -> Tensor:
         assert self.early_head is not None
-        with torch.autocast(hidden_NLD.device.type, enabled=False):
-            early_N: Tensor = self.early_head(hidden_NLD[:, :1].float())[:, 0, 0]  # 3 dimensions, for quantisation
+        first_ND = _EARLY_GAIN * hidden_NLD[:, 0].float()
+        # A matrix product would be exported in 8 bits, whose steps are as large as the differences of passages.
+        early_N: Tensor = (first_ND * self.early_head.weight.float()).sum(-1) + self.early_head.bias.float()
         return early_N
 
     def read_early(self, input_ids: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
