@@ -1,4 +1,4 @@
-"""``ragqa ask``: one question, questions from standard input, or a prompt."""
+"""``ragqa ask``: answer one question, the questions of standard input, or those that a user types at a prompt."""
 
 import io
 import sys
@@ -30,12 +30,12 @@ A question can refer to the one before: "When did he do it?", "Why?", "And in 20
 
 The arrow keys bring back earlier questions."""
 MAX_LINE = 1_000_000
-"""Longest line of standard input in characters; of a question, the first 10,000 count."""
+"""Maximum length of a line of standard input in characters; a longer line is not a question."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Question that the pipeline refuses, with the reason."""
+    """Question that cannot be asked, and the message of the error."""
 
     question: str
     error: str
@@ -73,7 +73,7 @@ def ask(
         prompt(pipeline, min_confidence, format_result)
         return
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # with a byte order mark, or without
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")  # removes a byte order mark
     questions = (line.rstrip("\r\n") for line in _iter_lines(sys.stdin) if line.strip())
     refused = 0
     for result in ask_many(pipeline, questions, min_confidence):
@@ -85,7 +85,7 @@ def ask(
 
 
 def _iter_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of a stream; raise BadInput for a line that is longer than any question."""
+    """Yield the lines of a stream; raise BadInput for a line of more than ``MAX_LINE`` characters."""
     while line := stream.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
             raise BadInput(
@@ -97,16 +97,16 @@ def _iter_lines(stream: TextIO) -> Iterator[str]:
 def ask_one(
     pipeline: "Pipeline | Conversation", question: str, min_confidence: float | None, format_result: Formatter
 ) -> Answer:
-    """Answer a question and print the answer; a terminal shows it while it is generated.
+    """Answer a question, and print and return the answer; a terminal shows it while it is generated.
 
     Args:
-        pipeline: the pipeline or conversation to ask.
+        pipeline: pipeline or conversation to ask.
         question: text of the question.
-        min_confidence: confidence below which to decline; None for the reader's threshold.
-        format_result: function that formats the answer as text.
+        min_confidence: confidence below which the answer is declined; None for the pipeline's threshold.
+        format_result: ``format_text`` or ``format_json``.
 
-    Returns:
-        The printed answer.
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
     """
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
@@ -124,19 +124,37 @@ def ask_one(
 def ask_many(
     pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
 ) -> Iterator[Answer | Refusal]:
-    """Yield the answer or refusal of each question, in order; a refusal does not stop the rest."""
+    """Yield the answer to each question, or its refusal, in order; the questions after a refusal are still asked.
+
+    Args:
+        pipeline: pipeline to ask.
+        questions: texts of the questions.
+        min_confidence: confidence below which an answer is declined; None for the pipeline's threshold.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
+    """
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
-        refusals = {
-            n: Refusal(_make_encodable(q), str(error)) for n, q in enumerate(batch) if (error := _find_error(q))
-        }
+        refusals = {n: Refusal(q, str(error)) for n, q in enumerate(batch) if (error := _find_error(q))}
         usable = [question for n, question in enumerate(batch) if n not in refusals]
         answers = iter(pipeline.ask(usable, min_confidence=min_confidence))
         yield from (refusals[n] if n in refusals else next(answers) for n in range(len(batch)))
 
 
 def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Formatter) -> None:
-    """Read questions from a prompt and answer each, until end of file or ``exit``."""
+    """Read questions from a prompt and print the answers, until the end of the input or ``exit``.
+
+    A question can refer to the one before. After a BadInput, its message is printed and the prompt continues.
+
+    Args:
+        pipeline: pipeline to ask.
+        min_confidence: confidence below which an answer is declined; None for the pipeline's threshold.
+        format_result: ``format_text`` or ``format_json``.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
+    """
     import readline  # noqa: F401  line editing and history in input()
 
     from ragqa.conversation import Conversation
@@ -164,38 +182,33 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
 
 
 def format_text(result: Answer | Refusal) -> str:
-    """Return an answer, or the reason why the question was refused, as text for a terminal."""
+    """Return an answer, or a refused question and its error, as text for a terminal."""
     if isinstance(result, Refusal):
         return f"{to_one_line(result.question)}: {to_one_line(result.error)}"
     return render_answer(result)
 
 
 def format_in_batch(result: Answer | Refusal) -> str:
-    """Return ``format_text`` after the question, and an empty line."""
+    """Return a question with the text of its answer or error, followed by an empty line."""
     if isinstance(result, Refusal):
         return f"{format_text(result)}\n"
     return f"> {to_one_line(result.question)}\n{format_text(result)}\n"
 
 
 def format_json(result: Answer | Refusal) -> str:
-    """Return ``Answer.to_dict``, or a refusal with its ``error``, as one line of JSON."""
+    """Return an answer, as ``Answer.to_dict``, or a refused question with its ``error`` as one line of JSON."""
     if isinstance(result, Refusal):
         unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
         return to_json({**unanswered, "error": result.error})
     return to_json(result.to_dict())
 
 
-def _make_encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode; a command line can contain them."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _find_error(question: str) -> BadInput | None:
-    """Return the error that a question would raise, or None."""
+    """Return the error of a question that cannot be asked; None if it can."""
     from ragqa.pipeline import clean_question
 
     try:
-        if "\0" in question:  # every second byte of English text in UTF-16
+        if "\0" in question:  # every second byte of English text is zero in UTF-16
             raise BadInput("the question holds zero bytes: convert the file to UTF-8")
         if any("\udc80" <= c <= "\udcff" for c in question):
             raise BadInput("the question is not in UTF-8: convert the file")

@@ -1,4 +1,4 @@
-"""``ragqa calibrate``: the threshold of confidence for an index."""
+"""``ragqa calibrate``: set the confidence threshold of an index."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ def calibrate(
         typer.Option(
             min=0,
             max=1,
-            help="Share of the time that a question is asked without its documents.  "
+            help="Assumed share of questions that the documents do not answer.  "
             f"[default: {MISSING}; 0 with a file that has questions without an answer]",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""``ragqa demo``: the index of the demo encyclopedia."""
+"""``ragqa demo``: build the index of the demo encyclopedia."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from ragqa.cli.output import print_result
 def demo(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index again.")] = False,
 ) -> None:
-    """Build the index of the demo encyclopedia and show where it is."""
+    """Build the index of the demo encyclopedia if it is missing, and show where it is."""
     from ragqa.artefacts.paths import get_demo_dir
     from ragqa.demo import demo_index
     from ragqa.progress import Bars

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ragqa.pipeline import Pipeline
 
 DEMO = "demo"
-"""Name that stands for the demo's question file."""
+"""Name by which a command line means the demo's question file."""
 _GENERATOR = b'name="generator" content="ragqa'
-"""Tag in every page that ragqa writes, by which ragqa recognises the page."""
+"""Tag in every page that ragqa writes; ragqa overwrites only pages with this tag."""
 _EXAMPLE = "Example: ragqa eval questions.jsonl --index notes.index --out notes.report"
 
 app = typer.Typer(
@@ -144,7 +144,7 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "Predictions":
-    """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
+    """Open a file of predictions; raise BadInput if it is damaged, or if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
     given = [name for name, value in vars(pipeline_options).items() if value is not None]
@@ -155,7 +155,7 @@ def _open_predictions(
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
-    """Return the scoring rule ``name``, by default squad for SQuAD files and nq for others."""
+    """Return the scoring rule ``name``; by default squad for SQuAD files and nq for others."""
     from ragqa.evaluation.rows import Rule
     from ragqa.question_files import is_squad
 
@@ -182,7 +182,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
 
 def _write_page(file: Path, page: str) -> None:
-    """Write the page of a comparison; raise BadInput if ``file`` is something else."""
+    """Write the page of a comparison; raise BadInput if ``file`` exists and is not such a page."""
     from ragqa import artefacts
 
     in_report = (file.parent / artefacts.MANIFEST).exists()

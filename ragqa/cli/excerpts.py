@@ -1,4 +1,4 @@
-"""Excerpts of passages for a terminal: marked, wrapped and indented."""
+"""Format excerpts of passages for a terminal, with marks, line ends and an indent."""
 
 import shutil
 import textwrap
@@ -11,9 +11,13 @@ INDENT = "    "
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Wrap one line at the width of the terminal, 80 without a terminal; lines after the first are indented.
+    """Return one line of text wrapped at the width of the terminal, or at 80 characters without a terminal.
 
-    Only spaces become line ends and words stay whole, so positions in the text do not change but for the indent.
+    Line ends replace spaces, and words stay whole. So without an indent, positions in the text do not change.
+
+    Args:
+        text: one line.
+        indent: white space before each line but the first; its length reduces the width of all lines.
     """
     width = max(20, shutil.get_terminal_size((80, 24)).columns - len(indent))
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
@@ -21,13 +25,13 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Callable[[str], str]) -> str:
-    """Return a part of a text with marks, wrapped and indented.
+    """Return a part of a text with marks, wrapped at the width of the terminal and indented by ``INDENT``.
 
     Args:
         text: text of a passage.
-        window: part to show; it becomes smaller until it begins and ends at words.
-        marked: parts to mark, in order; those outside of the window are left out.
-        mark: function that marks a text.
+        window: part to show; its ends move inwards to the ends of words, but stay around marked parts.
+        marked: parts to mark, in order; those that are not within the window stay unmarked.
+        mark: function that adds the style of a mark to a text.
     """
     marked = [part for part in marked if window[0] <= part[0] and part[1] <= window[1]]
     low, high = shrink_to_words(text, window)
@@ -40,7 +44,7 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
         line += to_one_line(text[start:end])
         position = end
     line += _to_one_line_with_ends(text[position:high])
-    # Marks are made after wrapping: the styles of a terminal have no width, and a mark of several words may be broken.
+    # The text is marked after it is wrapped, because styles have no width and a mark can go over a line end.
     wrapped = wrap(line + (" …" if text[high:].strip() else ""), INDENT).replace(f"\n{INDENT}", "\n")
     for start, end in reversed(ranges):
         wrapped = wrapped[:start] + mark(wrapped[start:end]) + wrapped[end:]
@@ -48,6 +52,6 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
 
 
 def _to_one_line_with_ends(text: str) -> str:
-    """Return ``to_one_line`` of the text, but keep a space at its start and end."""
+    """Return ``to_one_line`` of the text, with a space in place of white space at its start and its end."""
     line = to_one_line(text)
     return f"{' ' * text[:1].isspace()}{line}{' ' * text[-1:].isspace()}" if line else " " * bool(text)

@@ -1,4 +1,4 @@
-"""``ragqa export``: a trained encoder or reader in another form."""
+"""``ragqa export``: export a trained encoder or reader to another format."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ from ragqa.terminal import to_one_line
 
 
 class ExportFormat(StrEnum):
-    """Form of an exported model."""
+    """Format of an exported model."""
 
     ONNX = "onnx"
     SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -21,7 +21,9 @@ class ExportFormat(StrEnum):
 def export(
     source: Annotated[str, typer.Argument(help="Directory of a trained encoder or reader, or a hub name.")],
     out: Annotated[Path, typer.Option(help="Directory of the export.")],
-    share: Annotated[Path | None, typer.Option(help="Export whose word embeddings to share if they are equal.")] = None,
+    share: Annotated[
+        Path | None, typer.Option(help="Export of an encoder with the same word embeddings; their file is shared.")
+    ] = None,
     card: Annotated[Path | None, typer.Option(help="Model card (Markdown) to add to the export.")] = None,
     format: Annotated[
         ExportFormat, typer.Option(help="8-bit ONNX, or a folder of sentence-transformers (encoders).")

@@ -1,4 +1,4 @@
-"""``ragqa index`` and ``ragqa update``."""
+"""``ragqa index`` and ``ragqa update``: build and change indexes."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from ragqa.errors import BadInput
 from ragqa.retrieval.registry import DEFAULT_ENGINE, DEFAULT_RETRIEVER, RetrieverKind, TermEngine
 from ragqa.retrieval.vectors.index_kinds import DEFAULT_KIND, DEFAULT_RECALL, IndexKind
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change of a file.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Keep running, and sync after each change of a file.")]
 
 
 def index(
@@ -113,7 +113,7 @@ def update(
 
 
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
-    """Sync an index after each change of its folders, and print a line for each, until Ctrl-C."""
+    """Sync an index after each change in its folders and print the result of each sync, until Ctrl-C."""
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.watch import watch_folders
 

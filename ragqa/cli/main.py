@@ -58,7 +58,10 @@ app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)
 
 
 def main() -> None:
-    """Run the ``ragqa`` command; print errors as one line on stderr."""
+    """Run the ``ragqa`` command, print an error as one line to stderr, and exit with a status of ``ragqa.cli.output``.
+
+    A bug prints its traceback.
+    """
     if sys.stdout is None:
         print_error("standard output is closed: the answer cannot be shown")
         raise SystemExit(BAD)

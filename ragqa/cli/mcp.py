@@ -1,10 +1,10 @@
-"""``ragqa mcp``: the tools for agents, over standard input and output."""
+"""``ragqa mcp``: serve tools for agents over standard input and output."""
 
 import asyncio
 
 from ragqa.cli.options import PipelineOptions, add_pipeline_options
 from ragqa.cli.serve import find_demo, name_indexes
-from ragqa.errors import BadInput, MissingExtra
+from ragqa.errors import MissingExtra
 
 
 @add_pipeline_options
@@ -15,8 +15,7 @@ def mcp(pipeline_options: PipelineOptions) -> None:
         from ragqa.serve.work import Work
     except ImportError as error:
         raise MissingExtra("ragqa mcp", "mcp") from error
-    if pipeline_options.in_ or pipeline_options.tag or pipeline_options.since:
-        raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
+    pipeline_options.refuse_filters()
     path = pipeline_options.find_index()
     ((name, path),) = name_indexes([path or find_demo()]).items()
     work = Work({name: pipeline_options.load_pipeline(path)})

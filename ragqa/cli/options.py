@@ -1,4 +1,4 @@
-"""Options that several commands share, and classes of commands with special arguments."""
+"""Options that several commands share, and classes of commands that parse arguments in their own way."""
 
 import inspect
 from collections.abc import Callable
@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
 }
 """Settings of every command group."""
 _VALUE_IS_OPTIONAL = "--sync"
+"""Option of ``MultiValueCommand`` that can be given without a value."""
 THRESHOLD_DEFAULT = "  [default: set by ragqa calibrate, or the reader's own]"
 StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first file or record that cannot be read.")]
 BuildDeviceOption = Annotated[str, typer.Option(help="Device of torch encoders and FAISS: cpu or cuda.")]
@@ -91,14 +92,19 @@ class PipelineOptions:
     ] = None
 
     def find_index(self) -> Path | None:
-        """Return the path of the index or pipeline; raise BadInput if several are given."""
+        """Return the path of the index or pipeline, or None; raise BadInput if several are given."""
         if self.index and len(self.index) > 1:
             names = " and ".join(map(str, self.index))
             raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
         return self.index[0] if self.index else None
 
     def load_pipeline(self, path: Path) -> "Pipeline":
-        """Load the pipeline at ``path`` with these options, and print its note on stderr."""
+        """Load the pipeline at ``path`` with these options, and print its note to stderr.
+
+        Raises:
+            BadInput: an option is out of range, or a filter is malformed.
+            ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, RemoteError: as for ``Pipeline.load``.
+        """
         from ragqa.pipeline import Pipeline
         from ragqa.reading.base import Decoding
 
@@ -115,9 +121,18 @@ class PipelineOptions:
             pipeline.filter = PassageFilter(tuple(self.in_ or ()), tuple(self.tag or ()), self.since or "")
         return pipeline
 
+    def refuse_filters(self) -> None:
+        """Raise BadInput if a filter is given: clients of a server could still ask for the other documents."""
+        if self.in_ or self.tag or self.since:
+            raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
+
 
 def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``pipeline_options`` of a command by one option for each field."""
+    """Return a command with one option for each field of ``PipelineOptions``, in place of ``pipeline_options``.
+
+    Args:
+        command: function with a keyword parameter ``pipeline_options``, a ``PipelineOptions``.
+    """
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -140,7 +155,7 @@ def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class DefaultCommandGroup(TyperGroup):
-    """A group of commands that runs its first command if the arguments name no command."""
+    """Group of commands that runs its first command if the arguments name no command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; put the first command in front if they name no command."""
@@ -150,7 +165,7 @@ class DefaultCommandGroup(TyperGroup):
 
 
 class QuestionGroup(TyperGroup):
-    """The group of all commands; a question in place of a command runs ``ask``."""
+    """Group of all commands; a question in place of a command runs ``ask``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; put ``ask`` in front if the first argument has several words."""
@@ -160,7 +175,10 @@ class QuestionGroup(TyperGroup):
 
 
 class MultiValueCommand(TyperCommand):
-    """A command whose repeatable options also take several values in a row, or none: ``--add a b c``, ``--sync``."""
+    """Command whose repeatable options also take several values in a row: ``--add a b c``.
+
+    The option ``--sync`` can also stand without a value.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; repeat the option before each value, and add an empty value after a bare ``--sync``."""

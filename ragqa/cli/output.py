@@ -1,4 +1,4 @@
-"""Output and exit statuses of the command: results on stdout, everything else on stderr."""
+"""Exit statuses of the command, and its output: results go to stdout, everything else to stderr."""
 
 import os
 
@@ -7,6 +7,7 @@ import typer
 from ragqa import terminal
 
 ANSWERED, DECLINED, BAD = 0, 1, 2
+"""Exit statuses of success, of a declined question or a threshold that was not found, and of an error."""
 BUG = 70
 """Exit status for a bug in ragqa: EX_SOFTWARE of sysexits.h."""
 INTERRUPTED, PIPE = 130, 141
@@ -14,12 +15,15 @@ INTERRUPTED, PIPE = 130, 141
 
 
 def print_result(text: str, *, is_styled: bool = False) -> None:
-    """Print a result, so that a full disk or a closed pipe raises an error here.
+    """Print a result to stdout, and flush it.
 
     Args:
         text: lines of the result.
-        is_styled: keep the styles of ``format_bold`` and ``mark_answer``.
+        is_styled: True to keep the styles of ``format_bold`` and ``mark_answer``.
 
+    Raises:
+        typer.Exit: stdout is a pipe whose other end is closed.
+        OSError: stdout cannot be written, for example because the disk is full.
     """
     try:
         terminal.print_styled(text) if is_styled else terminal.print_text(text)
@@ -29,5 +33,5 @@ def print_result(text: str, *, is_styled: bool = False) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print one line on stderr."""
+    """Print one line to stderr, which begins with ``ragqa:``."""
     terminal.print_error("ragqa", message)

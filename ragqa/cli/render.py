@@ -12,13 +12,20 @@ _BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
 
 
 def render_answer(answer: Answer) -> str:
-    """Return lines with the answer, its sources, and less likely answers, wrapped at the width of the terminal."""
+    """Return the answer, its sources and less likely answers as lines, wrapped at the width of the terminal."""
     start, first_lines = _get_start(answer), _wrap_lines(_format_line(answer))
     return f"{format_bold(first_lines[: len(start)])}{first_lines[len(start) :]}{_render_body(answer)}"
 
 
 def render_rest(answer: Answer, written: str) -> str:
-    """Return the text to print after ``written``, the part of the answer that is already shown."""
+    """Return the text to print after a part of the answer that was printed while it was generated.
+
+    If the final answer does not begin with that part, the whole answer follows on a new line.
+
+    Args:
+        answer: the final answer.
+        written: the part that was printed.
+    """
     text = _clean_lines(written) if answer.statements else to_one_line(written)
     if answer.text is None:
         return f"\nWithdrawn. {render_answer(answer)}"
@@ -28,7 +35,7 @@ def render_rest(answer: Answer, written: str) -> str:
 
 
 def _get_start(answer: Answer) -> str:
-    """Return the part that is bold: the answer with its citations; lines of a list stay lines."""
+    """Return the bold part: the answer with its citations, one line for each item of a list."""
     if answer.text is not None:
         return _clean_lines(answer.cited_text or "") if answer.statements else to_one_line(answer.text)
     return "No answer in these documents" if answer.sources else "No answer"
@@ -44,7 +51,7 @@ def _format_line(answer: Answer) -> str:
 
 
 def _render_body(answer: Answer) -> str:
-    """Return what follows the first line: best guess or runners-up, sources and remarks."""
+    """Return the lines after the answer: best guess or runners-up, sources and remarks."""
     lines = ["", f"Asked as: {to_one_line(answer.asked)}"] if answer.asked else []
     likely = [other for other in answer.alternatives if other.confidence >= 0.005]
     if answer.text is None:
@@ -55,7 +62,7 @@ def _render_body(answer: Answer) -> str:
     for statement in answer.statements:
         if not statement.is_supported:
             lines += ["", f'Unsupported: "{to_one_line(statement.text)}" {to_one_line(statement.reason or "")}.']
-    shown = answer.sources if answer.statements else answer.sources[:MAX_SOURCES]  # all that the answer cites
+    shown = answer.sources if answer.statements else answer.sources[:MAX_SOURCES]  # statements cite any of them
     for number, source in enumerate(shown, 1):
         lines += ["", *_render_source(number, source, answer)]
     if answer.text is not None and likely:
@@ -87,7 +94,7 @@ def _render_source(number: int, source: Source, answer: Answer) -> list[str]:
 
 
 def split_items(text: str) -> list[str]:
-    """Return the parts of a text that begin a line of their own: the items of a list."""
+    """Split a text before each item of a list, and return the parts."""
     return _BEFORE_ITEM.split(text)
 
 

@@ -1,4 +1,4 @@
-"""``ragqa serve``: the HTTP server."""
+"""``ragqa serve``: serve indexes over HTTP."""
 
 import signal
 from pathlib import Path
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 TOKEN_VARIABLE = "RAGQA_TOKEN"
 MIN_TOKEN = 16
-"""Minimum length of a token; shorter ones can be guessed."""
+"""Minimum length of a token in characters; a shorter token can be guessed."""
 DRAIN_SECONDS = 30
-"""Seconds to finish open requests after SIGTERM or Ctrl-C."""
+"""Time in seconds for open requests to finish after SIGTERM or Ctrl-C."""
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -35,7 +35,7 @@ def serve(
     token: Annotated[
         str | None, typer.Option(envvar=TOKEN_VARIABLE, help="Token that requests must have.", show_default=False)
     ] = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Listen on another address without a token.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Listen on any address without a token.")] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Further name of this server; repeat for more.")
     ] = None,
@@ -56,8 +56,7 @@ def serve(
         from ragqa.serve.json_protocol import JsonProtocol
     except ImportError as error:
         raise MissingExtra("ragqa serve", "serve") from error
-    if pipeline_options.in_ or pipeline_options.tag or pipeline_options.since:
-        raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
+    pipeline_options.refuse_filters()
     settings = ServeSettings(
         access=make_access(host, token, no_auth, allow_host or [], cors or []),
         limits=Limits(request_seconds=request_timeout),
@@ -79,10 +78,17 @@ def serve(
 
 
 def make_access(host: str, token: str | None, no_auth: bool, names: list[str], origins: list[str]) -> "Access":
-    """Return who may send requests.
+    """Return the rules that decide who may send requests.
+
+    Args:
+        host: address that the server listens on.
+        token: token that requests must have; None for no token.
+        no_auth: True to allow other addresses than loopback without a token.
+        names: further host names of the server. Without a token, requests must use one of the server's names.
+        origins: origins whose pages may use the server, such as ``https://chat.example``.
 
     Raises:
-        BadInput: another address than loopback without a token, a short token, or an origin that is none.
+        BadInput: the token is missing or malformed, or a value of ``origins`` is not an origin.
     """
     from ragqa.serve.gate import Access
 
@@ -102,7 +108,11 @@ def make_access(host: str, token: str | None, no_auth: bool, names: list[str], o
 
 
 def name_indexes(paths: list[Path]) -> dict[str, Path]:
-    """Return the indexes by name: ``NAME=PATH``, or the name of the directory without ``.index``.
+    """Return the paths of indexes by the names of the indexes.
+
+    Args:
+        paths: ``NAME=PATH``, or a path alone. The default name is that of the directory without ``.index``, or the host
+            and port of a URL.
 
     Raises:
         BadInput: two indexes have the same name.
@@ -120,7 +130,11 @@ def name_indexes(paths: list[Path]) -> dict[str, Path]:
 
 
 def find_demo() -> Path:
-    """Return the index of the demo with its name, and make it first if it does not exist."""
+    """Return ``demo=PATH`` with the path of the demo index; build the index if it is missing.
+
+    Raises:
+        BadInput: the cache directory cannot be written.
+    """
     from ragqa.demo import demo_index
     from ragqa.progress import Bars
 

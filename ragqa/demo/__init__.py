@@ -1,4 +1,4 @@
-"""The demo: a small encyclopedia written for ragqa, its questions, and its index."""
+"""Demo: a small encyclopedia written for ragqa, its questions, and its index."""
 
 import hashlib
 import json
@@ -13,12 +13,15 @@ from ragqa.progress import SILENT, Progress
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     """Return the directory of the demo index; build it if it is missing or damaged.
 
-    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format, so that an
-    updated ragqa builds a new index. If another process is building the index, wait for that process.
+    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format, so that a
+    changed ragqa builds a new index. While another process builds the index, this function waits for that process.
 
     Args:
-        rebuild: build the index again even if it is whole.
+        rebuild: True to build the index again even if it is whole.
         progress: receiver of progress reports.
+
+    Raises:
+        BadInput: the index cannot be written.
     """
     target = get_cache_dir() / f"demo-{_compute_signature()}"
     if not rebuild and _is_whole(target):
@@ -43,7 +46,7 @@ def _is_whole(target: Path) -> bool:
 
 
 def _compute_signature() -> str:
-    """Return a digest of the format, and of the sizes and times of the articles and encoder."""
+    """Return a digest of the format, and of the paths, sizes and times of the articles and the encoder's manifest."""
     files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(json.dumps([artefacts.FORMAT, stats]).encode()).hexdigest()[:12]
