@@ -5,9 +5,10 @@ r"""Build an index of passages and their vectors on all machines of a Ray cluste
         --recall 0.98 --questions dev.jsonl
 
 The job turns the vectors of ``index.embed`` into an index that ``ragqa ask`` opens. It links the passages and the
-terms of BM25, trains FAISS's quantiser on a sample, lets workers add parts of the vectors, and merges the parts. Then
-it measures the search effort that reaches the target recall, on sample questions or on queries made from the passages,
-and stores the effort in the manifest. After a kill, the same command continues from the finished parts.
+terms of BM25. For an approximate kind it trains FAISS's quantiser on a sample, lets workers add parts of the vectors,
+and merges the parts. Then it measures the search effort that reaches the target recall, on sample questions or on
+queries made from the passages, and stores the effort in the manifest. After a kill, the same command continues from
+the finished parts.
 """
 
 import json
@@ -54,20 +55,21 @@ class BuildConfig:
     kind: Annotated[str, IndexKind] = IndexKind.IVF_RABITQ
     """Kind of vector index."""
     recall: float = DEFAULT_RECALL
-    """Share of the 20 nearest passages that a search must find."""
+    """Share of the 20 nearest passages that a search must find (approximate kinds)."""
     questions: Path | None = None
     """File of questions to measure recall; by default queries are made from the passages."""
     encoder: str | None = None
-    """Encoder for questions: the encoder of the vectors in another form, for example its export."""
+    """Encoder for questions: the encoder of the vectors in another form, for example its export. By default the
+    encoder that made the vectors."""
     part_rows: int = faiss_build.PART_ROWS
     """Vectors per part; a worker holds one part in memory."""
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token, although everybody who reaches it can run code in it."""
     json: bool = False
     """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range."""
+        """Raise BadInput for values out of range, MissingExtra if the kind needs FAISS and it is not installed."""
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
@@ -85,8 +87,10 @@ class BuildReport:
     index: str
     """Index directory."""
     fingerprint: str
+    """Fingerprint of the index."""
     kind: str
     passages: int
+    """Number of passages."""
     megabytes: float
     """Megabytes of vectors and FAISS files, without passages and terms."""
     seconds: dict[str, float]
@@ -124,10 +128,12 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     """Build the index at ``config.out``; it replaces an existing index at the end of the build.
 
     Raises:
-        BadInput: ``out`` is not an index, the disk is full, or the Ray cluster cannot be used.
-        Mismatch: the vectors belong to another corpus, or their encoder has changed.
+        BadInput: ``out`` is something other than an index, or another process builds it; the questions or the Ray
+            cluster cannot be used; or the disk is full.
+        Mismatch: the vectors belong to another corpus, the corpus was updated during the build, or the encoder is not
+            the one that made the vectors.
         RagqaError: the cluster was lost, or workers keep dying on the same part.
-        ArtefactError, DamagedArtefact: corpus or vectors are missing or incomplete.
+        ArtefactError, DamagedArtefact: corpus, vectors or encoder are missing or incomplete.
         MissingExtra: FAISS or Ray is not installed.
     """
     corpus = artefacts.read_manifest(config.corpus, "index")
@@ -178,7 +184,10 @@ def _load_encoder(run: _Build, name: str) -> TextEncoder:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link the passages and terms first, because an update could delete them during the build."""
+    """Link the files of passages and terms; raise Mismatch if the corpus was updated meanwhile.
+
+    The build does this first, because an update could delete the files during the build.
+    """
     try:
         for name in manifest.files:
             if _is_linked(name) and not (target / name).exists():
@@ -247,7 +256,7 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 
 
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
-    """Write the manifest; linked files keep the checksums of the corpus and are not read again."""
+    """Write the manifest; the checksums of linked files come from the corpus, so these files are not read again."""
     config, corpus, vectors = run.config, run.corpus, run.vectors
     known = {name: entry for name, entry in corpus.files.items() if _is_linked(name)}
     settings = {

@@ -4,9 +4,9 @@ r"""Embed the passages of an index on all machines of a Ray cluster.
     ray job submit --working-dir . -- python -m index.embed --corpus /nfs/wiki.index --out /nfs/wiki.vectors \
         --encoder BAAI/bge-small-en-v1.5 --gpus
 
-Ray Data hands shards of rows to actors, one per GPU or CPU core, each of which loads the encoder once. A shard is
-written atomically with its checksum and range of rows. After a failure, the same command embeds only what is missing,
-and the result is the same byte for byte. All machines must see the corpus and the output.
+Ray Data hands shards of rows to actors, by default one per GPU or CPU core. Each actor loads the encoder once. A shard
+is written atomically, with its checksum and range of rows. After a failure, the same command embeds only the missing
+shards, and the result is the same byte for byte. All machines must see the corpus and the output.
 """
 
 import json
@@ -46,7 +46,7 @@ from ragqa.text import format_count
 CLUSTER_ATTEMPTS = 3
 """Number of consecutive Ray failures without a finished shard after which the job stops."""
 IDENTITY = "begun.json"
-"""File that identifies the vectors of a directory, written before the first shard."""
+"""File with the inputs and settings of the vectors in a directory, written before the first shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +72,13 @@ class EmbedConfig:
     0 embeds in this process, without Ray.
     """
     shard_rows: int = 8192
-    """Rows of a shard, about a minute of work for a core; a dead actor loses its unfinished shard."""
+    """Rows of a shard, about a minute of work for a core; an actor that dies loses its unfinished shard."""
     verify: bool = False
     """Verify the checksums of all existing shards."""
     repair: bool = False
-    """Embed damaged shards again instead of reporting them."""
+    """Verify the checksums of all existing shards, and embed damaged shards again instead of reporting them."""
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token, although everybody who reaches it can run code in it."""
     json: bool = False
     """Print the result as one JSON object."""
 
@@ -106,28 +106,33 @@ class EmbedReport:
     vectors: str
     """Directory of the vectors."""
     fingerprint: str
+    """Fingerprint of the vectors."""
     passages: int
+    """Number of passages."""
     embedded: int
     """Number of passages embedded by this run; the others existed before."""
     seconds: float
     """Wall time of the whole run."""
     passages_per_s: float
-    """``embedded`` over the seconds from the start of the actors to the last shard."""
+    """``embedded`` over the seconds from the start of the actors to the last shard; 0 if nothing was missing."""
     workers: int
-    """Number of actors; 0 if nothing was missing."""
+    """Number of actors; 0 without Ray, or if nothing was missing."""
     precision: str
+    """Precision of the encoder."""
     device: str
+    """Device type, as torch names it."""
 
 
 def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
     """Write the vectors of all passages of ``config.corpus`` into the directory ``config.out``.
 
     Raises:
-        BadInput: the encoder or the Ray cluster cannot be used, ``out`` holds other vectors, or the disk is full.
+        BadInput: the encoder or the Ray cluster cannot be used, ``out`` holds other vectors or files or is used by
+            another process, or the disk is full.
         ArtefactError: there is no index at ``corpus``, or no encoder of this name.
-        DamagedArtefact: a shard has changed since it was written.
-        RagqaError: the cluster was lost.
-        MissingExtra: Ray is not installed.
+        DamagedArtefact: a file has changed since it was written; shards are checked with ``verify`` only.
+        RagqaError: the cluster was lost, or actors keep dying on the same shard.
+        MissingExtra: Ray or a package of the encoder is not installed.
     """
     start = time.perf_counter()
     source = artefacts.read_manifest(config.corpus, "index")
@@ -171,7 +176,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
-    """Load the encoder before any actor starts; return its fingerprint and precision."""
+    """Return the fingerprint and the precision of the encoder; raise its errors before any actor starts."""
     if config.gpus and encoders.is_export(encoders.get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
@@ -333,13 +338,14 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
 
     Args:
         vectors: result of ``index.embed`` with the earlier encoder.
-        encoder: torch weights of the new encoder, of which only the question tower was trained further.
+        encoder: directory of the new encoder, of which only the question tower was trained further.
         out: directory of the links, or copies where links are impossible; ``index.embed`` completes it.
 
     Returns:
         True if the vectors were linked; False if the passage tower has changed or the earlier encoder is gone.
 
     Raises:
+        BadInput: ``out`` cannot be written.
         ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` is missing or incomplete.
     """
     manifest = artefacts.read_manifest(vectors, "vectors")

@@ -17,7 +17,7 @@ from ragqa.indexing.embed import PARTIAL, EmbeddingShard, embed_shard
 from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 ATTEMPTS = 8
-"""Number of actors that died on one shard after which the job stops: the shard is the cause."""
+"""Number of actors that may die on one shard; then the job stops, because the shard must be the cause."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,21 @@ class EmbedTask:
     """Inputs of an embedding actor."""
 
     corpus: Path
+    """Index directory whose passages are embedded."""
     out: Path
+    """Directory of the vectors."""
     encoder: str
+    """Name of the encoder."""
     device: str
+    """Device type, as torch names it."""
     precision: str
+    """Precision of the encoder."""
 
 
 class ShardEmbedder:
     """Actor that opens corpus and encoder once and embeds shards.
 
-    Errors in files are returned as a message in one line, since Ray would turn an exception into a traceback.
+    Errors that the user can mend are returned as a message, since Ray would turn an exception into a traceback.
     """
 
     def __init__(self, task: EmbedTask) -> None:
@@ -88,7 +93,7 @@ def _record_attempt(out: Path, shard: EmbeddingShard) -> Iterator[None]:
 
 
 def get_device_name(device: str) -> str:
-    """Return the name of the processor or GPU, as manifests record it."""
+    """Return the name of the processor (for ``cpu``) or of the GPU, as manifests record it."""
     if device == "cpu":
         return get_processor_name()
     import torch

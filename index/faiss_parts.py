@@ -4,8 +4,8 @@
     0000000000.json    record of the part whose first row is 0
 
 A record names a data file and its checksum. It is written after the data file, and no two data files share a name. So
-a part is complete if its record exists, and a worker that outlives the job does no harm. Parts that have changed, or
-that belong to other vectors, are built again.
+a part is complete if its record exists, and a worker that still runs after the job has ended damages no file. Parts
+that have changed, or that belong to other vectors, are built again.
 """
 
 import json
@@ -38,9 +38,13 @@ class PartsPlan:
     fingerprint: str
     """Fingerprint of the vectors."""
     rows: int
+    """Number of vectors."""
     kind: str
+    """``IndexKind`` of the index."""
     part_rows: int
+    """Maximum number of vectors in a part."""
     folder: Path
+    """Folder of the parts."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,9 @@ class PartRecord:
     file: str
     """Name of the file."""
     bytes: int
+    """Size of the file."""
     sha256: str
+    """Checksum of the file."""
 
 
 def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
@@ -77,7 +83,11 @@ def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Train an index that has no vectors yet, unless the folder has one; return its record."""
+    """Train the index without vectors to which parts are added, unless the folder has it; return its record.
+
+    Raises:
+        ArtefactError, DamagedArtefact: the vectors are incomplete.
+    """
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"
     if record := _find_part(plan.folder, TRAINED, source):

@@ -1,7 +1,7 @@
-"""Access to Ray clusters: close a local cluster to the network, and check that others ask for a token.
+"""Access to Ray clusters: close a local cluster to the network, and check that other clusters ask for a token.
 
 Everybody who reaches an open Ray cluster can run code in it as the user who started it. Tokens prevent this
-(``RAY_AUTH_MODE=token``), but a cluster that was started without them accepts everybody.
+(``RAY_AUTH_MODE=token``), but a cluster that was started without tokens accepts everybody.
 """
 
 import os
@@ -31,7 +31,7 @@ class Reply(Enum):
 
 
 def get_address() -> str | None:
-    """Return the address of the cluster to join; None if the process starts its own."""
+    """Return the address of the cluster to join (``RAY_ADDRESS``); None if this process starts its own cluster."""
     address = os.environ.get(ADDRESS)
     return None if address in (None, "", "local") else address
 
@@ -57,9 +57,10 @@ def close_local_cluster(insecure: bool) -> None:
 
 
 def check_cluster(address: str, insecure: bool) -> None:
-    """Check that a cluster asks for a token and accepts the user's token, and make Ray send it.
+    """Check that a cluster asks for a token and accepts the user's token, and make Ray send the token.
 
-    Call this function before Ray is imported, since Ray reads the variables at its import.
+    With TLS (``RAY_USE_TLS``), nothing is checked. Call this function before Ray is imported, since Ray reads the
+    environment variables at its import.
 
     Args:
         address: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for the cluster on this machine.
@@ -68,7 +69,7 @@ def check_cluster(address: str, insecure: bool) -> None:
     Raises:
         BadInput: there is no cluster, it is open to everybody, or it does not accept the user's token.
     """
-    # With TLS, Ray asks for a client certificate, and an unencrypted probe gets no reply.
+    # Instead of a token, Ray then asks for a client certificate, and an unencrypted probe gets no reply.
     if os.environ.get("RAY_USE_TLS") == "1" or (target := _resolve(address)) is None:
         return
     reply = probe_cluster(target)
@@ -98,7 +99,7 @@ def _check_token(target: str) -> None:
 
 
 def probe_cluster(target: str, token: str | None = None) -> Reply:
-    """Call a method without effect in a cluster and return the kind of reply.
+    """Call a method that changes nothing in a cluster, and return the kind of reply.
 
     Args:
         target: ``HOST:PORT`` or ``ray://HOST:PORT``.
@@ -131,15 +132,11 @@ def _resolve(address: str) -> str | None:
 
 
 def _find_token() -> tuple[str, str]:
-    """Return where the user's token stands, and the token (empty if missing); search in Ray's order."""
+    """Return the variable or file of the user's token, and the token (empty if missing), in Ray's order of search."""
     if os.environ.get(TOKEN):
         return TOKEN, os.environ[TOKEN].strip()
-    file = Path(os.environ.get(TOKEN_PATH) or _get_default_path())
+    file = Path(os.environ.get(TOKEN_PATH) or Path.home() / ".ray" / "auth_token")
     try:
         return str(file), file.read_text().strip()
     except (OSError, UnicodeError):
         return str(file), ""
-
-
-def _get_default_path() -> Path:
-    return Path.home() / ".ray" / "auth_token"

@@ -14,11 +14,11 @@ from ragqa.errors import BadInput, MissingExtra, summarize_error
 def connect(purpose: str, insecure: bool = False) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
-    If ``RAY_ADDRESS`` is not set, Ray itself would join any cluster that runs on this machine. Ray's log messages
-    go only to its log files.
+    A process that is already connected keeps its cluster. Without ``RAY_ADDRESS``, Ray alone would join any cluster
+    that runs on this machine. Ray's log messages go only to its log files.
 
     Args:
-        purpose: task that needs Ray, named in the error message.
+        purpose: task that needs Ray, for the error message.
         insecure: also accept a cluster that asks for no token.
 
     Raises:
@@ -58,10 +58,10 @@ def connect(purpose: str, insecure: bool = False) -> None:
 
 @contextmanager
 def silence_ray() -> Iterator[None]:
-    """Suppress Ray's terminal output in the block, and disconnect from Ray at the end of the block.
+    """Suppress Ray's terminal output in the block, and disconnect from Ray at its end if the block connected.
 
     Ray's C++ code writes to standard error, and its Python code reports lost actors on standard output. Ray's log files
-    contain both. The block itself can still write to ``sys.stderr``.
+    contain both. The block itself can still write to ``sys.stderr``, but not to ``sys.stdout``.
     """
     was_connected = _is_connected()
     out, error, terminal_fd = sys.stdout, sys.stderr, os.dup(2)

@@ -6,10 +6,10 @@
         if step % 500 == 0:
             refresher.refresh(tower, step)      # writes a snapshot and returns at once
         index = refresher.poll(step)            # the newest finished index, swapped in between two steps
-        …                                       # the index only proposes; gradients come from the live tower's scores
+        …                                       # search candidates in it; train on their scores by the current tower
 
 ``open_blocking_refresher`` builds the index without Ray, while training waits. ``index/versions.py`` describes the
-files in ``work``, and ``index/refresher.py`` the logged figures.
+files in ``work``, and ``Swap`` in ``index/refresher.py`` the logged figures.
 """
 
 from collections.abc import Callable
@@ -41,13 +41,14 @@ def open_blocking_refresher(
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions.
-        settings: settings of the index.
+        settings: settings of the index; None for the defaults.
         device: device on which passages are encoded.
         version: version to continue with, which a checkpoint names; by default the newest.
         step: training step of the checkpoint, by default ``version``; versions of later steps are deleted.
 
     Raises:
-        BadInput: an argument is out of range, another process trains with ``work``, or ``version`` does not exist.
+        BadInput: the questions cannot be read, ``work`` cannot be written, another process trains with ``work``, or
+            ``version`` does not exist.
         Mismatch: ``work`` holds indexes of other passages.
         ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
     """
@@ -74,16 +75,17 @@ def open_ray_refresher(
         corpus: index directory whose passages are embedded. All machines must see ``corpus``, ``work`` and the file
             of questions.
         work: directory of the versions.
-        settings: settings of the index.
-        workers: number of encoding actors.
+        settings: settings of the index; None for the defaults.
+        workers: number of encoding actors, at least 1.
         gpus: give each actor a GPU; otherwise each has one CPU thread.
         insecure: accept a Ray cluster that asks for no token.
-        version: version to continue with; by default the newest.
-        step: training step of the checkpoint that names ``version``, by default ``version``.
+        version: version to continue with, as for ``open_blocking_refresher``.
+        step: training step of the checkpoint, as for ``open_blocking_refresher``.
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput, Mismatch, ArtefactError, DamagedArtefact: as for ``open_blocking_refresher``.
+        BadInput: the Ray cluster cannot be used, ``workers`` is less than 1, or as for ``open_blocking_refresher``.
+        Mismatch, ArtefactError, DamagedArtefact: as for ``open_blocking_refresher``.
     """
     if workers < 1:
         raise BadInput(f"workers = {workers}: at least one is needed")
@@ -92,7 +94,9 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function that opens the index that another process built for a training step.
+    """Return a function that opens the finished index of a training step, which another process built.
+
+    The function raises an ArtefactError if the index is incomplete.
 
     Args:
         corpus: index directory whose passages were embedded.
@@ -100,7 +104,7 @@ def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> 
         settings: settings of the index.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact: as for ``open_blocking_refresher``.
+        BadInput, ArtefactError, DamagedArtefact: as for ``plan_versions``.
     """
     versions = Versions(plan_versions(corpus, work, settings))
     return versions.open

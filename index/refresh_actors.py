@@ -21,7 +21,17 @@ _NICE = 10
 
 
 class RayBuilder:
-    """Builder of index versions on Ray: a coordinator actor gives shards to encoding actors."""
+    """Builder of index versions on Ray: a coordinator actor gives shards to encoding actors.
+
+    Args:
+        plan: inputs and folders of the run.
+        workers: number of encoding actors.
+        gpus: give each encoding actor a GPU instead of a CPU core.
+        insecure: accept a Ray cluster that asks for no token.
+
+    Raises:
+        MissingExtra, BadInput: as for ``connect``.
+    """
 
     attempts = ATTEMPTS
 
@@ -39,7 +49,7 @@ class RayBuilder:
         return self._ray.remote(CoordinatorActor).options(num_cpus=0).remote(self._plan)
 
     def start(self, step: int) -> None:
-        """Start building the index version of training step ``step``."""
+        """Start building the version of training step ``step`` from its snapshot."""
         # Checking a future takes microseconds; asking Ray costs a training step milliseconds when cores are busy.
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
@@ -150,14 +160,18 @@ class EncodingActor:
         self._plan, self._device, self._fingerprint = plan, device, ""
 
     def load(self, snapshot: str) -> tuple[str, str]:
-        """Load the weights; return their fingerprint and an error message, one of them empty."""
+        """Load the weights in the folder ``snapshot``.
+
+        Returns:
+            The fingerprint of the weights and an error message, one of them empty.
+        """
         try:
             return self._load(snapshot), ""
         except (RagqaError, OSError) as error:
             return "", describe_error(error)
 
     def embed(self, snapshot: str, fingerprint: str, folder: str, shard: EmbeddingShard) -> tuple[str, str]:
-        """Embed a shard and write it, unless a lost actor has already written it.
+        """Embed a shard and write it, unless an actor that died has already written it.
 
         Args:
             snapshot: folder of the weights.

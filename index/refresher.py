@@ -55,7 +55,7 @@ class Swap:
     building: float
     """Seconds to build the index from the vectors."""
     stood: float
-    """Seconds that training paused since the last swap, for snapshots, waiting and this swap."""
+    """Seconds that training has paused since the last swap, for snapshots, waiting and this swap."""
     slowdown: float | None
     """Median step time during a refresh, divided by the median without a refresh; None if unknown."""
 
@@ -69,12 +69,16 @@ class Swap:
         return (
             f"step {self.step}: index of step {self.version} ({self.staleness} steps stale, {before}); "
             f"embedded in {self.embedding:.1f} s, built in {self.building:.1f} s; "
-            f"training stood still for {self.stood:.2f} s{slower}"
+            f"training paused for {self.stood:.2f} s{slower}"
         )
 
 
 class StepTimer:
-    """Timer of steps with and without a running refresh, and of the pauses of training."""
+    """Timer of steps with and without a running refresh, and of the pauses of training.
+
+    Args:
+        clock: function that returns the time in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._paused = clock, 0.0
@@ -104,7 +108,10 @@ class StepTimer:
         self._is_refreshing = None
 
     def end_step(self, is_refreshing: bool) -> None:
-        """Record the time of the step that ended; call it inside the ``pause`` after the step."""
+        """Record the time of the step that ended, if ``is_refreshing`` has not changed since its start.
+
+        Call this method inside the ``pause`` after the step.
+        """
         if self._is_refreshing == is_refreshing:
             self._times[is_refreshing].append(self._pause_start - self._step_start)
         self._is_refreshing = None
@@ -112,8 +119,8 @@ class StepTimer:
     def take_totals(self) -> tuple[float, float | None]:
         """Return the seconds of pauses and the slowdown since the last call.
 
-        Call it inside a ``pause``. The slowdown is the median time of steps during a refresh divided by the median of
-        steps without one, or None if no step of one kind was timed.
+        Call this method inside a ``pause``. The slowdown is the median time of steps during a refresh divided by the
+        median time of the last steps without a refresh, or None if no step of one kind was timed.
         """
         current = self._clock() - self._pause_start
         total, self._paused = self._paused + current, -current  # pause() will add the whole block
@@ -125,8 +132,8 @@ class StepTimer:
 class IndexRefresher:
     """Index of the passages that follows the weights in training.
 
-    The refresher manages the index in use, the version being built, and the snapshot waiting to be built. Only one
-    process at a time can train with a directory. ``index.refresh`` has the functions that open a refresher.
+    The refresher manages the index in use, the version being built, and the snapshot that waits for its build. Only
+    one process at a time can train with a directory. ``index.refresh`` has the functions that open a refresher.
     """
 
     def __init__(
@@ -138,7 +145,7 @@ class IndexRefresher:
         step: int | None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Lock the directory and continue from the previous run.
+        """Lock the directory, and continue with a version of the previous run if there is one.
 
         Args:
             versions: the versions on disk.
@@ -150,6 +157,7 @@ class IndexRefresher:
         Raises:
             BadInput: another process trains with the directory, or ``version`` does not exist.
             Mismatch: the directory holds indexes of other passages.
+            ArtefactError: ``version`` is damaged.
         """
         self.log: list[Swap] = []
         """All swaps since opening."""
@@ -178,17 +186,18 @@ class IndexRefresher:
         self._resources.close()
 
     def refresh(self, model: SavableModel, step: int) -> None:
-        """Write a snapshot of the weights of ``step`` and request an index made from the snapshot.
+        """Write a snapshot of the weights of ``step``, and start to build an index from it.
 
-        The version being built is finished first. A newer snapshot replaces one that is still waiting.
+        If a version is being built, the build of the new version starts when it is finished. A newer snapshot replaces
+        one that still waits.
 
         Args:
             model: passage tower in training.
             step: training step of its weights.
 
         Raises:
-            RefreshFailed: the weights cannot be written; the previous index stays.
-            BadInput: there are other weights of this step, or weights of a later step.
+            RefreshFailed: the weights cannot be written; the previous index stays in use.
+            BadInput: there are other weights of this step, or a snapshot or index of a later step.
         """
         with self._timer.pause():
             self._collect()
@@ -211,8 +220,9 @@ class IndexRefresher:
 
         Raises:
             StaleIndex: the index is too old, and none is being built.
-            RefreshFailed: a version was abandoned. The error is raised once, and the previous index stays.
-            ArtefactError: the new version is damaged and was deleted; the previous index stays.
+            RefreshFailed: a version was abandoned. The error is raised once, and the previous index stays in use.
+            ArtefactError: the new version is damaged and was deleted; the previous index stays in use.
+            BadInput: the index in use is of a later step than ``step``.
         """
         with self._timer.pause():
             self._collect()
@@ -228,10 +238,10 @@ class IndexRefresher:
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Delete all versions except ``versions``, the last two, and a version in use or being built.
+        """Delete all versions except ``versions``, the last two, and those in use, being built or waiting.
 
         Args:
-            versions: versions that checkpoints name; refreshes keep them until the next call.
+            versions: versions that checkpoints name; refreshes do not delete them until the next call.
         """
         self._checkpointed = list(versions)
         self._prune()
@@ -267,10 +277,10 @@ class IndexRefresher:
         self._failures = 1 if whole_shards > self._whole_shards else self._failures + 1
         self._whole_shards = whole_shards
         if self._failures < self._builder.attempts:
-            logger.warning("version %d failed (%s) and is started again; training goes on", step, reason)
+            logger.warning("version %d failed (%s) and its build is started again; training continues", step, reason)
             self._builder.start(step)
             return
-        logger.error("version %d is given up: %s", step, reason)
+        logger.error("version %d is abandoned: %s", step, reason)
         problem = f"no index could be made from the weights of step {step}: {reason}"
         self._error = RefreshFailed(f"{problem}; the previous index stays in use until a later refresh succeeds")
         self._start_next()

@@ -33,7 +33,7 @@ class RefreshSettings:
     """Settings of an index that is refreshed during training."""
 
     kind: str = DEFAULT_KIND
-    """``IndexKind`` of the index."""
+    """Kind of the index, a value of ``IndexKind``."""
     recall: float = DEFAULT_RECALL
     """Share of the 20 nearest passages that a kind other than flat must find."""
     questions: Path | None = None
@@ -43,12 +43,12 @@ class RefreshSettings:
     engine: str = FlatEngine.AUTO
     """Engine that searches an index of kind flat."""
     max_staleness: int | None = None
-    """Maximum staleness of the index in steps; None sets no limit."""
+    """Maximum number of steps since the weights of the index; None sets no limit."""
     shard_rows: int = 4096
     """Rows of a shard; an actor that dies loses its unfinished shard."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range."""
+        """Raise BadInput for values out of range, MissingExtra if the kind needs FAISS and it is not installed."""
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"recall = {self.recall}: a share above 0 and up to 1 is needed")
@@ -100,7 +100,7 @@ def plan_versions(corpus: Path, work: Path, settings: RefreshSettings) -> Versio
         settings: settings of the index.
 
     Raises:
-        BadInput: the file of questions is empty, or ``work`` cannot be written.
+        BadInput: the file of questions is empty or cannot be read, or ``work`` cannot be written.
         ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
     """
     questions = settings.questions
@@ -144,8 +144,8 @@ class LocalEmbedder(PassageEmbedder):
 def _load_encoder(snapshot: Path, device: str) -> TextEncoder:
     """Load an encoder in the precision of training.
 
-    On machines with fast bfloat16, the encoder is 1.6 to 1.8 times as fast as in float32, and 98 % of the 20 nearest
-    passages are the same.
+    On machines with fast bfloat16, the encoder is 1.6 to 1.8 times as fast in bfloat16 as in float32, and 98 % of the
+    20 nearest passages are the same.
     """
     import torch
 
@@ -156,7 +156,7 @@ def _load_encoder(snapshot: Path, device: str) -> TextEncoder:
 
 
 class BuildSeconds(NamedTuple):
-    """Wall time of the attempt that built a version."""
+    """Wall times of the attempt that built a version."""
 
     embedding: float
     """Seconds to embed the passages."""
@@ -165,9 +165,10 @@ class BuildSeconds(NamedTuple):
 
 
 def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> BuildSeconds:
-    """Build the index of ``step`` from its snapshot; finished shards are not embedded again.
+    """Build the index of ``step`` from its snapshot, and return the build times.
 
-    After a kill, another call continues the work. Processes that build the same version take turns.
+    After a kill, another call continues: finished shards are not embedded again. Processes that build the same version
+    wait for each other.
 
     Args:
         plan: inputs and folders of the run.
@@ -175,8 +176,10 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
         embedder: embedder of the passages.
 
     Raises:
-        BadInput: a file cannot be written.
-        ArtefactError, DamagedArtefact, Mismatch: the snapshot or the corpus is damaged or has changed.
+        BadInput: a file cannot be written, or the questions cannot be read.
+        ArtefactError, DamagedArtefact: the snapshot or the corpus is missing or damaged, or the weights are broken.
+        Mismatch: the passages have changed since the run began.
+        RefreshFailed: too many actors of ``embedder`` died.
     """
     target, folder = plan.get_index_folder(step), plan.get_build_folder(step)
     with artefacts.report_write_errors(folder), hold_lock(folder.with_suffix(".lock"), wait=True):
@@ -184,7 +187,7 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
         artefacts.read_manifest(plan.corpus, "index")  # cheap unless a file has changed
         rows, encoder = len(plan.open_passages()), embedder.load(plan.get_snapshot_folder(step))
         parents = {"corpus": plan.fingerprint, "encoder": encoder}
-        # A kill after the rename leaves a finished version, which is not built again.
+        # After a kill between the rename and the end, the finished version is not built again.
         if not (target.exists() and artefacts.peek_manifest(target).parents == parents):
             _claim_folder(folder, {**parents, "shard_rows": plan.settings.shard_rows})
             shards = split_into_shards(rows, plan.settings.shard_rows)
@@ -257,5 +260,5 @@ def _check_not_zero(vectors: Vectors) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an error in one line of at most 500 characters."""
+    """Return the message of an error as one line of at most 500 characters, or the name of its class if it is empty."""
     return " ".join(str(error).split())[:500] or type(error).__name__

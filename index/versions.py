@@ -4,8 +4,8 @@
     work/.index-00000500.making/      index being built: shards/ of vectors, and made/
     work/index-00000500/              manifest.json, and the files of ragqa.retrieval.vectors.mips.build
 
-A folder whose name begins with a dot is incomplete; renaming it is the last step. The last two versions and their
-snapshots stay on disk. A version that is still in use can be deleted on Linux, where deleted files stay mapped.
+A folder whose name begins with a dot is incomplete; its last step is a rename. The last two versions and their
+snapshots stay on disk. On Linux, a version that is still in use can be deleted, because deleted files stay mapped.
 """
 
 import logging
@@ -43,7 +43,14 @@ class SavableModel(Protocol):
 
 
 class Versions:
-    """Index versions and snapshots of a run, managed by the training process."""
+    """Index versions and snapshots of a run, managed by the training process.
+
+    Args:
+        plan: inputs and folders of the run.
+
+    Raises:
+        Mismatch: the passages have changed since the run began.
+    """
 
     def __init__(self, plan: VersionPlan) -> None:
         self.plan = plan
@@ -55,7 +62,9 @@ class Versions:
         return sorted(step for _, step, path in self._list_folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
-        """Return the version to continue with, and the steps that still have to be built.
+        """Return the version to continue with (None if there is none), and the steps that still have to be built.
+
+        Incomplete and damaged versions, and those that are no longer needed, are deleted.
 
         Args:
             version: version that a checkpoint names; None continues with the newest.
@@ -64,6 +73,7 @@ class Versions:
 
         Raises:
             BadInput: there is no such version.
+            ArtefactError: ``version`` is damaged.
             Mismatch: the directory holds indexes of other passages.
         """
         for path in self.plan.work.glob(".snapshot-*.writing"):
@@ -76,7 +86,7 @@ class Versions:
         pending = sorted({*started[:1], *newer[-1:]})
         for finished in self.list_steps("index"):  # a kill after the rename leaves the build folder
             shutil.rmtree(self.plan.get_build_folder(finished), ignore_errors=True)
-        # Keep the checkpoint's version for a second kill before the next checkpoint.
+        # The checkpoint's version is needed again if the run is killed before its next checkpoint.
         self.prune([*pending, *([] if version is None else [version])])
         return newest, pending
 
@@ -106,6 +116,10 @@ class Versions:
     def write_snapshot(self, model: SavableModel, step: int) -> None:
         """Write the snapshot of ``step`` atomically, unless it exists with the same weights.
 
+        Args:
+            model: passage tower in training.
+            step: training step of its weights.
+
         Raises:
             RefreshFailed: the snapshot cannot be written.
             BadInput: there are other weights of this step, or a snapshot or index of a later step.
@@ -131,7 +145,7 @@ class Versions:
         An incomplete version is deleted, so that the next refresh of this step builds it again.
 
         Raises:
-            ArtefactError: the version is incomplete.
+            ArtefactError: the version is incomplete or damaged, or belongs to other passages.
         """
         try:
             return self._open(self.plan.get_index_folder(step), step)
@@ -173,11 +187,11 @@ class Versions:
             )
 
     def count_whole_shards(self, step: int) -> int:
-        """Return the number of finished shards of the version being built."""
+        """Return the number of finished shards of the version of ``step``, which is being built."""
         return len(list((self.plan.get_build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
-        """Delete all versions except the last two and the ``needed`` ones, finished or not."""
+        """Delete all versions and snapshots, finished or not, except the last two versions and the ``needed`` steps."""
         keep = {*self.list_steps("index")[-KEEP:], *needed}
         for _, step, path in self._list_folders():
             if step not in keep:

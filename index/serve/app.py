@@ -30,21 +30,21 @@ from ragqa.serve.request_limits import (
 from ragqa.serve.response import ResponseWriter
 
 TURNS = 4
-"""Number of pieces of work at once; with more, clients would wait longer and nothing would be faster."""
+"""Number of searches at once; with more, each search would take longer, and no more would finish per second."""
 
 
 class Searcher(Protocol):
-    """Collection that the application searches."""
+    """Collection that the application searches; its methods are those of ``Gateway``."""
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
-        """Return the hits of each question, and the names of missing shards."""
+        """Return the best ``k`` hits of each question (``found``), and the names of missing shards (``missing``)."""
 
     async def collection(self) -> ServedCollection:
-        """Return a description of the collection."""
+        """Return a description of the collection and the current state of its shards."""
 
 
 class SearchApp:
-    """ASGI application that searches a collection, with bounded work and memory and fair turns of clients."""
+    """ASGI application that searches a collection; it limits work and memory, and clients take turns."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class SearchApp:
 
         Args:
             searcher: the collection.
-            max_k: maximum k of a request.
+            max_k: maximum number of passages per question.
             allowed_hosts: names of the server, in addition to the names of loopback.
-            queue: queue of the searches; by default a new one.
+            queue: queue of the searches; by default a new queue with ``TURNS`` turns.
             body_seconds: seconds that a client has to send the body of a request.
             send_seconds: seconds that a client has to receive a part of the response.
             linger_seconds: seconds that a client has to send the rest of a body that is not read.
@@ -79,7 +79,7 @@ class SearchApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of the ASGI server."""
+        """Answer an HTTP request; errors become replies in the protocol of ``ragqa.retrieval.remote``."""
         body = RequestBody(receive)
         reply = ResponseWriter(scope, send, self._send_seconds, lambda: body.discard_rest(self._linger_seconds))
         try:

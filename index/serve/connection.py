@@ -1,4 +1,4 @@
-"""HTTP connections of a served index."""
+"""HTTP connection of a served index."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from ragqa.serve.http_server import LimitedProtocol
 
 
 class SearchConnection(LimitedProtocol):
-    """Connection whose errors have the form of ``ragqa.retrieval.remote``."""
+    """HTTP connection that reports errors in the protocol of ``ragqa.retrieval.remote``."""
 
     @staticmethod
     def make_error(message: str) -> dict[str, Any]:
-        """Return the JSON object that answers bytes that are not HTTP."""
+        """Return the JSON object of the reply to a request that is not valid HTTP."""
         return {"ragqa": PROTOCOL, "error": message}

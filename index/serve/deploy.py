@@ -4,8 +4,9 @@
     ragqa ask "Who built the Eiffel Tower?" --index http://localhost:8077
 
 Each shard is an ordinary index directory. A question goes to all shards, and their best passages are merged. Ray Serve
-restarts a lost shard; until then answers are marked as partial. An update of a shard is served from the next search
-on. Scores of dense search are the same as in one index; scores of BM25 come from each shard's own word counts.
+restarts a lost shard; until then replies name it as missing. An update of a shard is served from the next search on.
+Scores of dense search are the same as in one index. Scores of BM25 come from each shard's own word counts. Hybrid
+search adds both scores (fusion ``weighted``), because ranks in different shards cannot be compared.
 """
 
 import logging
@@ -27,7 +28,7 @@ from ragqa import artefacts
 from ragqa.artefacts.paths import make_absolute
 from ragqa.errors import ArtefactError, BadInput, Mismatch, RagqaError
 from ragqa.retrieval.base import Scoring
-from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
+from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 from ragqa.settings.command_line import parse_config, report_errors
 from ragqa.settings.groups import POSITIONAL
@@ -47,15 +48,13 @@ class ServeConfig:
     shards: Annotated[tuple[Path, ...], POSITIONAL]
     """Index directories, as paths on the machines that serve them."""
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 listens on all addresses. The server asks for no password."""
+    """Address to listen on; 0.0.0.0 means all addresses. The server asks for no password."""
     allow_host: tuple[str, ...] = ()
     """Further names under which clients reach the server; a request to another name is refused."""
     port: int = 8077
     """TCP port."""
     retriever: Annotated[str | None, RetrieverKind] = None
-    """Retriever kind; by default everything that the indexes support."""
-    fusion: str = DEFAULT_FUSION
-    """Fusion of the hybrid retriever. rrf cannot be used, since ranks of different shards do not compare."""
+    """Retriever kind; by default the kind of the indexes."""
     encoder: str | None = None
     """Encoder for questions: the encoder of the indexes in another form (export or torch weights)."""
     device: str = "cpu"
@@ -63,20 +62,20 @@ class ServeConfig:
     timeout: float = 2.0
     """Seconds per 16 questions after which a shard counts as missing."""
     max_k: int = 1000
-    """Maximum number of passages in a request."""
+    """Maximum number of passages per question."""
     replicas: int = 1
-    """Replicas of each shard."""
+    """Number of replicas of each shard."""
     cpus: float = 0
     """Cores reserved for a replica, and number of its threads; with 0 all replicas share all cores."""
     gpus: float = 0
     """GPUs reserved for a replica."""
     resource: str | None = None
-    """Ray resource that binds a shard to a machine; {n} stands for its number from 0.
+    """Name of the Ray resource that binds a shard to a machine; {n} stands for the number of the shard, from 0.
 
     For shard-{n} the machine of shard 0 joins with: ray start --resources '{"shard-0": 1}' …
     """
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token, although everybody who reaches it can run code in it."""
 
     def __post_init__(self) -> None:
         """Raise BadInput that names all values out of range."""
@@ -90,16 +89,13 @@ class ServeConfig:
             f"retriever '{self.retriever}': choose one of {', '.join(RetrieverKind)}": (
                 self.retriever in (None, *RetrieverKind)
             ),
-            f"fusion {self.fusion}: shards need weighted, since ranks of different shards do not compare": (
-                self.fusion == DEFAULT_FUSION
-            ),
         }
         if broken := [rule for rule, holds in rules.items() if not holds]:
             raise BadInput("; ".join(broken))
 
     @property
     def names(self) -> list[str]:
-        """Names of the shards' directories, or their paths if two have the same name."""
+        """Names of the shards' directories, or their absolute paths if two have the same name."""
         paths = [make_absolute(path) for path in self.shards]
         short = [path.name for path in paths]
         return short if len(set(short)) == len(short) else [str(path) for path in paths]
@@ -113,10 +109,10 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
     machine.
 
     Raises:
-        BadInput: the port or Ray Serve is in use.
-        ArtefactError: a shard cannot be opened.
+        BadInput: a shard is named twice, the port or Ray Serve is in use, or the Ray cluster cannot be used.
+        ArtefactError, DamagedArtefact: a shard cannot be opened.
         Mismatch: the scores of the shards are not comparable.
-        MissingExtra: Ray Serve is not installed.
+        MissingExtra: Ray Serve or the HTTP server is not installed.
     """
     if len(set(config.names)) < len(config.names):
         raise BadInput("a shard is named twice: its passages would be found twice")
@@ -173,7 +169,11 @@ def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
 
 
 def check_same_scoring(scorings: dict[str, Scoring]) -> None:
-    """Raise Mismatch if the scores of the named shards are not comparable."""
+    """Raise Mismatch unless all shards have the same retriever, encoder and engine, so that their scores compare.
+
+    Args:
+        scorings: origin of the scores of each shard, by the name of the shard.
+    """
     for part in ("retriever", "encoder", "engine"):
         groups: dict[str, list[str]] = {}
         for name, scoring in scorings.items():
@@ -197,8 +197,8 @@ def main() -> None:
         print_error("index.serve", "stopped")
 
 
-def watch_shards(url: str, pause: float = 1.0) -> None:
-    """Report lost and recovered shards on standard error, every ``pause`` seconds."""
+def watch_shards(url: str) -> None:
+    """Check the served collection every second, and report lost and recovered shards on standard error."""
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:
@@ -210,4 +210,4 @@ def watch_shards(url: str, pause: float = 1.0) -> None:
         for name in lost.keys() - now.keys():
             print_error("index.serve", f"{name} is back")
         lost = now
-        time.sleep(pause)
+        time.sleep(1)

@@ -1,7 +1,7 @@
 """Gateway that sends questions to all shards and merges their best passages.
 
-Answers name each shard that failed or was too slow. The gateway polls a lost shard in the background, and no question
-waits for the shard until it is back. So a lost shard costs one timeout, and not one per question.
+Replies name each shard that failed or was too slow. The gateway polls a lost shard in the background, and skips it in
+new searches until it is back. So only searches that already wait for the shard pay the timeout.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import ServedCollection, ServedShard
 
 QUESTIONS_PER_TIMEOUT = 16
-"""Number of questions to which the timeout applies; larger requests get proportionally more time."""
+"""Number of questions to which the timeout applies; larger requests get the timeout once for each further group."""
 _RESTART_TIMEOUT = 10.0
 """Timeout in seconds for polls of a lost shard, whose replica may just be starting."""
 _PAUSES = 0.1, 5.0
@@ -32,9 +32,10 @@ class Member:
 
     name: str
     app: str
-    """Ray Serve application that runs it."""
+    """Name of the Ray Serve application that runs the shard."""
     state: ShardState
     replicas: int
+    """Number of replicas."""
 
 
 class _ShardClient:
@@ -107,7 +108,7 @@ class _ShardClient:
 
 
 class Gateway:
-    """Search over all shards."""
+    """Searcher of a collection, which sends each search to all shards."""
 
     def __init__(self, members: list[Member], timeout: float) -> None:
         """Connect to the shards.
@@ -123,7 +124,8 @@ class Gateway:
         """Return the best ``k`` hits for each question, and the names of missing shards.
 
         Returns:
-            ``missing``: names of the missing shards; ``found``: the hits of each question as JSON rows, best first.
+            ``missing``: names of the missing shards; ``found``: the hits of each question as rows of
+            ``ragqa.retrieval.remote``, best first.
 
         Raises:
             RemoteError: all shards are missing.
@@ -180,7 +182,7 @@ def merge_hits(hits_by_shard: list[tuple[int, list[dict[str, Any]]]], k: int) ->
 
     Args:
         hits_by_shard: for each shard the offset of its ids, and its hits, best first.
-        k: number of hits.
+        k: maximum number of hits.
     """
     moved = ([{**hit, "id": offset + hit["id"]} for hit in hits] for offset, hits in hits_by_shard)
     return list(islice(heapq.merge(*moved, key=lambda hit: -hit["score"]), k))

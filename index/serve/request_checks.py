@@ -1,4 +1,4 @@
-"""Form of a search request, checked before any work is done for the request."""
+"""Checks of a search request, before it takes a place in the queue of searches."""
 
 import json
 
@@ -13,14 +13,14 @@ EXAMPLE = '{"questions": ["Who …?"], "k": 10}'
 
 
 def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
-    """Return the questions and k of a search request.
+    """Return the questions of a search request, cleaned by ``clean_question``, and k.
 
     Args:
         body: body of the request.
-        max_k: maximum k.
+        max_k: maximum number of passages per question.
 
     Raises:
-        BadInput: the body is not a request, or exceeds a limit.
+        BadInput: the body is not a request, a question is empty, or a limit is exceeded.
     """
     if len(body) > MAX_BYTES:
         raise BadInput(f"the request has {len(body)} bytes: at most {MAX_BYTES} are read")

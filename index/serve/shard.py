@@ -18,6 +18,7 @@ class ShardHits:
     """Hits of a shard for a list of questions."""
 
     scoring: Scoring
+    """Origin of the scores."""
     rows: int
     """Number of rows of the searched version, deleted passages included."""
     hits: list[list[dict[str, Any]]]
@@ -29,12 +30,17 @@ class ShardState:
     """Contents of a shard's directory."""
 
     scoring: Scoring
+    """Origin of the scores."""
     rows: int
     """Number of rows of the index, deleted passages included."""
     passages: int
+    """Number of passages, without deleted ones."""
     fingerprint: str
+    """Fingerprint of the index."""
     origin: str
+    """``origin`` of the index's manifest."""
     corpus: str
+    """Fingerprint of the passages."""
     kind: str | None
     """Kind of vector index; None without vectors."""
     sources: tuple[str, ...]
@@ -52,7 +58,7 @@ class ShardReplica:
     """Ray Serve replica that searches an index; after an update, the next search uses the new files.
 
     Errors in the directory are returned as a ``ShardFailure``. If they were raised, Ray Serve would restart the
-    replica, which does not help.
+    replica in vain.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:
@@ -63,11 +69,11 @@ class ShardReplica:
         self._search(["A first search loads what later ones need."], 1)
 
     async def search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
-        """Return at most ``k`` hits for each question."""
+        """Return the best ``k`` hits for each question, or the reason why the index cannot be searched."""
         return await asyncio.to_thread(self._search, questions, k)
 
     async def read_state(self) -> ShardState | ShardFailure:
-        """Return the current contents of the shard's directory."""
+        """Return the current contents of the shard's directory, or the reason why it cannot be read."""
         return await asyncio.to_thread(self._read_state)
 
     def _search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:

@@ -166,7 +166,7 @@ def test_the_log_of_a_swap_agrees_with_hand_computation(training: Run, tower, ca
     }
     assert caplog.messages[-1] == (
         "step 15: index of step 10 (5 steps stale, 15 steps stale before); embedded in 6.0 s, built in 0.5 s; "
-        "training stood still for 2.00 s; steps took 1.50 times as long meanwhile"
+        "training paused for 2.00 s; steps took 1.50 times as long meanwhile"
     )
 
 

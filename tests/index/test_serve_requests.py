@@ -65,7 +65,6 @@ def test_bad_requests_are_one_clear_line(body: bytes, line: str) -> None:
     ("wrong", "line"),
     [
         ({"shards": ()}, "name at least one index"),
-        ({"fusion": "rrf"}, "fusion rrf: shards need weighted"),
         ({"retriever": "bm52"}, "choose one of " + ", ".join(RetrieverKind)),
         ({"timeout": 0.0, "port": 0}, r"port = 0: .*; timeout = 0"),
     ],
