@@ -1,7 +1,7 @@
 """Limits of blocks in characters and wordpieces, for texts with little white space or long words.
 
-Chinese, base64 and minified JSON have few spaces or none, so that a hundred of their words can be a whole file. A block
-beyond the limits is cut in parts of similar length.
+Chinese, base64 and minified JSON have few spaces or none, so a hundred of their words can be a whole file. A block that
+exceeds a limit is cut into parts of similar length.
 """
 
 import re
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""Function (text, first character) -> sorted spans of the blocks."""
+"""Function that receives a text and the first character to split, and yields the start and end of each block."""
 
 MAX_CHARACTERS = 2_000
-"""Maximum length of a block in characters: 100 English words have about 600, and at most 900 in SQuAD."""
+"""Maximum length in characters of a block of up to 100 words; 100 English words have about 600 characters."""
 MAX_WORDPIECES = 512
-"""Maximum length of a block in wordpieces: the input of BERT. 100 English words have about 140."""
+"""Maximum length in wordpieces of a block of up to 102 words: the input of BERT. 100 English words have about 140."""
 _CHARACTERS_PER_WORD, _WORDPIECES_PER_WORD = 20, 5
-"""Limits for each word of a block, for users who choose blocks of more than 100 words."""
+"""Limits per word of the block size; they apply to larger sizes, for which they exceed the limits above."""
 _CONTEXT = 64
-"""Number of characters after a limit that decide about the boundary at it."""
+"""Number of characters after a limit that are searched, because they decide whether a boundary is at the limit."""
 _BYTES = 4
-"""Maximum number of wordpieces of a character, those of a byte-level vocabulary."""
+"""Maximum number of wordpieces per character: a byte-level vocabulary splits a character into up to four bytes."""
 
 _VISIBLE = re.compile(r"\S")
 # From the right: white space, the end of a sentence in scripts without spaces, and a word boundary of Unicode (UAX 29).
@@ -36,12 +36,12 @@ _GRAPHEME = regex.compile(r"\X")
 
 
 def limit_blocks(split: Splitter, words: int, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter that cuts the blocks of another one where they exceed the limits.
+    """Return a splitter that cuts the blocks of another splitter if they exceed the limits.
 
     Args:
-        split: splitter of texts into blocks.
-        words: size for which the blocks were made, in words; large blocks have higher limits.
-        tokenizer: tokenizer of the encoder; None if it is not known, or if ``split`` counts wordpieces itself.
+        split: splitter whose blocks are cut.
+        words: block size of ``split``, in words; sizes above 100 have higher limits.
+        tokenizer: tokenizer that counts the wordpieces; None to limit only the characters.
     """
     characters = max(MAX_CHARACTERS, _CHARACTERS_PER_WORD * words)
     wordpieces = max(MAX_WORDPIECES, _WORDPIECES_PER_WORD * words)
@@ -58,10 +58,18 @@ def limit_blocks(split: Splitter, words: int, tokenizer: "TextTokenizer | None" 
 
 
 def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = True) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the parts of a block, of at most ``limit`` characters each, and of similar length if even.
+    """Yield the start and end of each part of a block, cut so that no part is longer than ``limit``.
 
-    A part ends at white space, at the end of a sentence, between words, or between characters as a reader sees them:
-    the first of these that the second half of the part has.
+    A part ends at white space, at the end of a sentence or at a word boundary: the first of these kinds that occurs in
+    the second half of the longest possible part. If none occurs, the part ends between two characters as readers see
+    them (grapheme clusters).
+
+    Args:
+        text: text that contains the block.
+        start: first character of the block.
+        end: character after the block.
+        limit: maximum length of a part in characters.
+        is_even: True for parts of similar length; False for parts that are as long as possible.
     """
     while end - start > limit:
         parts = -(-(end - start) // limit)
@@ -74,7 +82,7 @@ def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = Tr
 def _cut_wordpieces(
     text: str, start: int, end: int, limit: int, tokenizer: "TextTokenizer"
 ) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the parts of a block, of at most ``limit`` wordpieces each."""
+    """Yield the start and end of each part of a block, of at most ``limit`` wordpieces if they can be separated."""
     while True:
         offsets = tokenizer.tokenize(text[start:end]).offsets
         if len(offsets) <= limit:
@@ -98,7 +106,7 @@ def _cut_once(text: str, start: int, end: int, length: int) -> tuple[int, int]:
 
 
 def _find_boundary(text: str, length: int) -> int:
-    """Return the best place to cut a text, at most ``length``."""
+    """Return the place at which to cut a text, at most ``length``; see ``cut_block``."""
     half = length // 2
     if space := _SPACE.search(text, half + 1, length + 1):
         return int(space.start())

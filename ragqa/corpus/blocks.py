@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
 DEFAULT_BLOCKS = "sentences"
-"""Unit of the passages of an index; the literature has words."""
+"""Default kind of splitter of an index; DPR splits by words."""
 DEFAULT_SIZES = {"words": 100, "sentences": 100, "wordpieces": 288}
-"""Default size of a block, in words or wordpieces, for each kind of splitter."""
+"""Default size of a block by kind of splitter: in wordpieces for ``wordpieces``, else in words."""
 MAX_SIZE = 1_000_000
 """Maximum size of a block, in words or wordpieces."""
 
@@ -25,7 +25,7 @@ _WORD = re.compile(r"\S+")
 _WORDS_PER_CALL = 1000
 """Number of words that a tokenizer gets at a time, so that a long text needs little memory."""
 _CHARACTERS_PER_CALL = 100_000
-"""Number of characters that it gets at most, if the words are long."""
+"""Maximum number of characters that a tokenizer gets at a time; it applies if the words are long."""
 
 
 def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
@@ -33,8 +33,9 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
 
     Args:
         kind: kind of splitter, a key of ``DEFAULT_SIZES``.
-        size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words.
-        tokenizer: tokenizer of the encoder, to limit the blocks in wordpieces; needed for the kind ``wordpieces``.
+        size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words; None for the default.
+        tokenizer: tokenizer that counts wordpieces; the kind ``wordpieces`` needs it. Other kinds use it for
+            ``limit_blocks``.
 
     Raises:
         BadInput: the kind is unknown, the size is out of range, or the tokenizer is missing.
@@ -54,10 +55,13 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
 
 
 def make_word_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter into blocks of ``size`` words.
+    """Return a splitter into blocks of ``size`` words, each of which ``limit_blocks`` can cut.
 
-    The last block is shorter, and so are those that ``limit_blocks`` cuts. Source: Karpukhin et al. 2020 (DPR),
-    section 4.1.
+    The last block of a text can be shorter. Source: Karpukhin et al. 2020 (DPR), section 4.1.
+
+    Args:
+        size: number of words in a block.
+        tokenizer: as for ``limit_blocks``.
     """
     return limit_blocks(partial(_match_words, size), size, tokenizer)
 
@@ -66,6 +70,10 @@ def make_sentence_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None"
     """Return a splitter into blocks of as many sentences as fit into ``size`` words.
 
     A sentence of more than ``size`` words is cut. ``find_sentences`` decides where sentences end.
+
+    Args:
+        size: maximum number of words in a block.
+        tokenizer: as for ``limit_blocks``.
     """
     return limit_blocks(lambda text, first: _join_units(_iter_sentences(text, first, size), size), size, tokenizer)
 
@@ -75,13 +83,17 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
 
     A word of more than ``size`` wordpieces is cut. Source: Lee et al. 2019 (ORQA), appendix A; Guu et al. 2020 (REALM),
     section 4.1.
+
+    Args:
+        size: maximum number of wordpieces in a block.
+        tokenizer: tokenizer that counts the wordpieces.
     """
     words = size * DEFAULT_SIZES["words"] // DEFAULT_SIZES["wordpieces"]
     return limit_blocks(lambda text, first: _join_units(_iter_words(text, first, size, tokenizer), size), words)
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Join units (start, end, length) to blocks that are as long as ``size`` allows."""
+    """Yield the start and end of blocks of consecutive units (start, end, length), as long as ``size`` allows."""
     start, end, count = -1, -1, 0
     for left, right, length in units:
         if start >= 0 and count + length > size:
@@ -109,7 +121,7 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of wordpieces of each word, cut after ``size`` wordpieces."""
+    """Yield the start, end and number of wordpieces of each word, or of its parts of at most ``size`` wordpieces."""
     runs = _match_words(_WORDS_PER_CALL, text, first)
     for left, right in chain.from_iterable(cut_block(text, *run, _CHARACTERS_PER_CALL, is_even=False) for run in runs):
         offsets = tokenizer.tokenize(text[left:right]).offsets

@@ -1,4 +1,4 @@
-"""Compact set of digests, which finds duplicates among 21 million documents."""
+"""Set of digests in little memory, to find duplicates among the 21 million documents of DPR's corpus."""
 
 from array import array
 from struct import unpack
@@ -7,7 +7,7 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """Set of 16-byte digests that takes 24 to 48 bytes of memory for each digest.
+    """Set of 16-byte digests; a set of thousands takes 24 to 48 bytes of memory for each digest.
 
     A Python ``set`` takes over 100 bytes. This set is a hash table with open addressing and linear probing. A slot has
     two numbers; the first number of a free slot is zero.
@@ -55,6 +55,6 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers; the first is never zero, because zero marks a free slot."""
+    """Return a digest as two numbers; the lowest bit of the first is set, because zero marks a free slot."""
     first, second = unpack("<QQ", digest)
     return first | 1, second

@@ -16,7 +16,7 @@ _OF_RECORD = "::"
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """Document of an index."""
+    """Document of an index; see ``Passage`` for the fields without a description."""
 
     id: str
     path: str
@@ -30,7 +30,10 @@ class IndexedDocument:
 
 
 def format_reference(passage: Passage) -> str:
-    """Return a short name of a place: the document of a passage and the passage's first character."""
+    """Return a reference to the start of a passage: ``ID#START``, or ``PATH::ID#START`` for a record of a file.
+
+    ID is the id of the document, and START the first character of the passage in the document's text.
+    """
     is_record = passage.document != passage.path  # other files can have records of the same id
     return f"{passage.path + _OF_RECORD if is_record else ''}{passage.document}#{passage.start}"
 
@@ -38,11 +41,12 @@ def format_reference(passage: Passage) -> str:
 class DocumentList:
     """Documents of a passage store, in the order of their passages.
 
-    The list needs 16 bytes of memory for each document; everything else is read on demand.
+    The list needs 16 bytes of memory for each document; everything else is read on demand. If a file of the passages is
+    damaged, a method that reads it raises DamagedArtefact.
     """
 
     def __init__(self, store: PassageStore) -> None:
-        """List the documents of ``store``, by one pass over the ids and paths of its passages."""
+        """List the documents of ``store`` in one pass over the ids and paths of its passages."""
         self._store = store
         rows = np.setdiff1d(np.arange(len(store)), store.deleted, assume_unique=True)
         starts = store.find_starts(("document", "path"))
@@ -55,24 +59,24 @@ class DocumentList:
         return len(self._first_rows)
 
     def read(self, first: int, count: int) -> list[IndexedDocument]:
-        """Return at most ``count`` documents from number ``first`` on; numbers begin with 0."""
+        """Return at most ``count`` documents from number ``first`` on, counted from 0."""
         part = slice(first, first + count)
         pairs = zip(self._first_rows[part].tolist(), self._counts[part].tolist(), strict=True)
         return [_describe(self._store[row], passages) for row, passages in pairs]
 
     def find(self, identifier: str) -> list[IndexedDocument]:
-        """Return the documents with an id; several files can have documents of the same id."""
+        """Return all documents with an id; several files can have documents with the same id."""
         numbers = np.flatnonzero(np.isin(self._first_rows, self._store.find_rows([identifier])))
         return [self.read(number, 1)[0] for number in numbers.tolist()]
 
     def find_reference(self, reference: str) -> tuple[IndexedDocument, int]:
-        """Return the document that a reference names, and the character of it.
+        """Return the document that a reference names, and the character in it; 0 if the reference names none.
 
         Args:
             reference: result of ``format_reference``, or the id of a document.
 
         Raises:
-            BadInput: there is no such document, or several have the id.
+            BadInput: no document has the id, or several have it.
         """
         head, _, tail = reference.rpartition("#")
         choices = [(reference, 0)]

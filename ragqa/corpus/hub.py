@@ -26,12 +26,12 @@ _FORM = re.compile(
     re.VERBOSE,
 )
 _OUTSIDE = re.compile(r"^[/~\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|\Z)|://|::")
-"""Path that is absolute, leads up, or is an address."""
+"""Pattern of a path that can lead out of a folder: it is absolute, contains ``..``, or is a URL."""
 
 
 @dataclass(frozen=True)
 class _DatasetName:
-    """Parts of the name ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``."""
+    """Parts of the name ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``; a missing part is None."""
 
     name: str
     """Name on the hub, or path of a folder with the layout of the hub."""
@@ -54,12 +54,18 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield each row of a data set as a document, with its file and row number.
+    """Yield each row of a data set as a document, with its file and its row number from 1.
 
-    ``arrow.read_table`` describes the columns and the errors.
+    ``arrow.read_table`` describes the columns.
+
+    Args:
+        path: name of the data set, ``hf:…``.
+        problems: handler of malformed rows and of data sets that cannot be read.
 
     Raises:
-        MissingExtra: ``datasets`` is not installed, and bad input is not allowed.
+        BadInput: the name is malformed; or in strict mode, as for ``arrow.read_table``.
+        BadLine: as for ``arrow.read_table``.
+        MissingExtra: in strict mode, ``datasets`` is not installed.
     """
     file = InputFile(str(path), path.name, BufferedReader(BytesIO()), problems)
     try:
@@ -73,7 +79,7 @@ def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFi
 
 
 def parse_name(path: Path) -> _DatasetName:
-    """Parse the name of a data set; raise BadInput if it is malformed."""
+    """Return the parts of the name of a data set; raise BadInput if the name is malformed."""
     match = _FORM.fullmatch(str(path))
     if match is None:
         form = "hf:NAME[@REVISION][/CONFIG][:SPLIT], as in hf:wikimedia/wikipedia/20231101.en:train"

@@ -11,11 +11,11 @@ _LINE = re.compile(r"[^\n]*\S[^\n]*")
 
 
 def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each passage of a document, in order.
+    """Yield the start and end of each passage of a document in characters, in order.
 
     Args:
         document: document to split.
-        split: splitter of the text of a section; each record of a table is split by itself.
+        split: splitter; it gets the text of each section, or of each record of a table, separately.
     """
     for section in document.list_sections():
         for start, end in _iter_parts(document.text, section):
@@ -25,7 +25,7 @@ def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, i
 
 
 def _iter_parts(text: str, section: Section) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of a section that is split by itself."""
+    """Yield the start and end of each part of a section that is split separately."""
     if section.has_records:
         yield from (line.span() for line in _LINE.finditer(text, section.start, section.end))
     else:
@@ -33,7 +33,7 @@ def _iter_parts(text: str, section: Section) -> Iterator[tuple[int, int]]:
 
 
 def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Iterator[Passage]:
-    """Yield the passages at the spans of a document, with the id 0.
+    """Yield the passages at the spans of a document; the id of each passage is 0.
 
     Args:
         document: document of the passages.
@@ -64,7 +64,7 @@ def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Itera
 
 
 class _Place:
-    """Number of the unit (line, page, …) at growing positions of a document, counted in linear time."""
+    """Counter of the units (lines, pages, …) before ascending positions of a document, in linear time."""
 
     def __init__(self, text: str, unit: str, section: Section) -> None:
         self._text, self._separator = text, SEPARATORS.get(unit, "")
@@ -72,11 +72,11 @@ class _Place:
         self.enter(section)
 
     def enter(self, section: Section) -> None:
-        """Count from the start of a section from now on, if its number is known."""
+        """Count the following positions from the start of a section if its number is known, else from the text's."""
         self._from_section = (section.start, section.number) if section.number else None
 
     def find_number(self, position: int) -> int:
-        """Return the number of the unit at a position, which is not before the last position; 0 without units."""
+        """Return the number of the unit at a position, at least that of the last call; 0 if there are no units."""
         if not self._separator:
             return 0
         counted, number = self._from_section or self._from_start

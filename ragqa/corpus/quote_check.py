@@ -1,7 +1,7 @@
 """Check of quotations from the documents of an index."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragqa.corpus.documents import DocumentList, IndexedDocument
@@ -15,14 +15,14 @@ class QuoteCheck:
 
     document: IndexedDocument
     match: QuoteMatch
-    """The match; its offsets are characters of the document."""
+    """Match of the quotation; its offsets are characters of the document."""
     text: str | None
-    """Words of the document at the place."""
+    """Text of the document at the match; None if there is no match."""
     source: Source | None
-    """Passage in which the place begins, with the span in it."""
+    """Passage in which the match begins, and the span of the match in the passage; None if there is no match."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as JSON values; places have the keys of a source of an answer."""
+        """Return the check as JSON values; the place of the match has the keys of ``Source.to_dict``."""
         match = self.match
         row: dict[str, Any] = {
             "found": match.is_found,
@@ -43,17 +43,18 @@ class QuoteCheck:
 
 
 def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) -> QuoteCheck:
-    """Find a quotation in a document of an index, or else the nearest words.
+    """Find a quotation in a document of an index, or the nearest words if the document does not contain it.
 
-    Titles and headings are not part of the text that an index stores.
+    Titles and headings are not searched, because an index does not store them in the text of a document.
 
     Args:
         documents: documents of the index.
-        document: one of them.
+        document: document to search, one of ``documents``.
         quote: the quotation.
 
     Raises:
-        BadInput: the quotation has no letter or digit, or one of both is too long.
+        BadInput: the quotation has no letter or digit, or the quotation or the document is too long.
+        DamagedArtefact: a file of the passages is damaged.
     """
     passages = documents.read_passages(document)
     text, first = join_passages(passages), passages[0].start
@@ -63,12 +64,16 @@ def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) 
     start, end = first + match.start, first + match.end
     passage = next(passage for passage in passages if start < passage.end)
     span = Span(start - passage.start, min(end, passage.end) - passage.start)
-    moved = QuoteMatch(match.match, start, end, match.count, match.similarity, match.difference)
-    return QuoteCheck(document, moved, text[match.start : match.end], Source(Hit(passage, 0.0), span, 1.0))
+    source = Source(Hit(passage, 0.0), span, 1.0)
+    return QuoteCheck(document, replace(match, start=start, end=end), text[match.start : match.end], source)
 
 
 def join_passages(passages: Sequence[Passage]) -> str:
-    """Return the text of a document from its first passage on, with line breaks for characters between passages."""
+    """Return the text of a document from its first passage on; line breaks stand for characters between passages.
+
+    Args:
+        passages: passages of the document in order, at least one.
+    """
     parts, end = [], passages[0].start
     for passage in passages:
         parts += ["\n" * (passage.start - end), passage.text[max(0, end - passage.start) :]]

@@ -32,11 +32,11 @@ from ragqa.text import replace_surrogates
 __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
-"""Maximum length of a document; up to it, offsets in UTF-8 bytes fit into 32 bits."""
+"""Maximum length of a document in characters; up to it, offsets in UTF-8 bytes fit into 32 bits."""
 MAX_TITLE_CHARACTERS = 1_000
-"""Longest title; a longer one is cut, because each passage of a document repeats it."""
+"""Maximum length of a title in characters; a longer one is cut, because each passage of a document repeats it."""
 MAX_ID_CHARACTERS = 10_000
-"""Longest id, which each passage repeats, too; the path of a file has at most 4,096."""
+"""Maximum length of an id in characters; a document with a longer id is malformed. A path has at most 4,096 bytes."""
 _VISIBLE = re.compile(r"\S")
 
 
@@ -44,7 +44,7 @@ def count_input_bytes(paths: Sequence[Path]) -> int:
     """Return the size in bytes of the files to read; data sets of the hub count as 0.
 
     Raises:
-        BadInput: a path does not exist.
+        BadInput: as for ``check_paths``.
     """
     check_paths(paths)
     return sum(get_file_size(path) for path in walk_files(paths, on_error=lambda error: None))
@@ -62,22 +62,22 @@ def read_documents(
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
     ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar and zip archives are read like
-    files.
-    Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. ``ragqa.corpus.formats.encodings`` chooses the encoding of
-    a text. The text is not changed: line ends and control characters stay.
+    files. Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. ``ragqa.corpus.formats.encodings`` chooses the
+    encoding of a text. The text of a plain text file is not changed: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
-        strict: raise an error for malformed input instead of leaving it out, with a count and a note.
+        strict: True to raise an error for malformed input; by default it is left out or repaired, counted and noted.
         ocr: read images and scanned pages with Tesseract.
         report: report in which files and documents that were read or left out are counted.
         on_left_out: function called with each document that is left out as empty or as a duplicate.
-        on_wait: function called every second while a file is extracted that takes long.
+        on_wait: function called every second while an Office file, a PDF or an image is read; it gets the path and the
+            seconds since the start.
 
     Raises:
-        BadInput: a path does not exist; with ``ocr``, Tesseract is not installed; with ``strict``, a file cannot be
+        BadInput: as for ``check_paths``; with ``ocr``, Tesseract is not installed; with ``strict``, a file cannot be
             read.
-        BadLine: with ``strict``, a record is malformed, or an earlier document with another text has its id.
+        BadLine: with ``strict``, a record is malformed, or an earlier document of the file has its id and another text.
         MissingExtra: with ``strict``, the extra ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
@@ -176,7 +176,7 @@ def _as_text(path: str | Path) -> str:
 
 
 def to_document_id(name: str) -> str:
-    """Return a document's id, or a file's path, in the form in which an index stores it."""
+    """Return an id or a path as an index stores it: with U+FFFD in place of characters that UTF-8 cannot encode."""
     try:
         return _as_text(name)
     except UnicodeEncodeError:

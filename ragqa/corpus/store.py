@@ -40,27 +40,27 @@ SCHEMA = pa.schema(
     ]
 )
 _LISTS = ("headings", "tags")
-"""Columns of several strings, one a line: an empty list takes no space, as a list of Arrow would."""
+"""Columns of lists of strings, which are joined by line breaks. An empty list of Arrow would take space."""
 _PASSAGE_FIELDS = [field.name for field in fields(Passage) if field.name != "id"]
 DELETED = "deleted.npy"
 """File with the rows of deleted passages: int64, sorted."""
 _BATCH = 1000
-"""Number of rows in a batch."""
+"""Number of rows in each batch of a file but the last."""
 _BATCH_CHARACTERS = 32 << 20
-"""Number of characters at which a batch is written early: Arrow limits its strings to 2 GiB."""
+"""Number of characters in a batch after which its file ends early, because Arrow limits a column to 2 GiB."""
 _CACHED_BATCHES = 256
 
 
 class PassageWriter:
-    """Writer of passages into ``folder/00000.arrow`` and so on; a context manager.
+    """Context manager that writes passages into ``folder/00000.arrow`` and so on.
 
     Each file has a temporary name until it is complete. If the block ends with an exception, the incomplete file is
     deleted.
 
     Args:
         folder: folder of the files; it is created if it is missing.
-        rows_per_file: number of passages in a file.
-        first_file: number of the first file; None stands for 0 in a folder without passages.
+        rows_per_file: maximum number of passages in a file.
+        first_file: number of the first file to write; None to write file 0 into a folder without passages.
 
     Raises:
         ArtefactError: the folder holds passages, and ``first_file`` is None.
@@ -88,7 +88,12 @@ class PassageWriter:
             self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages ``document.text[start:end]``, in order, and return their number."""
+        """Append the passages of a document and return their number.
+
+        Args:
+            document: document of the passages.
+            spans: as for ``make_passages``.
+        """
         before = self.rows
         for passage in make_passages(document, spans):
             self.add_passage(passage)
@@ -135,7 +140,8 @@ class PassageWriter:
 class PassageStore:
     """Passages of an index by row number, read from disk on demand.
 
-    A deleted passage keeps its row, so the row numbers of the other passages never change.
+    A deleted passage keeps its row, so the row numbers of the other passages never change. If a file is damaged, a
+    method that reads it raises DamagedArtefact.
     """
 
     def __init__(self, files: Sequence["_PassageFile"], deleted: npt.NDArray[np.int64] | None = None) -> None:
@@ -149,7 +155,7 @@ class PassageStore:
 
     @classmethod
     def open(cls, folder: Path) -> "PassageStore":
-        """Open the passages in ``folder`` by memory mapping, in milliseconds for any size.
+        """Open the passages in ``folder`` by memory mapping, which takes milliseconds.
 
         Raises:
             ArtefactError: ``folder`` does not exist.
@@ -176,13 +182,10 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the row numbers of live (not deleted) passages by their ranks.
+        """Return the rows of live (not deleted) passages [N] by their ranks.
 
         Args:
-            ranks: numbers of live passages in row order, 0 to ``live_count`` - 1 [N].
-
-        Returns:
-            Row numbers [N].
+            ranks: numbers of live passages in row order, from 0 to ``live_count`` - 1 [N].
         """
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
@@ -193,7 +196,12 @@ class PassageStore:
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, values: Iterable[str], column: str = "document") -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all live passages with one of these ids, or other values of a column."""
+        """Return the sorted rows of all live passages that have one of some values in a column.
+
+        Args:
+            values: the values.
+            column: column of strings in ``SCHEMA``; by default the ids of documents.
+        """
         import pyarrow.compute as pc  # importing it takes as long as answering a question
 
         names = pa.array(sorted(values), pa.string())
@@ -207,7 +215,8 @@ class PassageStore:
         """Return the sorted rows of all live passages whose columns pass all tests.
 
         Args:
-            tests: function for each column, which gets a value; it is called once for each different value of a file.
+            tests: function for each column, which returns True if a value passes. It gets each distinct value of a file
+                once.
         """
         rows = [np.empty(0, np.int64)]
         for first, file, *columns in zip(self._first_rows, self._files, *map(self._iter_column, tests), strict=False):
@@ -220,7 +229,7 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows), self.deleted)
 
     def find_starts(self, columns: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows, also of deleted passages, at which one of the columns has a new value."""
+        """Return row 0 and the rows in which one of the columns differs from the row before, deleted rows included."""
         import pyarrow.compute as pc
 
         is_start = np.zeros(len(self), bool)
@@ -235,7 +244,7 @@ class PassageStore:
         return np.flatnonzero(is_start)
 
     def list_values(self, column: str) -> set[str]:
-        """Return the different values of a column, also of deleted passages."""
+        """Return the distinct values of a column of strings, also those of deleted passages."""
         return {value for chunks in self._iter_column(column) for value in chunks.unique().to_pylist()}
 
     def _iter_column(self, name: str) -> Iterator[pa.ChunkedArray]:
@@ -256,11 +265,11 @@ class PassageStore:
             return _make_passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Return the passages of ``rows``, in the same order; raise IndexError for other rows."""
+        """Return the passages of ``rows`` in the same order; raise IndexError for a row that does not exist."""
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
-        """Yield the live passages from row ``first`` on, in batches of 1 to ``size``."""
+        """Yield the live passages from row ``first`` on, in lists of 1 to ``size`` passages."""
         columns = self._open_unmapped()
         for start in range(first, len(self), size):
             batch = self._slice(start, min(start + size, len(self)), columns)
@@ -269,10 +278,10 @@ class PassageStore:
                 yield live
 
     def compute_fingerprint(self, known: Mapping[str, str] | None = None) -> str:
-        """Return the SHA-256, in hexadecimal, of the files' contents and of the deleted rows.
+        """Return one SHA-256, in hexadecimal, of the checksums of all files and of the deleted rows.
 
         Args:
-            known: known SHA-256 of files by file name, in hexadecimal; these files are not read.
+            known: SHA-256 of files that need not be read, in hexadecimal, by file name.
         """
         digest = hashlib.sha256()
         for file in self._files:
@@ -324,7 +333,7 @@ class _PassageFile(NamedTuple):
 
 
 def _read_columns(file: _PassageFile, reader: Any, batch: int) -> list[pa.Array]:
-    """Return the columns of a batch in the order of the fields of Passage.
+    """Return the columns of a batch in the order of ``_PASSAGE_FIELDS``.
 
     Raises:
         DamagedArtefact: the batch is damaged, even if the checksums in the manifest fit.

@@ -12,17 +12,17 @@ from ragqa.corpus import hub
 from ragqa.errors import BadInput
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
-"""Files that ``datasets`` writes next to the data of one split, and of several splits."""
+"""Files that ``datasets`` writes next to the data of one split, and next to the folders of several splits."""
 _MAX_STATE_BYTES = 16 << 20
-"""Maximum size of a file with the names of a data set's files; 16 MiB hold 100,000 names."""
+"""Maximum size of a ``state.json`` that is read; 16 MiB hold the names of 100,000 data files."""
 
 
 def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> Iterator[Path]:
     """Yield the files under ``paths`` in order; the files of a folder precede its subfolders.
 
-    Hidden files and folders, backups of editors, and directories that ragqa wrote, are left out, unless ``paths`` names
-    them. Links to folders are not followed. In a data set saved by ``datasets``, only the data files count. Names of
-    the hub are yielded unchanged.
+    Hidden files and folders, backups of editors, and directories that ragqa wrote are left out, unless ``paths`` names
+    them. A link to a folder is yielded like a file. Of a data set saved by ``datasets``, only the data files are
+    yielded. A path that is not a folder, such as a name of the hub, is yielded unchanged.
 
     Args:
         paths: files, folders and names of the hub.
