@@ -1,4 +1,4 @@
-"""Artefacts: directories with a manifest, replaced in one step and checked when opened."""
+"""Artefacts: directories with a manifest, which are replaced in one step and checked when they are opened."""
 
 from ragqa.artefacts.atomic import replace_directory as replace_directory
 from ragqa.artefacts.atomic import swap_into_place as swap_into_place

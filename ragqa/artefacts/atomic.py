@@ -1,4 +1,4 @@
-"""Replace whole directories in one step, after a check that no other files get lost."""
+"""Replace whole directories in one step, after a check that no files of the user get lost."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ from ragqa.artefacts.write_errors import report_write_errors
 
 @contextmanager
 def replace_directory(target: Path, *, copies_user_files: bool = False) -> Iterator[Path]:
-    """Yield a new folder, which replaces ``target`` if the block ends without an error.
+    """Yield a new folder, which replaces ``target`` in one step if the block ends without an error.
 
     Args:
-        target: directory to write.
+        target: directory to replace; it need not exist.
         copies_user_files: True if the block copies the user's files in ``target`` into the new folder.
 
     Raises:
@@ -41,9 +41,10 @@ def replace_directory(target: Path, *, copies_user_files: bool = False) -> Itera
 
 
 def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = False) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step; delete the old ``target``.
+    """Move the directory ``temporary`` to ``target`` in one step, and delete the old ``target``.
 
-    The new files are on the disk before the step, and the step is on the disk before the old files are deleted.
+    The new files are on the disk before the step, and the step is on the disk before the old files are deleted. If the
+    system cannot swap two directories, there are two steps, and ``target`` is missing between them.
 
     Args:
         temporary: new directory, in the same folder as ``target``.
@@ -64,7 +65,7 @@ def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = 
         delete_replaced(temporary, own)
         return
     old = get_replaced_path(target)
-    with lock_directory(target):  # else another process could remove it as an orphan
+    with lock_directory(target):  # otherwise another process could remove it as an orphan
         target.rename(old)
         try:
             temporary.rename(target)

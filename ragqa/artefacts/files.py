@@ -11,11 +11,11 @@ from ragqa.artefacts.sync import sync_directory, sync_file, sync_tree
 
 @contextmanager
 def replace_file(target: Path, *, is_durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary file name, which becomes ``target`` if the block ends without an error.
+    """Yield the path of a temporary file, which becomes ``target`` if the block ends without an error.
 
     Args:
-        target: file to write.
-        is_durable: True to wait until the file is on the disk; False if a power failure may lose the file.
+        target: file to replace; it need not exist.
+        is_durable: True to wait until the file is on the disk; False if a power failure may destroy the file.
     """
     temporary = target.with_name(f".{target.name}.writing")
     try:
@@ -31,7 +31,10 @@ def replace_file(target: Path, *, is_durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def create_directory(target: Path) -> Iterator[Path]:
-    """Yield an empty folder, which becomes ``target`` if the block ends without an error."""
+    """Yield an empty folder, which replaces ``target`` if the block ends without an error.
+
+    After a kill, ``target`` can be missing, but not incomplete.
+    """
     temporary = target.with_name(f".{target.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)  # a killed run may have left it
     temporary.mkdir(parents=True)
@@ -43,13 +46,13 @@ def create_directory(target: Path) -> Iterator[Path]:
 
 
 def write_text_whole(file: Path, text: str, *, is_durable: bool = True) -> None:
-    """Write a text file in UTF-8, so that it appears whole or not at all; see ``replace_file``."""
+    """Write a UTF-8 text file, which appears whole or not at all; arguments are those of ``replace_file``."""
     with replace_file(file, is_durable=is_durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Hard-link a file, or copy the file if the file system has no hard links."""
+    """Hard-link the file ``source`` to the new path ``target``, or copy the file if it cannot be linked."""
     try:
         os.link(source, target)
     except OSError:

@@ -13,17 +13,18 @@ from ragqa.errors import BadInput
 
 @contextmanager
 def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the lock ``file`` within the block; only one process holds it at a time.
+    """Hold the lock ``file`` within the block; only one process can hold it at a time.
 
-    The lock file is empty and is deleted afterwards, so that nothing is left next to a user's directories. A file with
-    content belongs to a user: it is locked, but neither changed nor deleted.
+    The lock file is empty and is deleted after the block, so that nothing is left next to a user's directories. A file
+    with content belongs to a user: it is locked, but neither changed nor deleted.
 
     Args:
-        file: the lock file; its directory exists.
-        wait: wait for the lock instead of raising.
+        file: lock file, in a directory that exists; it is created if it is missing.
+        wait: True to wait until the lock is free; False to raise BadInput if it is held.
 
     Raises:
         BadInput: another process holds the lock and ``wait`` is False, or ``file`` is not a regular file.
+        OSError: ``file`` cannot be created or opened.
     """
     while True:
         descriptor = _open_lock(file)
@@ -39,7 +40,7 @@ def hold_lock(file: Path, *, wait: bool) -> Iterator[None]:
             try:
                 yield
             finally:
-                with suppress(OSError):  # a leftover file blocks nobody: only a lock on it does
+                with suppress(OSError):  # a file that is left over is not locked, so it blocks nobody
                     if os.fstat(descriptor).st_size == 0:
                         file.unlink()
             return

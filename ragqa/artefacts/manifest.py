@@ -1,7 +1,7 @@
-"""Manifests, and the checks of artefacts against them.
+"""Write manifests, and check artefacts against them.
 
-A directory is an artefact (index, pipeline, encoder, reader …) if its ``manifest.json`` lists all other files, with
-their sizes and checksums, and its own fingerprint.
+An artefact is a directory (index, pipeline, encoder, reader …) with a ``manifest.json``, which has a fingerprint of its
+own content and the sizes and checksums of all other files.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ FORMAT = 1
 """Version of the layout of artefacts; ragqa refuses to open newer versions."""
 MANIFEST = "manifest.json"
 MODEL, LATER_MODEL = "model.onnx", "later.onnx"
-"""Graph of an export, and graph of the layers after a reader's early one."""
+"""Files of an export: its graph, and the graph of the layers after the early one, if a reader has one."""
 CALIBRATION = "calibration.json"
-"""File next to a reader's weights with the calibration of its confidence."""
+"""File with the calibration of a reader's confidence, in the directory of the reader."""
 VECTORS_ARTEFACT = "dense"
-"""Kind of artefact that holds only passage vectors; a refresh during training makes it."""
+"""Kind of an artefact that holds only passage vectors; a refresh of the index during training makes it."""
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),
@@ -47,13 +47,17 @@ class Manifest:
     """Content of a ``manifest.json``."""
 
     kind: str
+    """Kind of the artefact, for example ``index``."""
     config: dict[str, Any]
+    """Settings with which the artefact was made."""
     parents: dict[str, str] = field(default_factory=dict)
     """Fingerprints of the artefacts from which this artefact was made, by role (``encoder``, ``corpus`` …)."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Size in bytes (``size``) and ``sha256`` of each file, by relative path."""
+    """Size in bytes (``size``) and SHA-256 (``sha256``) of each file, by relative path."""
     created_by: str = f"ragqa {__version__}"
+    """Name and version of the program that made the artefact."""
     format: int = FORMAT
+    """``FORMAT`` of that version."""
 
     @property
     def fingerprint(self) -> str:
@@ -67,7 +71,11 @@ class Manifest:
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+        BadInput, OSError: as for ``resolve_input_file``.
+    """
     with resolve_input_file(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -81,10 +89,10 @@ def write_manifest(
     known: Mapping[str, dict[str, Any]] | None = None,
     user_files: Collection[str] = (),
 ) -> Manifest:
-    """Make ``folder`` an artefact: write and return the manifest of its files.
+    """Make a directory an artefact: write and return the manifest of its files.
 
     Args:
-        folder: the directory; its ``*.lock`` files are left out.
+        folder: the directory; its ``*.lock`` files are not part of the artefact.
         kind: kind of artefact, for example ``index``.
         config: settings with which the artefact was made.
         parents: fingerprints of the artefacts from which it was made, by role.
@@ -115,9 +123,9 @@ def read_manifest(path: Path, kind: str) -> Manifest:
         kind: expected kind of artefact, for example ``index``.
 
     Raises:
-        ArtefactError: ``path`` is not an artefact of this kind.
-        Mismatch: a newer version of ragqa wrote it.
-        DamagedArtefact: a file is missing, truncated or changed; the message names it.
+        ArtefactError: ``path`` is not an artefact of this kind, or a file cannot be read.
+        Mismatch: a newer version of ragqa wrote the artefact.
+        DamagedArtefact: a file is missing, truncated or changed; the message names the file.
     """
     manifest = peek_manifest(path)
     if manifest.kind != kind:
@@ -136,7 +144,7 @@ def peek_manifest(path: Path) -> Manifest:
 
     Raises:
         ArtefactError: ``path`` is not an artefact or cannot be read.
-        Mismatch: a newer version of ragqa wrote it.
+        Mismatch: a newer version of ragqa wrote the artefact.
         DamagedArtefact: the manifest is damaged.
     """
     file = path / MANIFEST
@@ -172,7 +180,7 @@ def peek_manifest(path: Path) -> Manifest:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Return True if ``folder`` is an artefact, which ragqa never indexes as documents."""
+    """Return True if ``folder`` has a manifest and a file of ``TYPICAL_FILES``; it is not indexed as documents."""
     try:
         return (folder / MANIFEST).is_file() and has_typical_file(folder, *TYPICAL_FILES)
     except OSError:  # no permission to enter the folder
@@ -180,7 +188,7 @@ def is_artefact(folder: Path) -> bool:
 
 
 def list_checked_files(path: Path) -> set[str]:
-    """Return the relative paths of the files of the artefact that was last checked at ``path``."""
+    """Return the relative paths of the files of the artefact last checked at ``path``; none if there is no record."""
     try:
         return set(json.loads(_get_stamp_file(path).read_text())) - {MANIFEST}
     except (OSError, ValueError, TypeError):
@@ -193,7 +201,12 @@ def has_typical_file(folder: Path, *kinds: str) -> bool:
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole, so that its files are not read again."""
+    """Record that the artefact at ``path`` is whole, so that ``read_manifest`` does not read its files again.
+
+    Raises:
+        ArtefactError, Mismatch: as for ``peek_manifest``.
+        DamagedArtefact: the manifest is damaged, or a file is missing or has another size than in the manifest.
+    """
     _write_stamp(path, _read_file_states(path, peek_manifest(path)))
 
 
@@ -201,8 +214,15 @@ def mark_checked(path: Path) -> None:
 def keep_checked(path: Path, manifest: Manifest) -> Iterator[None]:
     """Keep the record of the last full check while files of an artefact get or lose hard links.
 
-    A link changes the times of a file, so the next reader would check all files again. At the end of the block, the
-    artefact is marked as checked if links are all that changed.
+    A new or deleted link changes the times of a file, so ``read_manifest`` would read all files again. At the end of
+    the block, the artefact is marked as checked if nothing except links changed.
+
+    Args:
+        path: directory of the artefact.
+        manifest: its manifest, from ``read_manifest``.
+
+    Raises:
+        ArtefactError, DamagedArtefact: a file is missing or cannot be read.
     """
     before = _read_link_independent_states(path, manifest)
     try:
@@ -238,7 +258,7 @@ def _get_stamp_file(path: Path) -> Path:
 
 def _write_stamp(path: Path, states: str) -> None:
     stamp = _get_stamp_file(path)
-    with suppress(OSError):  # without the cache, the next check only takes longer
+    with suppress(OSError):  # without a record, the next check takes longer
         stamp.parent.mkdir(parents=True, exist_ok=True)
         write_text_whole(stamp, states, is_durable=False)
 

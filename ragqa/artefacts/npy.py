@@ -12,10 +12,12 @@ _LOCK = Lock()
 
 
 def load_array(file: Path, *, is_mapped: bool = False) -> Any:
-    """Load the array of a ``.npy`` file, memory-mapped if ``is_mapped`` is True.
+    """Return the array of a ``.npy`` file, memory-mapped if ``is_mapped`` is True.
 
     Raises:
-        OSError, ValueError, EOFError: the file is missing or damaged, or is smaller than its header says.
+        OSError: the file is missing or cannot be read.
+        ValueError, EOFError: the file is damaged or shorter than its header says, or its values are Python objects or
+            have no size.
     """
     # np.load would also open zip archives, and allocate whatever size the header says.
     with _LOCK:

@@ -1,15 +1,15 @@
-"""Temporary directories beside a target, and the removal of orphans after a kill.
+"""Make temporary directories beside a target, and remove the orphans of killed processes.
 
     .NAME.PID-HEX.writing     new directory that becomes NAME; after the swap, the old directory
     .NAME.PID-HEX.replaced    old directory, if the file system cannot swap two directories in one step
     .NAME.updating            next version of an index
 
 An orphan is a temporary directory whose process was killed. A living process holds a lock on its directory, and the
-kernel releases the lock when the process ends. Some network file systems cannot lock directories; there, nothing is
+kernel releases the lock when the process ends. On network file systems that cannot lock directories, no orphan is
 removed.
 
-A directory of the user can have such a name. The eight random digits of HEX make that improbable; ``.NAME.updating``
-belongs to ragqa only if it holds nothing but the files of an update.
+A directory of the user could have the same name. The eight random digits of HEX make that improbable.
+``.NAME.updating`` belongs to ragqa only if it holds no other files than those of an update.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ def create_temporary(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def own_directory(folder: Path) -> Iterator[Path]:
-    """Create ``folder`` unless it exists, and lock the directory until the end of the block."""
+    """Create ``folder`` unless it exists, lock it until the end of the block, and yield it."""
     with ExitStack() as stack:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,11 @@ def own_directory(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def lock_directory(folder: Path) -> Iterator[bool]:
-    """Lock a directory until the end of the block; yield False if that is not possible."""
+    """Lock a directory until the end of the block; yield True, or False if it cannot be locked.
+
+    Raises:
+        OSError: ``folder`` is missing, is a link, or is not a directory.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         is_locked = True
@@ -64,7 +68,7 @@ def lock_directory(folder: Path) -> Iterator[bool]:
 
 
 def get_replaced_path(target: Path) -> Path:
-    """Return a new path to which this process moves the old ``target``."""
+    """Return an unused path to which this process can move the old ``target``."""
     return _make_unique_path(target, _REPLACED)
 
 
@@ -74,12 +78,12 @@ def get_update_path(target: Path) -> Path:
 
 
 def check_update_path(work: Path) -> None:
-    """Raise BadInput if the work directory of an update would hold files of the user."""
+    """Raise BadInput if ``work`` holds anything that the work directory of an update does not have."""
     check_work_directory(work, _UPDATE_NAMES)
 
 
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
-    """Remove the orphans beside ``target``, and finish or undo an interrupted swap.
+    """Remove the orphans beside ``target``; if a killed process had moved ``target`` away, move it back.
 
     Args:
         target: directory that killed processes were writing.

@@ -1,4 +1,4 @@
-"""Ownership of files: ragqa replaces only its artefacts and deletes only its files.
+"""Find out which files belong to ragqa, so that it replaces only its artefacts and deletes only its files.
 
 A file belongs to ragqa if the manifest of its directory lists it. If the manifest is damaged, the record of the last
 check decides. In a directory without a manifest, such as a trained model, files belong to ragqa if the new directory
@@ -21,14 +21,17 @@ from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
-"""Files of an artefact that its manifest does not list; a killed process can leave the temporary one."""
+"""Files of an artefact that its manifest does not list: itself, and the temporary file of a killed process."""
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` is free or an artefact of one of ``kinds``.
+    """Raise BadInput unless ``target`` can be replaced: it is free, or an artefact without files of the user.
 
-    A damaged artefact passes the check, so that it can be built again. An artefact with files of the user does not.
-    The path of an index must be UTF-8 text.
+    A damaged artefact can be replaced, so that it can be built again.
+
+    Args:
+        target: directory to replace; it need not exist.
+        kinds: kinds of artefacts that can be replaced. For ``index``, the path must be UTF-8 text.
     """
     if "index" in kinds:
         _check_encoding(target)
@@ -66,7 +69,7 @@ def check_no_other_files(folder: Path, own: Collection[str]) -> None:
 
 
 def find_own_files(target: Path, new: Path | None, *, copies_user_files: bool = False) -> set[str]:
-    """Return the relative paths of ragqa's files in ``target``, which ``new`` will replace.
+    """Return the relative paths of ragqa's files in ``target``; check that the rest of it can be replaced.
 
     Args:
         target: directory to replace; it need not exist.
@@ -105,7 +108,7 @@ def check_working_directory(target: Path) -> None:
 
 
 def check_work_directory(work: Path, names: Collection[str]) -> None:
-    """Raise BadInput if ``work``, which will be deleted, is something other than a work directory of ragqa.
+    """Raise BadInput unless ``work``, which will be deleted, is missing or is a work directory of ragqa.
 
     Args:
         work: directory in which an artefact is made; it need not exist.
@@ -117,7 +120,7 @@ def check_work_directory(work: Path, names: Collection[str]) -> None:
 
 
 def holds_only(folder: Path, names: Collection[str]) -> bool:
-    """Return True if a directory holds nothing but files and folders of these names, complete or unfinished."""
+    """Return True if a directory holds only files and folders of these names; unfinished ones are ``.NAME.writing``."""
     with os.scandir(folder) as entries:
         return all(
             entry.name.removeprefix(".").removesuffix(".writing") in names
@@ -128,12 +131,12 @@ def holds_only(folder: Path, names: Collection[str]) -> bool:
 
 
 def delete_replaced(folder: Path, own: Collection[str]) -> None:
-    """Delete the replaced directory ``folder``, unless it has files that are not in ``own``.
+    """Delete a directory after its replacement, unless it has files that are not in ``own``.
 
-    A user can write a file into the directory just before the swap.
+    A user can have written a file into the directory just before the swap.
 
     Args:
-        folder: the directory, already replaced.
+        folder: old directory, at its new path.
         own: relative paths of the files that ragqa wrote in ``folder``.
     """
     if next(iter_other_files(folder, own), None) is None:
@@ -141,21 +144,20 @@ def delete_replaced(folder: Path, own: Collection[str]) -> None:
 
 
 def delete_orphan(folder: Path) -> None:
-    """Delete the directory of a killed process, unless it is an artefact with a user's files."""
-    own = None
-    if (folder / MANIFEST).is_file():
-        try:
-            _, own = _read_owner(folder)
-        except ArtefactError:  # damaged, for example because its deletion was interrupted
-            own = None
-    if own is None:
+    """Delete the directory of a killed process, unless it is an artefact with files of the user."""
+    try:
+        _, own = _read_owner(folder)
+    except ArtefactError:  # unfinished, or its deletion was interrupted
         shutil.rmtree(folder, ignore_errors=True)
     else:
         delete_replaced(folder, own)
 
 
 def find_owner_kind(path: Path) -> str | None:
-    """Return the kind of the artefact that ``path`` is or is part of; None for files of the user."""
+    """Return the kind of the artefact to which ``path`` belongs; None for a file or folder of the user.
+
+    The kind of a damaged artefact whose kind is unknown is ``artefact``.
+    """
     path = path.resolve()
     for folder in (path, *path.parents):
         try:
@@ -176,9 +178,9 @@ def is_free(target: Path) -> bool:
 
 
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
-    """Yield the relative paths of files and links in ``folder`` that are not in ``own``, sorted.
+    """Yield the relative paths of files and links in ``folder`` that are not in ``own``, sorted within each folder.
 
-    Empty lock files are left out: search engines leave them in their folders.
+    Manifests and empty lock files, which search engines leave behind, are left out.
 
     Args:
         folder: directory to search.
@@ -196,7 +198,7 @@ def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
 
 
 def _read_owner(folder: Path) -> tuple[str | None, set[str]]:
-    """Return the kind and files of an artefact; raise ArtefactError if ragqa did not make it."""
+    """Return the kind, None if unknown, and the files of an artefact; raise ArtefactError if it is not ragqa's."""
     try:
         manifest = peek_manifest(folder)
         return manifest.kind, set(manifest.files)

@@ -1,4 +1,4 @@
-"""Directories that ragqa uses, and checks of paths, hub names and URLs."""
+"""Find the directories that ragqa uses, and check paths, hub names and URLs."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from ragqa.errors import ArtefactError, BadInput, MissingExtra
 
 DEFAULT_ENCODER = "default"
-"""Name of the encoder that comes with the package, whatever folders are in the working directory."""
+"""Name of the encoder that ragqa ships, even if the working directory has a folder of this name."""
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _SUFFIXES = (".bin", ".gz", ".index", ".json", ".onnx", ".pipeline", ".pt", ".safetensors")
-"""Suffixes of files and directories of models, indexes and pipelines; names on the hub do not have them."""
+"""Suffixes of files and directories of models, indexes and pipelines; hub names do not have them."""
 _URL = re.compile(r"(https?):/{1,2}([^/].*)", re.IGNORECASE)
 
 
@@ -37,7 +37,7 @@ def get_demo_dir() -> Path:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return an absolute path without ``..``, which stays valid in every working directory."""
+    """Return the absolute form, without ``..``, of a path relative to the working directory."""
     absolute = Path(path).absolute()
     if ".." not in absolute.parts:
         return absolute
@@ -48,18 +48,18 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def resolve_input_file(path: Path) -> Path:
-    """Return the file to read for ``path``: itself, or an empty file if it has no size.
+    """Return ``path``, or ``os.devnull`` in place of a regular file of size 0.
 
     Raises:
-        BadInput: it is a pipe, a device or a socket, whose reading might never end.
-        OSError: it is missing or cannot be reached.
+        BadInput: ``path`` is a pipe, a device or a socket, whose reading might never end.
+        OSError: ``path`` is missing or cannot be reached.
     """
     empty = Path(os.devnull)
     if path == empty:
         return path
     state = path.stat()
     if S_ISREG(state.st_mode):
-        # The files of /proc have no size, and reading one such as /proc/kmsg never ends.
+        # Files of /proc have size 0, and reading one of them, such as /proc/kmsg, might never end.
         return path if state.st_size else empty
     if not S_ISDIR(state.st_mode):
         raise BadInput(f"{path} is not a file, but a pipe, a device or a socket: name a file")
@@ -67,21 +67,21 @@ def resolve_input_file(path: Path) -> Path:
 
 
 def make_encoder_absolute(name: str) -> str:
-    """Return an encoder's absolute path; hub names and the default encoder do not change."""
+    """Return the absolute path of an encoder; hub names and ``default`` do not change."""
     return str(Path(name).absolute()) if is_encoder_path(name) else name
 
 
 def is_encoder_path(name: str) -> bool:
-    """Return True if ``name`` is an existing path; a folder named default needs ``./default``."""
+    """Return True if the encoder ``name`` is an existing path; ``default`` never is, but ``./default`` can be."""
     return name != DEFAULT_ENCODER and Path(name).exists()
 
 
 def check_model(name: str | Path) -> None:
     """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name.
 
-    A mistyped path can have the form of a hub name. It is a path if it is a file, if its parent folder exists, or if it
-    ends in the suffix of a file: to ask the hub for it would take half a minute without a network, and tell others its
-    name.
+    A mistyped path can have the form of a hub name. A name counts as a path if it is a file, if it has a parent folder
+    that exists, or if it ends in one of ``_SUFFIXES``. The hub must not be asked for a path: without a network this
+    takes half a minute, and it tells others the name of a user's folder.
     """
     path = Path(name)
     if path.is_dir():
@@ -95,8 +95,8 @@ def check_model(name: str | Path) -> None:
 def find_local_model(name: str) -> str:
     """Return the directory of a model that an artefact names; ``default`` does not change.
 
-    Nothing is downloaded: an index or a pipeline from elsewhere could name anything. A hub name needs a model that was
-    downloaded before.
+    Nothing is downloaded, because an artefact of somebody else could name any model. For a hub name, the result is the
+    directory of an earlier download.
 
     Raises:
         ArtefactError: there is no such directory, or the model was not downloaded.
@@ -120,7 +120,7 @@ def find_local_model(name: str) -> str:
 
 
 def parse_url(path: object) -> str | None:
-    """Return ``path`` as a URL, or None if it is not a URL.
+    """Return ``path`` as a URL with a lower-case scheme and without a slash at its end; None if it is no HTTP URL.
 
     ``Path`` turns ``http://`` into ``http:/``; this function restores the slash.
     """
@@ -129,7 +129,7 @@ def parse_url(path: object) -> str | None:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Return True if the host of a URL is this machine."""
+    """Return True if the host of a URL is ``localhost`` or a loopback address."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback

@@ -1,9 +1,10 @@
 """Resumable builds: after a kill, the next run continues in a workspace next to the target.
 
-.NAME.building/begun     signature of the input; the build starts again if the input differs
-.NAME.building/made/     the directory that becomes NAME at the end, in one step
-.NAME.building/sealed    identity of the finished made/; the swap of made/ and the old NAME can be interrupted, and
-the identity tells the next run which of the two is new
+    .NAME.building/begun     signature of the input; the build starts again if the input differs
+    .NAME.building/made/     directory that becomes NAME at the end, in one step
+    .NAME.building/sealed    identity of the finished made/
+
+A kill can come during the swap of ``made/`` and the old NAME. The identity then tells the next run which one is new.
 """
 
 import shutil
@@ -22,23 +23,24 @@ from ragqa.errors import ArtefactError
 
 SIGNATURE_FILE, BUILD_FOLDER, IDENTITY_FILE = "begun", "made", "sealed"
 _BUILD_NAMES = ("vectors", "report.json", "search.json", "rows.json", "merged.json", "parts")
-"""Names that ``ragqa.indexing.build`` and ``index.build`` add to a workspace; another name is a file of the user."""
+"""Names of files and folders that ``ragqa.indexing.build`` and ``index.build`` add to a workspace."""
 
 
 @contextmanager
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
-    """Lock and yield the workspace in which ``target`` is built.
+    """Yield the workspace in which ``target`` is built, locked until the end of the block.
 
     The block fills ``made/`` and writes its manifest, unless ``is_complete`` says that an earlier run did so. Then it
-    calls ``move_into_place``. Afterwards ``target`` is marked as checked, and the workspace is deleted.
+    calls ``move_into_place``. After the block, the workspace is deleted, and ``target`` is marked as checked. After an
+    error in the block, the workspace is deleted only if ``made/`` has no finished part.
 
     Args:
         target: directory of the artefact.
         signature: description of the input; the files of an interrupted build with another signature are deleted.
 
     Raises:
-        BadInput: another process is building ``target``, a file cannot be written, or the directory with the name of
-            the workspace belongs to the user.
+        BadInput: another process is building ``target``, a file cannot be written, or the directory at the path of the
+            workspace belongs to the user.
     """
     work = target.with_name(f".{target.name}.building")
     with report_write_errors(target):
@@ -52,16 +54,16 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
                 write_text_whole(work / SIGNATURE_FILE, signature)
             try:
                 yield work
-            except Exception:  # not after an interrupt, after which the user is told to run again
+            except Exception:  # not KeyboardInterrupt: after it, the same command continues the build
                 if not _has_parts(work):
                     shutil.rmtree(work, ignore_errors=True)
                 raise
             shutil.rmtree(work, ignore_errors=True)
-            mark_checked(target)  # must come last: deleting a hard link to a file changes the file's times
+            mark_checked(target)  # must come last, because deleting a hard link to a file changes the file's times
 
 
 def is_complete(work: Path) -> bool:
-    """Return True if the artefact of a workspace is finished or already moved into place."""
+    """Return True if the artefact of the workspace ``work`` is finished or already moved into place."""
     return (work / IDENTITY_FILE).is_file()
 
 
@@ -71,6 +73,9 @@ def move_into_place(work: Path, target: Path) -> None:
     Args:
         work: workspace that ``open_workspace`` yielded.
         target: directory of the artefact.
+
+    Raises:
+        BadInput: as for ``atomic.swap_into_place``.
     """
     folder = work / BUILD_FOLDER
     if not is_complete(work):
@@ -80,7 +85,7 @@ def move_into_place(work: Path, target: Path) -> None:
 
 
 def _has_parts(work: Path) -> bool:
-    """Return True if a finished part is in the folder ``made/``; an unfinished one has a hidden name."""
+    """Return True if ``made/`` has a finished part; the name of an unfinished part begins with a dot."""
     return any(not path.name.startswith(".") for path in (work / BUILD_FOLDER).glob("*"))
 
 
@@ -93,9 +98,9 @@ def _can_resume(work: Path, target: Path, signature: str) -> bool:
 
 
 def _identify(folder: Path) -> str:
-    """Return an identity that an artefact keeps when it moves; an empty text for other folders.
+    """Return an identity that an artefact keeps when it is moved; an empty text for other folders.
 
-    The identity includes the inode, because an index that is rebuilt after damage has the same fingerprint.
+    The identity includes the inode, because an index that is rebuilt after damage can have the same fingerprint.
     """
     try:
         return f"{folder.stat().st_ino} {peek_manifest(folder).fingerprint}"

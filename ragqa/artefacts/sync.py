@@ -16,7 +16,7 @@ def sync_file(file: Path) -> None:
 
 
 def sync_directory(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk, if the file system supports this."""
+    """Wait until the list of files in ``folder`` is on the disk, if the file system supports this."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # some network file systems cannot sync directories
@@ -26,7 +26,7 @@ def sync_directory(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until all files in ``folder`` and their names are on the disk."""
+    """Wait until all files in ``folder`` and its subfolders are on the disk, with their names."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             file = Path(parent, name)

@@ -1,6 +1,6 @@
-"""Checks of manifests and directories of artefacts that may come from elsewhere.
+"""Check manifests and directories of artefacts, which can come from elsewhere.
 
-Checksums show damage, not intent: whoever changes an artefact can also write a new manifest.
+Checksums reveal accidents, but not attacks: whoever changes an artefact can also write a new manifest.
 """
 
 import os
@@ -13,15 +13,15 @@ from typing import Any
 from ragqa.errors import ArtefactError, DamagedArtefact
 
 MAX_MANIFEST_BYTES = 64 << 20
-"""Maximum size of a manifest; with 21 million passages in shards of 8192 it has less than 1 MB."""
+"""Maximum size of a manifest; that of 21 million passages in shards of 8192 has less than 1 MB."""
 MAX_COUNT = 1 << 20
-"""Maximum width, length in tokens or search effort in a manifest; no model or tuning comes near it."""
+"""Maximum of a vector width, a length in tokens or a search effort in a manifest; real values are far smaller."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONTENT_ERRORS = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
     *(FileNotFoundError, IsADirectoryError, MemoryError, NotADirectoryError, NotImplementedError),
 )
-"""Errors that wrong values in a file, or files that the manifest does not name, raise where they are used."""
+"""Errors that the use of wrong values or missing files of an artefact can raise."""
 
 
 def find_flaw(row: dict[str, Any]) -> str | None:
@@ -60,10 +60,10 @@ def _is_inside(name: str) -> bool:
 
 
 def check_entries(folder: Path) -> None:
-    """Check that ``folder`` holds only files and folders; reading a pipe might never end.
+    """Check that ``folder`` and its subfolders hold only files and folders, because reading a pipe might never end.
 
     Raises:
-        DamagedArtefact: there is a pipe, device or socket, or the folder is missing.
+        DamagedArtefact: there is a pipe, device or socket, or a folder is missing.
         ArtefactError: a folder cannot be read.
     """
     folders, known = [folder], set()
@@ -89,7 +89,7 @@ def check_count(value: object, name: str) -> None:
 
     Args:
         value: value to check.
-        name: name of the value, for the message.
+        name: name of the value in the message.
     """
     if type(value) is not int or not 0 < value <= MAX_COUNT:
         raise ValueError(f"{name} is {value!r:.40}")
@@ -97,9 +97,9 @@ def check_count(value: object, name: str) -> None:
 
 @contextmanager
 def report_damage(path: str | Path) -> Iterator[None]:
-    """Convert any error that wrong values in the artefact ``path`` cause in the block.
+    """Convert an error that a wrong value in the artefact ``path`` causes in the block to DamagedArtefact.
 
-    Put only the reading of artefacts into the block, where such an error has no other cause.
+    The block must only read artefacts, so that its errors have no other cause.
 
     Raises:
         DamagedArtefact: a value is wrong, or a file is missing.

@@ -1,4 +1,4 @@
-"""Convert system errors during the writing of an artefact to errors with one line."""
+"""Convert system errors while an artefact is written to BadInput, whose message is one line."""
 
 import sys
 from collections.abc import Iterator
@@ -10,10 +10,11 @@ from ragqa.errors import BadInput
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Convert a system error in the block, which writes ``path``.
+    """Convert a system error in the block, which writes the file or directory ``path``, to BadInput.
 
     Raises:
-        BadInput: ``path`` cannot be written, for example because the disk is full.
+        BadInput: ``path`` cannot be written, for example because the disk is full, or another file that the block uses
+            cannot be read or written.
     """
     try:
         yield
