@@ -1,7 +1,7 @@
-"""Inference of trained encoders and readers with ONNX Runtime on a CPU, or with torch."""
+"""Run trained encoders and readers with ONNX Runtime on a CPU, or with torch; export them to ONNX."""
 
 import os
 
-# ONNX Runtime reports usage to its maker unless this is set before its import. Users of a local system have not agreed
-# to such reports.
+# ONNX Runtime reports usage to its maker unless this variable is set before its import. Users of a local system have
+# not agreed to that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

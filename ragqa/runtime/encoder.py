@@ -1,4 +1,4 @@
-"""Text encoders, which compute vectors of texts with ONNX Runtime or torch."""
+"""Compute vectors of texts with encoders, in ONNX Runtime or torch."""
 
 import hashlib
 import json
@@ -17,14 +17,14 @@ from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""Precisions of torch models; float16 needs a GPU. An export runs in ``int8``."""
+"""Precisions of torch models; float16 needs a GPU. The precision of an export is ``int8``."""
 
 _OPTIONAL_FILES = (
     "modules.json",
     "1_Pooling/config.json",
     *(f"{part}/{file}" for part in ("2_Dense", "3_LayerNorm") for file in ("config.json", "model.safetensors")),
 )
-"""Files that a sentence-transformers model on the hub may have."""
+"""Files that a sentence-transformers model on the hub can have besides its weights and tokenizer."""
 
 
 class TextEncoder:
@@ -33,7 +33,7 @@ class TextEncoder:
     Args:
         passages, questions: runners of the two towers; the same runner twice for a shared tower.
         tokenizer: tokenizer of both towers.
-        config: width, limits and identity of the model.
+        config: ``width`` D, ``max_tokens``, ``identity`` and, for two towers, ``question_tokens``.
         precision: one of ``PRECISIONS``, or ``int8``.
     """
 
@@ -50,19 +50,19 @@ class TextEncoder:
         self.question_tokens: int = config.get("question_tokens", self.max_tokens)
         """Maximum length of a question in wordpieces; the rest is cut."""
         self.fingerprint: str = config["identity"]
-        """Digest of weights, pooling and tokenizer; the same for every engine and precision."""
+        """Digest of weights, pooling and tokenizer; it does not depend on the engine and the precision."""
 
     def encode(self, texts: Iterable[str], on_done: Callable[[int], None] | None = None) -> np.ndarray:
         """Return vectors [N, D] float32 of N passages; most models scale them to length 1.
 
         Args:
-            texts: passages, with their titles.
-            on_done: function called with the number of passages that are finished.
+            texts: passages with their titles, as in ``Passage.titled_text``; each is cut to ``max_tokens``.
+            on_done: function called with the number of finished passages.
         """
         return self._run(self._passages, texts, self.max_tokens, on_done)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N questions, from the question tower or a shared tower."""
+        """Return vectors [N, D] float32 of N questions, each cut to ``question_tokens``."""
         return self._run(self._questions, texts, self.question_tokens)
 
     def _run(
@@ -91,7 +91,9 @@ def load_encoder(
     Raises:
         BadInput: the model cannot be run in ``precision`` or on ``device``.
         MissingExtra: torch is needed and not installed.
-        ArtefactError, DamagedArtefact: the directory is not an encoder, or is incomplete.
+        ArtefactError, DamagedArtefact: the directory or hub model is not an encoder, or is incomplete.
+        Mismatch: the model is one of DPR's two encoders, its two towers differ in width, or a newer version of ragqa
+            wrote the export.
     """
     path = get_encoder_path(name)
     if precision not in (None, "int8", *PRECISIONS):
@@ -121,7 +123,11 @@ def _load_export(path: Path, threads: int | None) -> TextEncoder:
 
 
 def get_encoder_path(name: str | Path | None) -> Path:
-    """Return the directory of an encoder; for a hub name, a path that does not exist."""
+    """Return the directory of an encoder; for a hub name, a path that need not exist.
+
+    Args:
+        name: directory or hub name; None and ``default`` stand for the encoder of the package.
+    """
     return get_weights_dir() / "encoder" if name is None or name == DEFAULT_ENCODER else Path(name)
 
 
@@ -131,13 +137,16 @@ def is_export(path: Path) -> bool:
 
 
 def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
-    """Load a tower in torch; return the tower, its directory and its settings.
+    """Load a tower in torch, in evaluation mode.
 
-    A sentence-transformers directory defines pooling, projection and normalisation. Vectors of a plain encoder are
-    normalised means of its states. For a hub name, the files are downloaded.
+    A sentence-transformers directory defines pooling, projection and normalisation. Without this definition, a vector
+    is the mean of the encoder's states, scaled to length 1. For a hub name, the files are downloaded.
 
     Args:
         name: directory or hub name of the tower.
+
+    Returns:
+        The tower, its directory, and its settings: ``width``, ``max_tokens``, ``pooling`` and ``normalise``.
 
     Raises:
         ArtefactError: there is no such directory or hub model, or the model is not an encoder.
@@ -158,7 +167,10 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory of an encoder's ``tokenizer.json``; download files for a hub name.
+    """Return the directory of an encoder's ``tokenizer.json``; download its files for a hub name.
+
+    Args:
+        name: directory or hub name of the encoder, or ``default``.
 
     Raises:
         ArtefactError: there is no such directory or hub model.
@@ -192,11 +204,14 @@ def _download(name: str) -> Path:
 
 
 def compute_identity(path: Path, settings: dict[str, Any]) -> str:
-    """Return a digest of a tower's weights, tokenizer and settings, as 16 hex digits.
+    """Return a digest of a tower's weights, tokenizer and settings: 16 hexadecimal digits.
 
     Args:
         path: directory of the tower.
         settings: settings that ``load_tower`` returned.
+
+    Raises:
+        OSError: ``tokenizer.json`` is missing.
     """
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
     parts = [artefacts.checksum(file) for file in weights]
@@ -226,13 +241,17 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of the passage and question towers, or ``name`` for a shared tower."""
+    """Return the directories of the passage and question towers of an encoder, or only ``name`` for a shared tower."""
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
 def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Join the configurations of two towers; without ``questions`` the tower is shared.
+    """Return the configuration of an encoder with two towers.
+
+    Args:
+        passages: settings and ``identity`` of the passage tower.
+        questions: those of the question tower; None if both share the passage tower, whose configuration is returned.
 
     Raises:
         Mismatch: the vectors of the towers differ in width.

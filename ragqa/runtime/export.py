@@ -1,7 +1,7 @@
 """Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
-Weights are quantised per channel at export, and activations when the model runs (dynamic quantisation). Word embeddings
-are in a separate file, so that a reader can share the file of the encoder that it was trained from.
+Weights are quantised per channel at export, and activations when the model runs (dynamic quantisation). The word
+embeddings are in a separate file. So a reader can share the file of the encoder from which it was trained.
 """
 
 import logging
@@ -43,9 +43,10 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
     Raises:
         MissingExtra: torch, transformers or onnx is not installed.
-        Mismatch: ``share`` has other embeddings.
-        BadInput: the card does not exist, or ``out`` holds something else.
-        ArtefactError: there is no model at ``source``, or ONNX Runtime cannot compute it in 8 bits.
+        Mismatch: ``share`` has other embeddings, or ``source`` is one of DPR's two encoders.
+        BadInput: the card does not exist, or ``out`` holds something else or cannot be written.
+        ArtefactError, DamagedArtefact: there is no model at ``source``, ``source`` or ``share`` is incomplete, or ONNX
+            Runtime cannot compute the model in 8 bits.
     """
     if card is not None and not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")
@@ -73,10 +74,17 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export to add files to, and replace the export if the block succeeds.
+    """Yield a copy of an export, and replace the export by the copy if the block ends without an error.
+
+    The block changes or adds files; the manifest is written after the block.
+
+    Args:
+        path: directory of the export.
 
     Raises:
         ArtefactError, DamagedArtefact: ``path`` is not an export, or is incomplete.
+        Mismatch: a newer version of ragqa wrote the export.
+        BadInput: ``path`` holds files of the user, or cannot be written.
     """
     kind = artefacts.peek_manifest(path).kind
     if kind not in _KINDS:
@@ -89,7 +97,7 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, identity: str) -> None:
-    """Copy ``file``, or else the file of an earlier export of the same weights at ``out``."""
+    """Copy ``file`` to ``name``, or else the file of an earlier export of the same weights at ``out``, if any."""
     if file is None or not file.is_file():
         try:
             file = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
@@ -112,7 +120,7 @@ class _Graph:
 
 
 def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, which will become ``out``; return the embeddings' entry.
+    """Write a model into ``folder``, which becomes ``out``; return the entry of its embeddings for the manifest.
 
     The first graph has the embeddings.
     """
@@ -151,7 +159,8 @@ def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, 
 
         def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__()
-            # Exports name the weights of an encoder after the first attribute, and those of a reader after the second.
+            # The exporter names weights after an attribute: after ``model`` for an encoder, ``function`` for a reader.
+            # ``restore`` relies on these names.
             self.model, self.function = model, model if is_reader else None
             self.run = function
 
@@ -195,14 +204,14 @@ def _quantise(graph: _Graph, scratch: Path) -> Any:
             external_data=False,
             verbose=False,
         )
-        # Fuse operators at export: a process opens a fused model three times as fast as one that it has to fuse.
+        # Fuse operators now, because a process opens a fused model three times as fast as one that it has to fuse.
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(scratch / "fused.onnx")
         options.log_severity_level = 3
         create_session(scratch / "full.onnx", options)
-        # Signed weights, because unsigned weights have only 0.6 of the speed on AVX-512 VNNI. Half the range of 8 bits
-        # (reduce_range), because CPUs without VNNI add two products in 16 bits, where the full range overflows.
+        # Weights are signed, because unsigned weights have only 0.6 of the speed on AVX-512 VNNI. They use half the
+        # range of 8 bits (reduce_range), because CPUs without VNNI add two products in 16 bits, which can overflow.
         options_int8 = {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
         quantize_dynamic(scratch / "fused.onnx", scratch / "int8.onnx", **options_int8)
         _check_runs(scratch / "int8.onnx", {name: tensor.numpy() for name, tensor in graph.inputs.items()})
@@ -218,7 +227,7 @@ def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
     loaded = create_session(model, options)
     try:
         loaded.run(None, {item.name: inputs[item.name][:, :9] for item in loaded.get_inputs()})
-    except Exception as error:  # ONNX Runtime has its own types, raised for DeBERTa's position products in 8 bits
+    except Exception as error:  # an own type of ONNX Runtime, for example for DeBERTa's products of positions
         reason = summarize_error(error)[:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
@@ -238,7 +247,7 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings into a file or use the shared file; return the manifest entry."""
+    """Move the word embeddings into a file of their own, or name the shared file; return the manifest's entry."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))  # the word embeddings are the largest

@@ -1,4 +1,4 @@
-"""Torch weights from an exported reader, to train a reader of which only an export exists.
+"""Restore torch weights from an exported reader, to train a reader of which only an export exists.
 
 The restored weights are the 8-bit weights of the export, converted to float32.
 """
@@ -18,17 +18,17 @@ _READER_PREFIX = "function."
 
 
 def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
-    """Write the torch reader of an export and its tokenizer into the directory ``out``.
+    """Write a torch reader with the weights and tokenizer of an export into the directory ``out``.
 
     Args:
         exported: directory of an exported reader.
-        encoder: directory of the encoder that the reader was trained from; an export does not hold its architecture.
+        encoder: directory of the encoder from which the reader was trained; an export does not hold its architecture.
         out: directory to write; a reader there is replaced.
 
     Raises:
-        BadInput: ``out`` holds something other than a reader.
+        BadInput: ``out`` holds something other than a reader, or cannot be written.
         MissingExtra: torch, transformers or onnx is not installed.
-        ArtefactError, DamagedArtefact: there is no exported reader, or it is incomplete.
+        ArtefactError, DamagedArtefact: there is no exported reader, or it or the encoder is incomplete.
         Mismatch: the reader has another shape or tokenizer than the encoder, or does not score starts and ends.
     """
     try:
@@ -74,7 +74,7 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
 
 
 def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings, which an export keeps in a separate file."""
+    """Return the word embeddings of an export from their own file."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -83,10 +83,10 @@ def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
 
 
 def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every parameter in float32 by its name in torch.
+    """Return every parameter of a graph in float32, by its name in torch.
 
-    The exporter renames the weights of matrix products, but not the biases. So a weight gets the name of the bias that
-    is added to its product.
+    The exporter renames the weights of matrix products, but not the biases. So the name of such a weight comes from
+    the bias that is added to its product.
     """
     from onnx import TensorProto, numpy_helper
 

@@ -1,4 +1,4 @@
-"""Runners of models: ONNX Runtime with one text per call, torch in batches."""
+"""Run models on token sequences: ONNX Runtime with one sequence per call, torch in batches."""
 
 import math
 import operator
@@ -15,6 +15,7 @@ from ragqa.errors import ArtefactError, BadInput, DamagedArtefact, Mismatch, Mis
 from ragqa.runtime.tokens import TokenInput
 
 Outputs = tuple[np.ndarray, ...]
+"""Outputs of a model for one sequence, without a batch dimension."""
 
 # Each of these fusions makes an operator that is slower on a CPU than its parts: 5 times for a sum and its layer norm,
 # 1.5 times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
@@ -24,10 +25,10 @@ _BATCH_TOKENS = 16_384
 
 
 class OnnxRunner:
-    """Runner of an export: each call has one text and one thread, and calls run on all cores.
+    """Runner of an export: each call has one sequence and one thread, and calls run on all cores in parallel.
 
-    Dynamic quantisation uses one scale for a whole tensor, so in a batch the result for a text would depend on the
-    other texts. Single texts are also faster on a CPU.
+    Dynamic quantisation uses one scale for a whole tensor. So in a batch, the result for a sequence would depend on the
+    other sequences. Single sequences are also faster on a CPU.
     """
 
     engine = "onnx"
@@ -35,18 +36,22 @@ class OnnxRunner:
     def __init__(
         self, path: Path, config: dict[str, Any], threads: int | None = None, *, file: str = artefacts.MODEL
     ) -> None:
-        """Load an export.
+        """Load a graph of an export.
 
         Args:
             path: directory of the export.
             config: configuration in its manifest.
             threads: number of parallel calls; by default one per core.
-            file: name of the graph; only the graph of the default name has word embeddings.
+            file: name of the graph's file; only the graph of the default name has word embeddings.
+
+        Raises:
+            DamagedArtefact: the graph or the embeddings are damaged.
+            ArtefactError, Mismatch: the encoder with which the export shares embeddings is missing or has changed.
         """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # One thread per call, because threads within a call wait for each other and calls on different cores do not.
+        # One thread per call, because threads of one call wait for each other, but calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         if file == artefacts.MODEL:
@@ -54,17 +59,17 @@ class OnnxRunner:
             options.add_external_initializers([config["embeddings"]["name"]], [self._table])
         try:
             self._session = create_session(path / file, options)
-        except Exception as error:  # ONNX Runtime has a type for each reason, with no common base
+        except Exception as error:  # ONNX Runtime has many types of errors, which have no common base
             raise DamagedArtefact(f"{path / file} cannot be loaded: {summarize_error(error)[:200]}") from error
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads or cores, thread_name_prefix="onnx")
 
     def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
-        """Return the outputs of each sequence, in order, without a batch dimension.
+        """Return the outputs of each sequence, in order.
 
         Args:
             inputs: sequences of tokens.
-            on_done: function called with the number of sequences that are finished.
+            on_done: function called with the number of finished sequences after each sequence.
         """
         results = []
         for outputs in self._pool.map(self._run_one, map(_make_arrays, inputs)):
@@ -74,7 +79,7 @@ class OnnxRunner:
         return results
 
     def run_on(self, hidden: Sequence[np.ndarray]) -> list[Outputs]:
-        """Return the outputs of a graph that goes on from the hidden states ``[L, D]`` of each sequence."""
+        """Return the outputs of a graph of later layers for the hidden states ``[L, D]`` of each sequence, in order."""
         return list(self._pool.map(self._run_one, ({"hidden": array} for array in hidden)))
 
     def _run_one(self, arrays: dict[str, np.ndarray]) -> Outputs:
@@ -90,11 +95,14 @@ def _make_arrays(item: TokenInput) -> dict[str, np.ndarray]:
 
 
 def create_session(model: Path, options: Any) -> Any:
-    """Create an ONNX Runtime session on the CPU, without the fusions that make it slower.
+    """Return an ONNX Runtime session on the CPU, without the fusions that make it slower.
 
     Args:
         model: ONNX file.
         options: ``onnxruntime.SessionOptions``.
+
+    Raises:
+        Exception: ONNX Runtime cannot load the file; its errors have no common base.
     """
     import onnxruntime
 
@@ -104,7 +112,7 @@ def create_session(model: Path, options: Any) -> Any:
 
 
 def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """Map the word embeddings into memory, so that models which share the file share the memory."""
+    """Map the word embeddings into memory, so that models with the same file use the same memory."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
@@ -121,19 +129,26 @@ def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
 
 
 class TorchRunner:
-    """Runner of a torch function (ids, mask, types) in batches of sequences of similar length."""
+    """Runner of a torch function in batches of sequences of similar length."""
 
     engine = "torch"
 
     def __init__(self, function: Callable[..., tuple[Any, ...]], *, device: str) -> None:
+        """Wrap a function.
+
+        Args:
+            function: function of the token ids, attention mask and token types, each ``[N, L]`` integers. It returns
+                tensors ``[N, …]``.
+            device: torch device to which the arguments are moved.
+        """
         self._function, self._device = function, device
 
     def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
-        """Return the outputs of each sequence, in order; a token dimension keeps its padding.
+        """Return the outputs of each sequence in float32, in order; a token dimension includes the batch's padding.
 
         Args:
             inputs: sequences of tokens.
-            on_done: function called with the number of sequences that are finished.
+            on_done: function called with the number of finished sequences after each batch.
         """
         import torch
 
@@ -157,7 +172,7 @@ Runner = OnnxRunner | TorchRunner
 
 
 def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return the ids, attention mask and token types; the first sequence must be the longest."""
+    """Return the padded ids, attention mask and token types; the first sequence must be the longest."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
@@ -170,7 +185,12 @@ def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
 
 
 def check_device(device: str) -> None:
-    """Raise MissingExtra without torch, or BadInput if torch does not see ``device``."""
+    """Check that torch can use ``device``.
+
+    Raises:
+        MissingExtra: torch is not installed.
+        BadInput: torch does not see ``device``.
+    """
     try:
         import torch
     except ImportError as error:

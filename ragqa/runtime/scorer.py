@@ -1,4 +1,4 @@
-"""Span scorers, which score all spans of a sequence with ONNX Runtime or torch.
+"""Score all spans of token sequences as answers, with ONNX Runtime or torch.
 
 Legend: L tokens of a sequence, P tokens at which an answer can start, W longest span in tokens.
 """
@@ -26,7 +26,7 @@ score of the question in standard deviations, for scores on any scale.
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Scores of a sequence from a reader that scores starts and ends of spans separately."""
+    """Scores of a sequence by a reader that scores the starts and ends of spans separately."""
 
     start: np.ndarray
     """[L], score of each token as the start of an answer."""
@@ -35,9 +35,9 @@ class SpanScores:
     relevance: float
     """Score of the passage."""
     longest: int | None = None
-    """Maximum length of a span in tokens, if the reader was trained with one."""
+    """Maximum length of a span in tokens in the reader's training; None if it had no maximum."""
     early: float = 0.0
-    """Score of the passage after the reader's early layer, if it has one."""
+    """Score of the passage after the reader's early layer; 0 if it has none."""
 
     @property
     def absence(self) -> float:
@@ -45,11 +45,13 @@ class SpanScores:
         return float(self.start[0]) + float(self.end[0])
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
+        """Return scores [P, W]; entry (p, w) is that of the span of w + 1 tokens from token p of ``part``.
+
+        Spans that go beyond ``part`` have the score -inf.
 
         Args:
             part: positions of the passage's tokens in the sequence.
-            longest: longest span in tokens; W is smaller if the reader was trained with shorter spans.
+            longest: maximum length of a span in tokens; W is smaller if the reader was trained with shorter spans.
         """
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
@@ -61,33 +63,26 @@ class SpanScores:
 
 @dataclass(frozen=True)
 class SpanTable:
-    """Scores of a sequence from a reader that scores each span as a whole."""
+    """Scores of a sequence by a reader that scores each span as a whole."""
 
     spans: np.ndarray
     """[L, W], score of the span of tokens i … i + w."""
     relevance: float = 0.0
     """Score of the passage."""
     absence: float = 0.0
-    """Score of "no answer"; such a reader has none."""
+    """Score of "no answer"; 0, because such a reader does not score it."""
     early: float = 0.0
-    """Score after an early layer; such a reader has none."""
+    """Score of the passage after an early layer; 0, because such a reader has none."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return scores [P, W] of the spans of w + 1 tokens from token p of ``part``.
-
-        Args:
-            part: positions of the passage's tokens in the sequence.
-            longest: longest span in tokens; W is smaller if the reader was trained with shorter spans.
-        """
+        """Return scores [P, W], as ``SpanScores.make_table`` does."""
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 
 
 Scores = SpanScores | SpanTable
-
-
 Select = Callable[[np.ndarray], np.ndarray]
-"""Function from the early relevance [N] of all sequences to a mask [N], true for those to read on."""
+"""Function from the early relevance [N] of the sequences to a mask [N], true for sequences to read further."""
 
 
 class SpanScorer:
@@ -96,9 +91,9 @@ class SpanScorer:
     Args:
         runner: runner of the reader, or of its layers up to the early one.
         tokenizer: tokenizer of the reader.
-        config: head, limits and identity of the reader.
+        config: settings from ``describe`` of the reader, with its ``identity``, a digest of its weights.
         path: directory of the reader.
-        later: runner of the layers after the early one, if they are a graph of their own.
+        later: runner of the layers after the early one, if they are a separate graph.
     """
 
     def __init__(
@@ -114,13 +109,13 @@ class SpanScorer:
         self.path = path
         """Directory of the reader, which also holds its calibration."""
         self.max_tokens: int = config["max_tokens"]
-        """Maximum length of a sequence in wordpieces."""
+        """Maximum length of a sequence in tokens."""
         self.prior: str = config.get("prior", SPREAD)
         """Form of retrieval scores in the prior, ``RAW`` or ``SPREAD``."""
         self.knows_absence: bool = bool(config.get("absence"))
         """True if the reader was trained to score "no answer"."""
         self.early_layer: int | None = config.get("early_layer")
-        """Number of layers after which relevance is scored for the first time, or None."""
+        """Number of layers after which the reader scores the passage for the first time; None if it does not."""
         self._longest: int | None = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
         """Text that identifies weights, engine, window length and longest span."""
@@ -130,8 +125,8 @@ class SpanScorer:
 
         Args:
             inputs: sequences of tokens.
-            select: chooses the sequences that are read beyond the early layer; by default all of them. The others
-                have None in the result. Without an early layer, all sequences are read.
+            select: function that chooses the sequences to read beyond the early layer; by default all of them. The
+                others have None in the result. It is ignored for a reader without an early layer.
         """
         outputs = self._runner.run(inputs)
         if self.early_layer is None:
@@ -166,6 +161,8 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
+        Mismatch: the encoder with which an export shares word embeddings has changed, or a newer version of ragqa wrote
+            the export.
         MissingExtra: torch is needed and not installed.
         BadInput: torch does not see ``device``.
     """
@@ -187,7 +184,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 def _load_export(path: Path) -> SpanScorer:
     manifest = artefacts.read_manifest(path, "reader")
-    # The identity is the checksum of the exported file, since another exporter may round the weights differently.
+    # The identity is the checksum of the graph, because another exporter can round the same weights differently.
     config = {**manifest.config, "identity": manifest.files[artefacts.MODEL]["sha256"][:16]}
     artefacts.check_count(config["max_tokens"], "max_tokens")
     if (longest := config.get("max_span")) is not None:
@@ -211,6 +208,9 @@ def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identit
         path: directory that holds the calibration.
         identity: digest of the weights.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        DamagedArtefact: the reader's configuration has a wrong limit.
     """
 
     def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Export of encoders as folders of sentence-transformers."""
+"""Export encoders to folders that sentence-transformers loads."""
 
 import json
 import shutil
@@ -12,16 +12,16 @@ from ragqa.runtime.tokens import TextTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _SAMPLES = ("Forth Bridge\nThe bridge is 2,467 metres long.", "w1 w2 w3", "word " * 600)
-"""Texts on which the tokenizers are compared; the last one is cut."""
+"""Texts for which the ids of both tokenizers are compared; the last text is longer than a model reads."""
 _PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
-"""Settings of the model; ragqa compares vectors by their inner products."""
+"""Content of ``config_sentence_transformers.json``; ragqa compares vectors by their inner products."""
 
 
 def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | None = None) -> dict[str, Any]:
-    """Write the torch encoder at ``source`` as a folder that ``SentenceTransformer(folder)`` loads.
+    """Export the torch encoder at ``source`` to a folder that ``SentenceTransformer(folder)`` loads.
 
-    The folder has modules of sentence-transformers only: Transformer and Pooling, and Dense, LayerNorm and Normalize if
-    the encoder has a projection, a layer norm and vectors of length 1.
+    The folder needs no module other than those of sentence-transformers: Transformer and Pooling, and Dense, LayerNorm
+    and Normalize if the encoder has a projection, a layer norm and vectors of length 1.
 
     Args:
         source: directory or hub name of an encoder, or of one tower of a dual encoder.
@@ -29,12 +29,15 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
         card: Markdown model card to copy as README.md.
 
     Returns:
-        Settings of the encoder: ``width``, ``max_tokens``, ``pooling`` and ``normalise``.
+        Settings of the encoder: ``width`` of its vectors, ``max_tokens`` of a text, ``pooling``, and ``normalise``,
+        which is True for vectors of length 1.
 
     Raises:
         MissingExtra: torch or transformers is not installed.
-        BadInput: the card does not exist, ``source`` cannot be written in this form, or ``out`` holds something else.
+        BadInput: the card does not exist, ``source`` cannot be written in this form, or ``out`` holds something else or
+            cannot be written.
         ArtefactError: there is no encoder at ``source``.
+        Mismatch: ``source`` is one of DPR's two encoders.
     """
     if card is not None and not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")
@@ -70,7 +73,7 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
 
 
 def _check_tokens(folder: Path, source: str, max_tokens: int) -> None:
-    """Raise BadInput if sentence-transformers would make other tokens of a text than ragqa."""
+    """Raise BadInput if sentence-transformers would tokenize a sample text in another way than ragqa."""
     from transformers import AutoTokenizer
 
     tokenizer, own = AutoTokenizer.from_pretrained(folder), TextTokenizer(folder)
@@ -81,7 +84,7 @@ def _check_tokens(folder: Path, source: str, max_tokens: int) -> None:
 
 
 def _write_tokenizer_config(folder: Path, max_tokens: int) -> None:
-    """Describe ``tokenizer.json`` for transformers, which does not read the special tokens from it."""
+    """Write the ``tokenizer_config.json`` from which transformers reads the special tokens."""
     content = {row["content"] for row in json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]}
     known = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
     known |= {"cls_token": ("[CLS]", "<s>"), "sep_token": ("[SEP]", "</s>")}

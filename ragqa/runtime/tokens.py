@@ -1,4 +1,4 @@
-"""Token sequences of texts, assembled in the same way for training and answering."""
+"""Make the token sequences of texts, in the same way for training and answering."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ from ragqa.text import replace_surrogates
 MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
 _CHARACTERS_PER_PIECE = 100
-"""Number of characters of a text that are tokenized for each wordpiece that a model reads; English has four."""
+"""Number of characters that are tokenized for each wordpiece that a model reads; English needs about four."""
 MAX_TITLE = 32
-"""Maximum length of a title in wordpieces."""
+"""Maximum length of a title in wordpieces; the rest is cut."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pieces:
     offsets: list[tuple[int, int]]
     """Start and end of each wordpiece, in characters of the text."""
     words: list[int | None]
-    """Number of the word that each wordpiece belongs to."""
+    """Number of the word to which each wordpiece belongs; None if it belongs to no word."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class TokenInput:
 
     ids: Sequence[int]
     first_segment: int
-    """Number of leading ids that form the first segment."""
+    """Number of ids in the first segment (token type 0), which begins the sequence."""
 
 
 class TextTokenizer:
-    """Tokenizer of a ``tokenizer.json``, without padding and truncation."""
+    """Tokenizer of a ``tokenizer.json``, whose own padding and truncation are off."""
 
     def __init__(self, path: Path) -> None:
         """Load the tokenizer in the directory ``path``.
@@ -66,11 +66,11 @@ class TextTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the file, in hexadecimal."""
+        """SHA-256 of ``tokenizer.json``, in hexadecimal digits."""
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Return True if both tokenizers give every text the same ids, special tokens aside."""
+        """Return True if both tokenizers give every text the same ids, apart from the special tokens they add."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -106,13 +106,13 @@ class TextTokenizer:
         return self._find_id("[UNK]", "<unk>")
 
     def _find_id(self, *names: str) -> int | None:
-        """Return the id of the first of ``names`` that is in the vocabulary."""
+        """Return the id of the first of ``names`` that is in the vocabulary, or None."""
         numbers = map(self._tokenizer.token_to_id, names)
         return next((number for number in numbers if number is not None), None)
 
     @cached_property
     def ordinary_ids(self) -> list[int]:
-        """Ids of all wordpieces except special ones ([CLS], [unused3] …)."""
+        """Sorted ids of all wordpieces except special ones ([CLS], [unused3] …)."""
         special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         return sorted(
             number
@@ -130,18 +130,25 @@ class TextTokenizer:
         return list(map(_make_pieces, encodings))
 
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
-        """Return [CLS] text [SEP], cut to ``max_tokens``."""
+        """Return the ids of [CLS] text [SEP]; the text is cut so that they are at most ``max_tokens``.
+
+        Raises:
+            ArtefactError: as for ``special_ids``.
+        """
         first, last = self.special_ids
-        # The end of a text of megabytes would need gigabytes for wordpieces that nobody reads.
+        # The wordpieces of a text of megabytes would need gigabytes, although most of them would be cut.
         ids = [first, *self._encode(text[: max_tokens * _CHARACTERS_PER_PIECE]).ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
     def make_reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:
-        """Return the ids of [CLS] question [SEP] title [SEP], and the length up to the first [SEP].
+        """Return the ids of [CLS] question [SEP] title [SEP], and the number of ids up to the first [SEP].
 
         Args:
-            question: wordpieces of the question.
-            title: wordpieces of the title; if empty, the title and its [SEP] are left out.
+            question: ids of the question, cut to ``MAX_QUESTION``.
+            title: ids of the title, cut to ``MAX_TITLE``; if empty, the title and its [SEP] are left out.
+
+        Raises:
+            ArtefactError: as for ``special_ids``.
         """
         first, last = self.special_ids
         head = [first, *question[:MAX_QUESTION], last]
