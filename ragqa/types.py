@@ -119,13 +119,25 @@ class Source:
         """
         passage = self.hit.passage
         parts = [passage.path.rpartition("/")[2] if path is None else path]
-        if passage.document != passage.path:  # the file has many documents
-            parts.append(f"document {passage.document}")
+        if record := self._format_record():
+            parts.append(record)
         if passage.sheet:
             parts.append(f"sheet {passage.sheet}")
         if self.number:
             parts.append(f"{passage.unit} {self.number}")
         return " › ".join((", ".join(parts), *passage.headings))
+
+    def _format_record(self) -> str:
+        """Return the name of the document in a file of many documents; empty if it adds nothing to the other parts."""
+        passage = self.hit.passage
+        own = passage.document.removeprefix(passage.path)  # readers name a record without an id PATH:NUMBER
+        if not own:
+            return ""
+        if own == passage.document or not own[1:].isdecimal():
+            return f"document {passage.document}"
+        if passage.unit == "row":  # a part of a long table, whose rows have numbers already
+            return ""
+        return f"{'mail' if own[0] == '#' else 'record'} {own[1:]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the source as a dictionary of JSON values.

@@ -231,7 +231,9 @@ def publish(config: DprConfig, notify: Notify) -> Path:
             encoder = config.out / "export"
         except MissingExtra as error:
             notify(f"not exported: {error}")
-    sources = artefacts.peek_manifest(config.corpus).config["sources"]
-    documents = shlex.join(sources) if len(sources) <= 3 else "DOCUMENTS"
-    notify(f"index with it: ragqa index {documents} --out NAME.index --retriever dense --encoder {encoder}")
+    corpus = artefacts.peek_manifest(config.corpus).config
+    documents = shlex.join(corpus["sources"]) if len(corpus["sources"]) <= 3 else "DOCUMENTS"
+    # The encoder was trained on passages of this kind; `ragqa index` makes other ones by default.
+    passages = f"--blocks {corpus['blocks']}" + (f" --block-size {size}" if (size := corpus["block_size"]) else "")
+    notify(f"index with it: ragqa index {documents} --out NAME.index --retriever dense {passages} --encoder {encoder}")
     return model

@@ -244,8 +244,12 @@ class PassageStore:
         return np.flatnonzero(is_start)
 
     def list_values(self, column: str) -> set[str]:
-        """Return the distinct values of a column of strings, also those of deleted passages."""
-        return {value for chunks in self._iter_column(column) for value in chunks.unique().to_pylist()}
+        """Return the distinct values of a column of strings in the live passages."""
+        values = set[str]()
+        for first, file, chunks in zip(self._first_rows, self._files, self._iter_column(column), strict=False):
+            is_live = np.isin(np.arange(first, first + file.rows), self.deleted, assume_unique=True, invert=True)
+            values.update((chunks if is_live.all() else chunks.filter(pa.array(is_live))).unique().to_pylist())
+        return values
 
     def _iter_column(self, name: str) -> Iterator[pa.ChunkedArray]:
         """Yield a column of strings of each file."""

@@ -20,6 +20,10 @@ def make_source(span: Span | None = None, path: str = "/docs/a.pdf", document: s
         (make_source(Span(11, 15), path="n/lisbon.md", unit="line", number=11), "lisbon.md, line 12"),
         (make_source(path="/docs/page.html", headings=("Hotels", "Alfama")), "page.html › Hotels › Alfama"),
         (make_source(path="/docs/all.jsonl", document="7"), "all.jsonl, document 7"),
+        (make_source(path="/docs/all.jsonl", document="/docs/all.jsonl:7"), "all.jsonl, record 7"),
+        (make_source(path="/docs/old.mbox", document="/docs/old.mbox#12"), "old.mbox, mail 12"),
+        (make_source(path="/docs/big.csv", document="/docs/big.csv#90", unit="row", number=95), "big.csv, row 95"),
+        (make_source(path="/docs/all.jsonl", document="/docs/all.jsonl:x"), "all.jsonl, document /docs/all.jsonl:x"),
     ],
 )
 def test_the_place_of_a_source_is_what_a_person_can_open(source: Source, place: str) -> None:

@@ -20,6 +20,7 @@ from pipelines.dpr import loop as dpr
 from pipelines.dpr.config import DprConfig
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.pipeline import Pipeline
@@ -148,6 +149,20 @@ def test_the_reported_command_indexes_with_the_exported_encoder(
     status, output, _ = run("ask", next(read_questions(world.dev)).text, *options, capsys=capsys)
     sources = json.loads(output)["sources"]
     assert status == 0 and {source["text"] for source in sources} <= {hit.passage.text for hit in rankings[0]}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "options"),
+    [({"blocks": "words"}, "--blocks words"), ({"block_size": 30}, "--blocks sentences --block-size 30")],
+)
+def test_the_reported_command_makes_passages_like_those_of_the_corpus(
+    world: World, small: Path, tmp_path: Path, chosen: dict[str, Any], options: str
+) -> None:
+    corpus, lines = tmp_path / "c.index", list[str]()
+    build_index([world.corpus.with_name("c.jsonl")], corpus, IndexConfig(retriever="bm25", **chosen))
+    (tmp_path / "run" / "round-1" / "model").mkdir(parents=True)
+    dpr.publish(replace(config(world, small, tmp_path / "run"), corpus=corpus), lines.append)
+    assert f" --retriever dense {options} --encoder " in lines[-1]
 
 
 def test_no_held_out_question_is_trained_on(two_towers: TrainingRun, world: World, tmp_path: Path, small: Path) -> None:

@@ -260,6 +260,11 @@ def test_rows_of_documents_skip_deleted_rows(tmp_path: Path) -> None:
     assert PassageStore.open(tmp_path / "none").find_rows(["d1"]).tolist() == []
 
 
+def test_values_of_deleted_rows_are_not_listed(tmp_path: Path) -> None:
+    fill_store(tmp_path, 5, rows_per_file=2)
+    assert delete_rows(tmp_path, [1, 2]).list_values("document") == {"d0", "d3", "d4"}
+
+
 def test_a_copied_passage_is_the_same_in_its_new_row(tmp_path: Path) -> None:
     fill_store(tmp_path / "a", 7)
     store = delete_rows(tmp_path / "a", [0, 2, 6])

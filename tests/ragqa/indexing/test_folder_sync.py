@@ -118,6 +118,19 @@ def test_a_duplicate_comes_in_once_the_first_copy_is_gone(index: Path, notes: Pa
     check_like_new(index, notes)
 
 
+def test_files_left_out_are_not_read_again_after_a_deletion(index: Path, notes: Path) -> None:
+    """The rows of a deleted document stay until the index is compacted. A later sync must not take them for news."""
+    write_old(notes / "work" / "a.txt", "the text of a")
+    write_old(notes / "empty.md", "")
+    for number in range(8):  # so that one deletion does not compact the index
+        write_old(notes / f"{number}.txt", f"the text of {number}")
+    sync_index(index, compact=True)
+    (notes / "b.txt").unlink()
+    report = sync_index(index)
+    assert (get_counts(report), report.compacted, report.corpus.bytes_read > 0) == ((0, 0, 0, 1), False, True)
+    assert sync_index(index).corpus == CorpusReport()
+
+
 def test_vanished_records_renamed_files_and_archives(index: Path, notes: Path) -> None:
     records = [{"id": f"r{n}", "title": f"r{n}", "text": f"record number {n}"} for n in range(5)]
     write_old(notes / "records.jsonl", to_json_lines(*records))
