@@ -13,10 +13,10 @@ Config = TypeVar("Config")
 
 
 def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
-    """Run a command with the options of the command line; print an expected error as one line.
+    """Run a command with the options of the command line; print an expected error as one line and exit.
 
     Args:
-        main: function of the settings that runs the command.
+        main: function that takes the settings and runs the command.
         ConfigClass: dataclass whose fields are the options.
         description: text above the options in the help.
     """
@@ -25,7 +25,7 @@ def run_command(main: Callable[[Config], object], ConfigClass: type[Config], des
 
 
 def format_command_line() -> str:
-    """Return the command line of this process, with relative paths."""
+    """Return the command line of this process, with relative paths for existing files and directories."""
     return f"python -m {get_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 

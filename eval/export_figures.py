@@ -1,4 +1,4 @@
-"""Export the figures of a report without texts.
+"""Export the figures of a report, without the texts of its questions, answers and passages.
 
     python -m eval.export_figures REPORT docs/measurements/NAME.json
 
@@ -33,13 +33,13 @@ class ExportConfig:
 
 
 def check_place(out: Path) -> None:
-    """Raise BadInput unless the name of a file ends in .json."""
+    """Raise BadInput unless the name of the file to write ends in .json."""
     if out.suffix != ".json":
         raise BadInput(f"{out}: the name of the file must end in .json; a .tsv file is written next to it")
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write the figures of a report into a JSON file, and its rows into a ``.tsv`` file.
+    """Write the figures of a report into a JSON file, and the figures of each question into a ``.tsv`` file.
 
     The date, the machine and the command are those of the evaluation, not of the export.
 
@@ -48,7 +48,7 @@ def export_figures(report: Report, out: Path) -> None:
         out: JSON file; the ``.tsv`` file has the same name.
 
     Raises:
-        BadInput: the name of ``out`` does not end in .json.
+        BadInput: the name of ``out`` does not end in .json, or a file cannot be written.
     """
     check_place(out)
     about = {key: value for key, value in report.figures["about"].items() if key not in _IN_SUITE}
@@ -77,7 +77,12 @@ def _format(value: float | None) -> str:
 
 
 def main(config: ExportConfig) -> None:
-    """Export the figures of the report that the settings name."""
+    """Export the figures of the report that the settings name.
+
+    Raises:
+        ArtefactError: there is no report.
+        BadInput: as for ``export_figures``.
+    """
     export_figures(Report.load(config.report), config.out)
 
 

@@ -3,8 +3,9 @@
     git show COMMIT:docs/measurements/reader/nq_wiki_bm25.tsv > before.tsv
     python -m eval.paired before.tsv docs/measurements/reader/nq_wiki_bm25.tsv
 
-Two systems can differ significantly on the same questions although their intervals overlap. So this command computes
-the interval of the difference. For whole reports, use ``ragqa eval compare``, which also shows the questions.
+The scores of two systems can differ significantly although their confidence intervals overlap, because both answered
+the same questions. So this command computes the interval of the difference. For whole reports, use ``ragqa eval
+compare``, which also shows the questions.
 """
 
 import csv
@@ -55,14 +56,18 @@ def read_scores(table: Path) -> dict[str, float]:
 
 
 def compare_tables(before: Path, after: Path) -> dict[str, Any]:
-    """Return the exact match of two systems, the difference with its interval, and p.
+    """Return the number of questions, the exact match of two systems, the difference with its interval, and p.
 
     Args:
         before: table of the old system.
         after: table of the new system.
 
+    Returns:
+        ``questions``, ``before``, ``after``, ``difference`` (``value``, ``low``, ``high``) and ``p``. Exact match is a
+        share from 0 to 1.
+
     Raises:
-        BadInput: ``eval.export_figures`` did not write a file.
+        BadInput: as for ``read_scores``.
         Mismatch: the tables have different questions.
     """
     new, old = read_scores(after), read_scores(before)
@@ -74,7 +79,7 @@ def compare_tables(before: Path, after: Path) -> dict[str, Any]:
 
 
 def format_comparison(figures: dict[str, Any]) -> str:
-    """Return the figures of ``compare_tables`` in one line."""
+    """Return one line with the figures of ``compare_tables``, in percent."""
     gain = figures["difference"]
     shares = (figures["before"], figures["after"], gain["value"], gain["low"], gain["high"])
     before, after, value, low, high = (100 * share for share in shares)
@@ -85,7 +90,11 @@ def format_comparison(figures: dict[str, Any]) -> str:
 
 
 def main(config: PairedConfig) -> None:
-    """Compare the two tables that the settings name, and print the result."""
+    """Compare the two tables that the settings name, and print the result.
+
+    Raises:
+        BadInput, Mismatch: as for ``compare_tables``.
+    """
     figures = compare_tables(config.before, config.after)
     print_text(to_json(figures) if config.json else format_comparison(figures))
 

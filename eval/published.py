@@ -33,6 +33,7 @@ _OTHER_TEST_SETS = {
     ("curatedtrec", LEWIS): "test, 635 questions by the paper's Table 7 (which also says 635 for train)",
 }
 
+# System, source, corpus, and exact match in percent on each test set; None if the paper has no figure.
 _TABLE: tuple[tuple[str, str, str, tuple[float | None, ...]], ...] = (
     ("BM25 + BERT", LEE, BLOCKS, (26.5, 17.7, 21.3, 33.2)),
     ("T5-11B, closed book", ROBERTS, NO_CORPUS, (34.5, 37.4, None, None)),
@@ -71,8 +72,10 @@ class Published:
     em: float
     """Exact match in percent."""
     source: str
+    """Paper and table."""
     corpus: str
     split: str
+    """Split and its number of questions."""
 
 
 def list_published(suite: str) -> tuple[Published, ...]:

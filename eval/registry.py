@@ -1,7 +1,4 @@
-"""Table of the suites.
-
-To add a suite, write its file like ``eval/webq.py`` and add it here.
-"""
+"""Registry of all suites. To add a suite, write its file like ``eval/webq.py``, and add the suite here."""
 
 from eval.curatedtrec import CURATEDTREC
 from eval.nq import NQ
@@ -10,4 +7,4 @@ from eval.suite import Suite
 from eval.webq import WEBQ
 
 SUITES: dict[str, Suite] = {suite.key: suite for suite in (NQ, WEBQ, CURATEDTREC, SQUAD)}
-"""All suites by their keys. The tables of systems find the files of a suite in a folder with the name of its key."""
+"""All suites by their keys; tables of systems look for the files of a suite in a folder with the name of its key."""

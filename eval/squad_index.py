@@ -3,7 +3,8 @@
     python -m eval.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
 
-Over this index, the suite also measures how often the gold passage is found. ``--gold`` scores the reader alone.
+With this index, the suite also measures how often the gold passage is retrieved. ``python -m eval.squad --gold`` scores
+the reader alone.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ class SquadIndexConfig:
 
 
 def main(config: SquadIndexConfig) -> None:
-    """Index the paragraphs of SQuAD."""
+    """Index the paragraphs of SQuAD train and dev-a.
+
+    Raises:
+        BadInput: a file cannot be read, or the index cannot be written.
+    """
     from pipelines.calibrate.conditions import build_paragraph_index
     from ragqa.question_files import read_squad
 

@@ -42,6 +42,7 @@ class Hub:
 
     name: str
     revision: str
+    """Commit of the data set."""
     question: str
     """Column of the question."""
     answers: str
@@ -57,7 +58,9 @@ class Suite:
     """Data set with its scoring rule."""
 
     key: str
+    """Name in commands, file names and ``SUITES``."""
     title: str
+    """Name in reports."""
     about: str
     """Content, source and licence of the data set."""
     splits: dict[str, Split]
@@ -66,7 +69,9 @@ class Suite:
     regex: bool = False
     """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"
+    """Unicode form to which answers are converted before they are compared; None converts nothing."""
     answer_type: str
+    """Description of the gold answers."""
     published: tuple[Published, ...] = ()
     """Scores that papers report."""
     caution: str = ""
@@ -92,7 +97,7 @@ class SuiteConfig:
     data: Path | None = None
     """Folder with the files of the data set; default: load them from the Hugging Face hub."""
     split: str | None = None
-    """Split to score; default: with --data test-a or dev-a, from the hub the whole test set."""
+    """Split to score; default: with --data test-a or dev-a, from the hub the test set of the papers."""
     out: Path | None = None
     """Directory of the report; default: a directory under runs/eval."""
     corpus: str | None = None
@@ -100,7 +105,7 @@ class SuiteConfig:
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the kind of the index."""
     fusion: Annotated[str | None, Fusion] = None
-    """Fusion of the scores in hybrid search."""
+    """Fusion of the scores in hybrid search; default: weighted."""
     reader: Path | None = None
     """Another reader: a directory, the name of a reader in the pipeline, or KIND:MODEL."""
     beams: int | None = None
@@ -108,9 +113,9 @@ class SuiteConfig:
     fast: bool = False
     """Use fast decoding instead of thorough decoding (rag-sequence)."""
     max_answer: int | None = None
-    """Maximum answer length in tokens (generative readers)."""
+    """Maximum answer length in tokens (generative readers); default: the length of the reader's training."""
     min_answer: int | None = None
-    """Minimum answer length in tokens (generative readers)."""
+    """Minimum answer length in tokens (generative readers); default: 0."""
     trained: str | None = None
     """Description of the reader's training; eval.table compares it with the closed book of the same description."""
     device: str = "cpu"
@@ -124,7 +129,7 @@ class SuiteConfig:
     limit: int | None = None
     """Size of a random sample of questions, always the same sample; default: all questions."""
     restart: bool = False
-    """Delete the rows of an interrupted run."""
+    """Delete the rows of an interrupted run and start again, instead of continuing."""
     gold: bool = False
     """Score the reader alone, on the gold passage of each question."""
     no_read: bool = False
@@ -135,7 +140,7 @@ class SuiteConfig:
     """JSON file to write the figures to; a table of the questions (.tsv) is written next to it."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for options that exclude each other."""
+        """Raise BadInput for options that exclude each other, and for a record whose name does not end in .json."""
         if self.record:
             check_place(self.record)
         if self.gold and (self.no_read or self.k or self.retriever or self.fusion):
@@ -157,7 +162,8 @@ def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
         data: folder with the files of the data set; None loads it from the hub.
 
     Raises:
-        BadInput: the split or its file does not exist, or the number of questions is wrong.
+        BadInput: the split or its file does not exist or cannot be read, or the number of questions is wrong.
+        BadLine: a line of the file is not a question.
         MissingExtra: the package ``datasets``, which loads from the hub, is not installed.
     """
     known = list(suite.splits) if data else list(suite.hub.splits) if suite.hub else []
@@ -210,7 +216,8 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
         config: options of the command.
 
     Raises:
-        RagqaError: the questions or the pipeline cannot be used.
+        RagqaError: the questions or the pipeline cannot be used, or the report cannot be written. The classes are those
+            of ``read_split``, ``Pipeline.load`` and ``evaluate``.
     """
     uses_hub = suite.hub is not None and config.data is None
     split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
@@ -252,7 +259,7 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
 
 
 def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -> str:
-    """Return the name of a report, which is different for runs with different options.
+    """Return the default name of a report, which contains all options that change its figures.
 
     Args:
         suite: the data set.
@@ -272,19 +279,19 @@ def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -
 
 
 def main(suite: Suite) -> None:
-    """Run the command of a suite."""
+    """Run the command of a suite: the main module's docstring is the help."""
     run_command(partial(print_scores, suite), SuiteConfig, sys.modules["__main__"].__doc__)
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline on a suite; print its figures and the published scores, and record them.
+    """Score a pipeline on a suite; print its figures and the published scores, and write ``config.record``.
 
     Args:
         suite: the data set.
         config: options of the command.
 
     Raises:
-        RagqaError: the questions or the pipeline cannot be used, or the files cannot be written.
+        RagqaError: as for ``score_suite`` and ``export_figures``.
     """
     report = score_suite(suite, config)
     if config.record:

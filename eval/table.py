@@ -2,8 +2,9 @@
 
     python -m eval.table docs/measurements/nq_*.json
 
-``--trained WORDS`` of a suite describes the training of a reader. The table compares a reader with the closed book (the
-generator without passages) that has the same words and questions. The difference shows how much the passages help.
+The option ``--trained`` of a suite describes the training of a reader. The table compares a reader with the closed book
+(the generator without passages) that has the same description and the same questions. The difference shows how much the
+passages help.
 """
 
 import json
@@ -37,7 +38,7 @@ HEAD = (
 
 
 def make_row(figures: dict[str, Any], closed_book: dict[str, Any] | None = None) -> list[str]:
-    """Return the cells of one row.
+    """Return the cells of one row, in the order of ``HEAD``.
 
     Args:
         figures: recorded figures of an evaluation.
@@ -75,7 +76,7 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Format the gain over the closed book in points of exact match; say if the intervals touch.
+    """Return the gain over the closed book in points of exact match, and whether the intervals touch.
 
     The interval of a run is the wider of two: the bootstrap interval and Wilson's. The bootstrap interval alone is too
     narrow for scores near 0, because a resample without a right answer has the score 0.
@@ -134,7 +135,7 @@ def make_table(files: list[Path]) -> str:
     """Return a Markdown table with one row for each record.
 
     Raises:
-        BadInput: there are no files, or a file is not a record.
+        BadInput: there are no files, a file is not a record, or two closed books fit one reader.
     """
     if not files:
         raise BadInput("no files: name files that --record or eval.export_figures wrote")
@@ -143,7 +144,11 @@ def make_table(files: list[Path]) -> str:
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """Return the figures in a file; raise BadInput if it has none."""
+    """Return the recorded figures in a file.
+
+    Raises:
+        BadInput: the file cannot be read, or is not a record.
+    """
     try:
         figures: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         make_row(figures, figures)  # an error here, where the file is known
@@ -155,7 +160,11 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def main(config: RecordsConfig) -> None:
-    """Print the table of the files that the settings name."""
+    """Print the table of the files that the settings name.
+
+    Raises:
+        BadInput: as for ``make_table``.
+    """
     print_text(make_table(list(config.files)))
 
 

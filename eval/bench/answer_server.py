@@ -7,13 +7,13 @@
 shape as ragqa's reader and random weights: its answers are wrong, but it takes the same time. The environment of the
 peer has sentence-transformers, transformers < 5, FastAPI and uvicorn. The servers run one after the other.
 
-One question keeps all cores busy. So C clients at once must wait C times as long as one client, if nothing is lost.
+One question keeps all cores busy. So with C clients at once, each client waits about C times as long as a client that
+is alone, if the server wastes no time.
 """
 
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -27,14 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from eval.bench.record import report
+from eval.bench.latency import copy_tokenizer, write_peer_files
+from eval.bench.process import measure_memory
+from eval.bench.record import report, summarize_latency
 from eval.command import run_command
 from ragqa.artefacts.paths import get_demo_dir
 from ragqa.demo import demo_index
 from ragqa.errors import BadInput
 from ragqa.question_files import read_questions
-from ragqa.retrieval.live import open_retriever
-from ragqa.retrieval.registry import VECTORS_FOLDER
 
 START_SECONDS = 120.0
 """Seconds that a server has to start."""
@@ -57,34 +57,43 @@ class AnswerServerConfig:
     per_client: int = 5
     """Number of questions of each of these clients."""
     alone: int = 100
-    """Number of questions of the client that is alone."""
+    """Number of questions of a single client, which is measured first."""
     requests: int = 10_000
-    """Number of requests during which the memory is measured; each reads two passages."""
+    """Number of requests during which the memory of ragqa is measured; each reads two passages."""
     port: int = 8001
+    """TCP port of the servers."""
 
 
 def main(config: AnswerServerConfig) -> None:
-    """Measure ragqa, then the peer; write the figures."""
+    """Measure ragqa, then the peer; write the figures.
+
+    Raises:
+        BadInput: a server does not start, or refuses a question.
+    """
     questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")]
-    index = demo_index()
-    command = [sys.executable, "-m", "ragqa", "serve", "--index", str(index), "--port", str(config.port)]
+    command = [sys.executable, "-m", "ragqa", "serve", "--index", str(demo_index()), "--port", str(config.port)]
     with run_server(command, config.port) as process:
         figures: dict[str, Any] = {"ragqa": measure_load(config, questions)}
         figures["ragqa"]["memory_mb"] = measure_memory_curve(config, questions, process)
     if config.peer_python and config.peer_encoder:
-        prepare_peer(config, index)
+        prepare_peer(config.work, config.peer_encoder)
         line = [config.peer_python, "-m", "uvicorn", "--app-dir", str(Path(__file__).parent), "peer_server:app"]
         with run_server([*line, "--port", str(config.port)], config.port, PEER_FOLDER=str(config.work)) as process:
-            figures["peer"] = {**measure_load(config, questions), "rss_mb": read_memory(process.pid)}
+            figures["peer"] = {**measure_load(config, questions), "rss_mb": measure_memory(process.pid)["own_mb"]}
     report(config.out, figures, corpus="demo encyclopedia", questions=f"{len(questions)} demo questions")
 
 
 @contextmanager
 def run_server(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server while the block runs.
+    """Run a server while the block runs; wait until it answers ``/healthz``.
+
+    Args:
+        command: program and arguments of the server.
+        port: port on which the server listens.
+        environment: variables to add to the environment.
 
     Raises:
-        BadInput: the server does not start.
+        BadInput: the server does not start within ``START_SECONDS``.
     """
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **environment}) as process:
         try:
@@ -108,7 +117,13 @@ def _is_up(port: int) -> bool:
 
 
 def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options: Any) -> None:
-    """Ask questions one after the other on one connection, and append the seconds of each.
+    """Ask questions one after the other on one connection, and append the seconds of each question.
+
+    Args:
+        port: port of the server.
+        questions: questions to ask.
+        seconds: list to which the seconds are appended.
+        options: further keys of the requests, such as ``k``.
 
     Raises:
         BadInput: the server refused a question.
@@ -127,7 +142,15 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
 
 
 def ask_at_once(port: int, questions: list[str], clients: int, each: int, **options: Any) -> list[float]:
-    """Ask as several clients at once; return the seconds of all questions that were answered."""
+    """Ask as several clients at once; return the seconds of all questions that were answered.
+
+    Args:
+        port: port of the server.
+        questions: questions, which are repeated as often as needed.
+        clients: number of clients.
+        each: number of questions of each client.
+        options: further keys of the requests, such as ``k``.
+    """
     seconds: list[float] = []
     endless = itertools.cycle(questions)
     parts = [list(itertools.islice(endless, each)) for _ in range(clients)]
@@ -142,7 +165,7 @@ def ask_at_once(port: int, questions: list[str], clients: int, each: int, **opti
 
 
 def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, Any]:
-    """Return the waiting times of a client that is alone, and of many clients at once."""
+    """Return the waiting times of a single client, and of ``config.clients`` clients at once."""
     alone: list[float] = []
     ask_in_turn(config.port, questions[:3], [])
     ask_in_turn(config.port, questions[: config.alone], alone)
@@ -151,9 +174,9 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
     wall = time.perf_counter() - start
     p99 = float(np.percentile(together, 99))
     return {
-        "one_client": summarize(alone),
+        "one_client": summarize_latency(alone, 99),
         f"{config.clients}_clients": {
-            **summarize(together),
+            **summarize_latency(together, 99),
             "answered": len(together),
             "asked": config.clients * config.per_client,
             "questions_per_s": round(len(together) / wall, 1),
@@ -162,43 +185,33 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
     }
 
 
-def summarize(seconds: list[float]) -> dict[str, float]:
-    """Return the median and the 99th percentile of some times, in milliseconds."""
-    return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, 99)}
-
-
 def measure_memory_curve(
     config: AnswerServerConfig, questions: list[str], process: subprocess.Popen[bytes]
-) -> dict[str, float]:
-    """Return the resident memory of a server in MB after tenths of the requests."""
-    curve = {"0": read_memory(process.pid)}
+) -> dict[str, int]:
+    """Return the memory of a server in MB, without mapped files, by the number of answered requests.
+
+    It is measured before the requests, and after each tenth of them.
+    """
+    curve = {"0": measure_memory(process.pid)["own_mb"]}
     part = max(1, config.requests // 10)
     for done in range(part, config.requests + 1, part):
         ask_at_once(config.port, questions, 10, part // 10, k=2)
-        curve[str(done)] = read_memory(process.pid)
+        curve[str(done)] = measure_memory(process.pid)["own_mb"]
     return curve
 
 
-def read_memory(process: int) -> float:
-    """Return the resident memory of a process in MB, without mapped files."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return round(int(fields["RssAnon"].split()[0]) / 1024, 1)
+def prepare_peer(work: Path, encoder: Path) -> None:
+    """Write passages, vectors and models in the form that the peer loads; the reader has random weights.
 
-
-def prepare_peer(config: AnswerServerConfig, index: Path) -> None:
-    """Write passages, vectors and models in the form that the peer loads."""
+    Args:
+        work: directory to write.
+        encoder: folder of the peer's encoder.
+    """
     from transformers import BertConfig, BertForQuestionAnswering
 
-    assert config.peer_encoder is not None
-    config.work.mkdir(parents=True, exist_ok=True)
-    texts = [passage.text for batch in open_retriever(index).passages.iter_batches() for passage in batch]
-    (config.work / "passages.json").write_text(json.dumps(texts))
-    np.save(config.work / "vectors.npy", np.load(index / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
-    shutil.copytree(config.peer_encoder, config.work / "encoder", dirs_exist_ok=True)
-    reader = config.work / "reader"
-    BertForQuestionAnswering(BertConfig.from_pretrained(config.peer_encoder)).save_pretrained(reader)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copyfile(config.peer_encoder / name, reader / name)
+    write_peer_files(work, encoder)
+    BertForQuestionAnswering(BertConfig.from_pretrained(encoder)).save_pretrained(work / "reader")
+    copy_tokenizer(encoder, work / "reader")
 
 
 if __name__ == "__main__":

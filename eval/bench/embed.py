@@ -4,9 +4,9 @@ r"""Measure speed and memory of ``index.embed``, compared with sentence-transfor
         --peer-python VENV/bin/python --work runs/embed --out docs/measurements/embed.json
 
 sentence-transformers embeds the texts of the smallest run on the same cores. Its weights are in the folder ``encoder/``
-of ``--models``. For each number of passages, the job starts its own Ray, and its memory is sampled. ``private`` is the
-memory that a process has written. ``rss`` also counts the pages of mapped files, once for each process that shares
-them.
+of ``--models``. For each number of passages, the job starts its own Ray, and the memory of its driver and actors is
+sampled. ``private`` is the memory that a process has written. ``rss`` also counts the pages of mapped files, once for
+each process that shares them.
 """
 
 import json
@@ -30,6 +30,7 @@ from ragqa.terminal import print_note
 SAMPLING = 0.2
 """Number of seconds between two samples of the memory."""
 REPORTED = ("passages", "seconds", "passages_per_s", "workers", "precision", "device")
+"""Figures of the job's report that are recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,11 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed``, and sentence-transformers if the settings name it; write figures.
+    """Measure ``index.embed``, and sentence-transformers if the settings name it; write the figures.
 
     Raises:
         RuntimeError: the job failed, so there are no figures.
+        BadInput: sentence-transformers failed.
     """
     options = ["--encoder", config.encoder, "--shard-rows", str(config.shard_rows)]
     options += ["--precision", config.precision] if config.precision else []
@@ -80,7 +82,7 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index with the first passages of another index; return its directory.
+    """Write an index with the first passages of another index, without terms and vectors; return its directory.
 
     Args:
         index: directory of the other index. If it has too few passages, they are repeated.

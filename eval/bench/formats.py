@@ -3,9 +3,8 @@ r"""Measure the speed of reading files of each format, compared with markitdown.
     python -m eval.bench.formats --folders tests/data/own_documents/exam/files --peer-python VENV/bin/python \
         --out docs/measurements/formats.json
 
-The files of a format are read several times, the programs one after the other. Each program has read a file of the
-format before, so that the figures are without imports and without the start of a process. ``peer_failed`` counts the
-files that markitdown cannot read.
+Each program reads the files of a format several times, and its fastest time counts. So the figures are without imports
+and without the start of a process. ``peer_failed`` counts the files that markitdown cannot read.
 """
 
 import json
@@ -59,14 +58,14 @@ class FormatBenchConfig:
     peer_python: str | None = None
     """Python program with markitdown; without it, only ragqa is measured."""
     repeats: int = 5
-    """Number of times that the files of a format are read; the fastest counts."""
+    """Number of times that the files of a format are read, after a warm-up; the fastest time counts."""
 
 
 def main(config: FormatBenchConfig) -> None:
-    """Measure the files of each format; write figures.
+    """Measure how fast the files of each format are read; write the figures.
 
     Raises:
-        BadInput: the peer failed.
+        BadInput: markitdown failed, or ragqa cannot read a file.
     """
     files = defaultdict[str, list[Path]](list)
     for path in walk_files(config.folders, on_error=lambda error: None):
@@ -99,7 +98,7 @@ def _rate(seconds: float, files: int, size: int) -> dict[str, float]:
 
 
 def _run_peer(python: str, files: dict[str, list[Path]], repeats: int) -> dict[str, Any]:
-    """Return the seconds and the number of failures of markitdown for each format."""
+    """Return the fastest seconds and the number of failed files of markitdown for each format."""
     request = json.dumps({"files": {kind: [str(path) for path in paths] for kind, paths in files.items()}})
     run = subprocess.run(
         [python, "-c", _PEER, str(repeats)], input=request, capture_output=True, text=True, check=False

@@ -3,9 +3,10 @@ r"""Measure all kinds of vector indexes: recall@20, speed, size, and cost of the
     python -m eval.bench.kinds --vectors wiki.vectors --sizes 20000 165871 2000000 --questions nq/dev.jsonl \
         --sample nq/train.jsonl --work runs/kinds --out docs/measurements/kinds.json
 
-The vectors are the first ones that ``index.embed`` wrote. The build tunes the search effort on the questions of
-``--sample``; all figures are measured on 1,000 questions of ``--questions``. Each index is built and searched in its
-own process, and compared with ``faiss.IndexFlatIP`` in float32. A repeated command measures only the missing kinds.
+Each size takes the first vectors that ``index.embed`` wrote. The build tunes the search effort on the questions of
+``--sample``; all figures are measured on 1,000 questions of ``--questions``. Each index is built in one new process,
+searched in another, and compared with ``faiss.IndexFlatIP`` in float32. A repeated command measures only the missing
+kinds.
 """
 
 import json
@@ -34,9 +35,11 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.terminal import print_json
 
 K, QUESTIONS, BATCH = 20, 1000, 1000
+"""Number of results, number of questions, and number of questions in a batch."""
 HIGHER_RECALL = 0.98
 """Second target of the tuning, which shows the cost of more recall."""
 PEER = "IndexFlatIP"
+"""Index of FAISS to compare with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ def main(config: KindsConfig) -> None:
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write the vectors of the questions and of each size, and the results of exact search."""
+    """Write the vectors of the questions and of each size, and the results of exact search, unless they exist."""
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -109,7 +112,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
         kind: kind of index.
 
     Returns:
-        Seconds and peak memory (MB) of the build.
+        Seconds and memory (MB) of the build; empty for exact search, which needs no build.
     """
     if kind in (IndexKind.FLAT, PEER):
         return {}
@@ -125,7 +128,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the recall and the queries per second of an index, for each tuned search effort.
+    """Return the recall@20 and the queries per second of an index, for each tuned search effort.
 
     Args:
         folder: directory with the vectors and indexes of one size.
@@ -162,7 +165,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
-    """Return the queries per second, one at a time and in a batch; the better of two runs.
+    """Return the queries per second, one at a time (for 5 s at most) and in a batch; the better of two runs.
 
     Args:
         find: function from vectors and k to the results of a search.

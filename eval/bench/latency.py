@@ -3,8 +3,8 @@
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
 ``--models`` has the torch weights in two folders: ``encoder/`` (sentence-transformers) and ``reader/`` (SpanReader).
-ragqa and its peer answer the same demo questions over the same passages. They run alternately, so that other work on
-the machine slows both.
+ragqa and its peer answer the same demo questions over the same passages. From the shell, they run alternately, so that
+other work on the machine slows both.
 """
 
 import json
@@ -27,8 +27,10 @@ from ragqa.question_files import read_questions
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.runtime.encoder import load_encoder
+from ragqa.types import Passage
 
 RUNS, QUESTIONS = 7, 100
+"""Number of runs from the shell, and number of questions in one process."""
 PEER_STACK = "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages"
 
 
@@ -47,10 +49,13 @@ class LatencyConfig:
 
 
 def main(config: LatencyConfig) -> None:
-    """Measure ragqa and its peer alternately; write the figures."""
-    store = open_retriever(demo_index()).passages
-    passages = [passage for batch in store.iter_batches() for passage in batch]
-    prepare_peer(config, [passage.text for passage in passages])
+    """Measure ragqa and its peer; write the figures.
+
+    Raises:
+        BadInput: a run of ragqa or of the peer failed.
+    """
+    passages = write_peer_files(config.work, config.models / "encoder")
+    convert_reader(config.models / "reader", config.models / "encoder", config.work / "reader")
     texts = [passage.titled_text for passage in passages]
     (config.work / "texts.json").write_text(json.dumps(texts))
     questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")][:QUESTIONS]
@@ -83,23 +88,33 @@ def main(config: LatencyConfig) -> None:
     report(config.out, figures, corpus=f"demo encyclopedia, {len(passages)} passages", questions="100 demo questions")
 
 
-def prepare_peer(config: LatencyConfig, texts: list[str]) -> None:
-    """Write passages, vectors and models in the form that the peer loads.
+def write_peer_files(work: Path, encoder: Path) -> list[Passage]:
+    """Write the demo's passages and vectors, and the encoder, in the form that the peer loads.
 
     Args:
-        config: settings of the measurement.
-        texts: texts of the passages.
+        work: directory to write.
+        encoder: folder of the encoder (sentence-transformers).
+
+    Returns:
+        The demo's passages.
     """
-    work, encoder = config.work, config.models / "encoder"
+    store = open_retriever(demo_index()).passages
+    passages = [passage for batch in store.iter_batches() for passage in batch]
     work.mkdir(parents=True, exist_ok=True)
-    (work / "passages.json").write_text(json.dumps(texts))
+    (work / "passages.json").write_text(json.dumps([passage.text for passage in passages]))
     np.save(work / "vectors.npy", np.load(demo_index() / VECTORS_FOLDER / "vectors.npy").astype(np.float32))
     shutil.copytree(encoder, work / "encoder", dirs_exist_ok=True)
-    convert_reader(config.models / "reader", encoder, work / "reader")
+    return passages
+
+
+def copy_tokenizer(folder: Path, out: Path) -> None:
+    """Copy the files of BERT's tokenizer from ``folder`` into the directory ``out``."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copyfile(folder / name, out / name)
 
 
 def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
-    """Write the span head of a SpanReader as a BertForQuestionAnswering.
+    """Write a SpanReader as a BertForQuestionAnswering, which has its encoder and its scores of starts and ends.
 
     Args:
         reader: directory of the SpanReader.
@@ -109,8 +124,7 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     out.mkdir(exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copyfile(tokenizer / name, out / name)
+    copy_tokenizer(tokenizer, out)
     config = json.loads((reader / "config.json").read_text())
     config.update(architectures=["BertForQuestionAnswering"], num_labels=2)
     (out / "config.json").write_text(json.dumps(config))
@@ -122,7 +136,7 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
 
 
 def ask_all(questions: list[str]) -> list[float]:
-    """Return the seconds of each question in this process, after a warm-up question."""
+    """Return the seconds in which ragqa answers each question in this process, after a warm-up question."""
     ask = partial(Pipeline.load(demo_index()).ask, min_confidence=0)
     return [time_call(ask, question)[0] for question in (questions[0], *questions)][1:]
 
@@ -135,7 +149,11 @@ def measure_embedding(texts: list[str]) -> float:
 
 
 def summarize_runs(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the median and the worst time (s) of some runs, and the largest memory (MB)."""
+    """Return the median and the longest time (s) of runs, and their largest memory (MB).
+
+    Args:
+        runs: results of ``run_timed``.
+    """
     seconds = [run["seconds"] for run in runs]
     return {
         "shell_to_answer_s": round(float(np.median(seconds)), 3),

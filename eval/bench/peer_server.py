@@ -29,17 +29,18 @@ class PeerQuestion(BaseModel):
 
     question: str
     k: int = 10
+    """Number of passages to read."""
 
 
 @app.get("/healthz")
 def check() -> dict[str, str]:
-    """Say that the server runs."""
+    """Return the status of the running server."""
     return {"status": "ok"}
 
 
 @app.post("/ask")
 def ask(body: PeerQuestion) -> dict[str, Any]:
-    """Answer a question from its nearest passages."""
+    """Return the best answer from the question's nearest passages, with the score of the reader as confidence."""
     query = encoder.encode([body.question], normalize_embeddings=True)[0]
     contexts = [passages[row] for row in np.argsort(-(vectors @ query))[: body.k]]
     questions = [body.question] * len(contexts)

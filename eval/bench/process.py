@@ -26,7 +26,7 @@ open(sys.argv[1], "w").write(json.dumps(row | {"status": os.waitstatus_to_exitco
 
 
 def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
-    """Run a command, and measure its time and memory.
+    """Run a command in a new process, and measure its time and memory.
 
     Args:
         command: program and arguments.
@@ -58,7 +58,7 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
     Args:
         python: Python program of the peer's environment.
-        folder: directory of the models.
+        folder: directory that ``eval.bench.latency`` wrote, or with ``--passages`` any directory with ``encoder/``.
         arguments: further arguments of the script.
 
     Raises:
@@ -69,25 +69,23 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def time_call(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Call a function; return its seconds and its result.
-
-    Args:
-        function: function to call.
-        arguments: arguments of the function.
-    """
+    """Call a function with ``arguments``; return its seconds of wall time and its result."""
     began = time.perf_counter()
     result = function(*arguments)
     return time.perf_counter() - began, result
 
 
-def measure_memory() -> dict[str, int]:
-    """Return the memory of this process in MB.
+def measure_memory(process: int | str = "self") -> dict[str, int]:
+    """Return the memory of a process in MB.
+
+    Args:
+        process: id of the process; ``self`` is this process.
 
     Returns:
         ``rss_mb`` (resident now), ``peak_rss_mb`` (its peak) and ``own_mb`` (resident now, without mapped files).
     """
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
-    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+    lines = [line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines()]
     return {fields[line[0][:-1]]: int(line[1]) // 1024 for line in lines if line and line[0][:-1] in fields}
 
 

@@ -2,8 +2,9 @@
 
     python -m eval.bench.questions --out questions.json
 
-A follow-up is asked without and with what it refers to. A misspelt question is a question of the demo with one random
-mistake in one word of at least four letters; it is asked as it is, and corrected.
+A follow-up question is asked alone, and after its first question in a conversation, which completes it. A misspelt
+question is a question of the demo with one random mistake in one word of at least four letters. It is asked as it is,
+and after ragqa has corrected it.
 """
 
 import json
@@ -32,9 +33,10 @@ class QuestionsConfig:
     """Settings of the measurement."""
 
     follow_ups: Path = Path("tests/data/follow_ups.jsonl")
-    """Pairs of questions: first, second, answers to the second, follows (false if it stands alone), part."""
+    """JSON lines with a pair of questions each. Keys: first, second, answers (to the second question), follows (false
+    if the second question stands alone), and part (dev or test)."""
     seeds: int = 3
-    """Number of times that the mistakes are drawn."""
+    """Number of sets of misspelt questions, each with other random mistakes."""
     out: Path
     """JSON file to write the figures to."""
 
@@ -53,7 +55,12 @@ def main(config: QuestionsConfig) -> None:
 
 
 def measure_follow_ups(pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the exact match of the follow-ups, and the number of independent questions that changed."""
+    """Return the exact match of follow-up questions, and the number of independent questions that were rewritten.
+
+    Args:
+        pipeline: pipeline to ask.
+        rows: pairs of questions, with the keys of ``QuestionsConfig.follow_ups``.
+    """
     followed, alone, changed = [], [], 0
     for row in rows:
         conversation = Conversation(pipeline)
@@ -75,7 +82,16 @@ def measure_follow_ups(pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[s
 
 
 def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
-    """Return the exact match and the milliseconds of questions with and without mistakes, corrected and not."""
+    """Return the figures of the demo's questions without mistakes (``right``), and of each set of misspelt questions.
+
+    Args:
+        pipeline: pipeline to ask.
+        seeds: number of sets of misspelt questions.
+
+    Returns:
+        For each set the exact match of the questions as asked and as corrected, the number of questions that the
+        correction changed, and the mean milliseconds of a correction.
+    """
     questions = [question for question in read_questions(get_demo_dir() / "questions.jsonl") if question.answers]
     golds = [question.answers for question in questions]
     variants = {"right": [question.text for question in questions]}
@@ -96,7 +112,7 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
 
 def misspell(question: str, generator: random.Random) -> str:
-    """Return the question with one mistake in a word: a letter less, more or other, or two in the wrong order."""
+    """Return the question with one mistake in a word: a missing, added or replaced letter, or two swapped letters."""
     word = generator.choice(list(re.finditer(r"[A-Za-z]{4,}", question)))
     text = word[0]
     while text.lower() == word[0].lower():

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ragqa.models.inputs import Inputs
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}
-"""Layers of encoder and decoder, width, and size of the vocabulary; base and large are those of BART."""
+"""Layers of the encoder (and of the decoder), width, and size of the vocabulary; base and large are those of BART."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,9 @@ class RagSpeedConfig:
     out: Path
     """JSON file to write the figures to."""
     shape: Literal["tiny", "small", "base", "large"] = "small"
-    """Size of the model."""
+    """Size of the model, a key of ``SHAPES``."""
     device: str = "cpu"
+    """Device, as torch names it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     batch: int = 8
     """Number of questions of a step."""
@@ -58,10 +59,11 @@ class RagSpeedConfig:
     decoding_tokens: int = 120
     """Length of a pair of question and passage in decoding, in tokens."""
     beams: int = 4
+    """Number of beams in decoding."""
     longest: int = 16
     """Largest length of a decoded answer, in tokens."""
     steps: int = 5
-    """Number of measured steps, after a warm-up step."""
+    """Number of measured training steps and of measured decodings, each after a warm-up."""
 
 
 def main(config: RagSpeedConfig) -> None:

@@ -21,7 +21,7 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
     """Write figures into a JSON file, with the date, the command and the machine.
 
     Args:
-        out: file to write. After an error it is unchanged.
+        out: file to write; after an error it is unchanged.
         figures: figures as JSON values, by their names.
         corpus: description of the corpus.
         questions: description of the questions.
@@ -45,13 +45,14 @@ def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str
     print_json(figures, indent=1)
 
 
-def summarize_latency(seconds: Sequence[float]) -> dict[str, float]:
-    """Return the median and the 95th percentile of some times, in milliseconds.
+def summarize_latency(seconds: Sequence[float], percentile: int = 95) -> dict[str, float]:
+    """Return the median and a higher percentile of times, in milliseconds.
 
     Args:
         seconds: times in seconds.
+        percentile: the higher percentile.
     """
-    return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, 95)}
+    return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, percentile)}
 
 
 def _installed_version(name: str) -> str | None:

@@ -20,6 +20,7 @@ from ragqa.progress import Bars
 from ragqa.training.log import read_rows
 
 WIDTH, LAYERS = 96, 2
+"""Width and number of layers of the model."""
 TOKENIZER = get_weights_dir() / "encoder" / "tokenizer.json"
 
 
@@ -83,7 +84,7 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 def write_encoder(folder: Path) -> int:
-    """Write a masked language model with random weights; return its number of parameters."""
+    """Write a small masked language model with random weights into ``folder``; return its number of parameters."""
     import torch
     from transformers import BertConfig
 
@@ -99,10 +100,14 @@ def write_encoder(folder: Path) -> int:
 
 
 def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the cost of the new indexes after the first one.
+    """Return the speed of the training steps, and the cost of the new indexes after the first one.
 
     Args:
         rows: rows of the log of the run.
+
+    Returns:
+        Medians over swaps, except for the totals ``steps``, ``swaps``, ``seconds`` and ``stood_still_s``; ``_s`` stands
+        for seconds, and ``staleness_at_swap`` is in steps.
     """
     first, *swaps = [row for row in rows if "swap_stood" in row]
     steps = [row for row in rows if "nll" in row]

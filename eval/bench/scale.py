@@ -8,8 +8,8 @@ r"""Measure search in an index as large as DPR's Wikipedia.
         --out docs/measurements/scale.json
 
 The passages are real ones, repeated under new ids and titles. The first vectors are real. Each other vector is a
-mixture of two real vectors with noise. So the times of BM25 are meaningful, but its results are not. Recall is reported
-for all vectors and for the real ones.
+mixture of two real vectors with noise. So times are meaningful, but the results of BM25 and of hybrid search are not.
+The recall of dense search is reported for all vectors and for the real ones.
 """
 
 import csv
@@ -44,10 +44,14 @@ from ragqa.terminal import print_json
 
 ROWS = 21_015_324
 """Number of passages in DPR's psgs_w100.tsv."""
+REAL = 165_871
+"""Number of real vectors, those of the index that the published figures used."""
 SHARD = 65_536
+"""Number of vectors in a file."""
 NOISE = 0.4
 """Length of the noise, relative to the length of the mixture."""
 K = 20
+"""Number of passages to search for."""
 HARDER = 1.5
 """Factor on the tuned number of lists, to show the cost of more recall."""
 
@@ -59,7 +63,7 @@ class ScaleConfig:
     job: Literal["passages", "vectors", "measure"]
     """Job: write passages, write vectors, or measure an index of both."""
     index: Path
-    """Index directory: source of the passages or vectors, or the index to measure."""
+    """Index directory: source of the passages, source of the real vectors, or the index to measure."""
     out: Path
     """Output of the job: a TSV file, a directory of vectors, or a JSON file of figures."""
     corpus: Path = Path("bm25.index")
@@ -94,7 +98,7 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write the real vectors of an index, and then mixtures, in the form of ``index.embed``."""
+    """Write the real vectors of an index, and then mixtures of them, in the form of ``index.embed``."""
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
     real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
@@ -131,7 +135,7 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 
 
 def measure(config: ScaleConfig) -> None:
-    """Measure the time, memory and recall of dense search, BM25 and hybrid search."""
+    """Measure the time and memory of dense search, BM25 and hybrid search, and the recall of dense search."""
     texts = [question.text for question in read_questions(config.questions)][: config.sample]
     figures: dict[str, Any] = {"before": measure_memory()}
     retriever = open_retriever(config.index, RetrieverKind.HYBRID)
@@ -158,14 +162,14 @@ def measure(config: ScaleConfig) -> None:
         figures[name] |= _measure_recall(
             [ranking.rows for ranking in rankings_by_name[name]], [ranking.rows for ranking in truth]
         )
-    made_of = "real passages repeated, vectors of mixtures and noise but for the first 165,871; see the bench"
+    made_of = f"real passages repeated, vectors of mixtures and noise but for the first {REAL:,}; see the bench"
     report(config.out, figures, corpus=made_of, questions=f"the first {len(texts)} of {config.questions.name}")
 
 
-def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray], real: int = 165_871) -> dict[str, float]:
+def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray]) -> dict[str, float]:
     """Return the recall of the 20 best rows: of all rows, and of the rows of real vectors."""
     pairs = [
-        (row in set(rows.tolist()), row < real) for rows, best in zip(retrieved, truth, strict=True) for row in best
+        (row in set(rows.tolist()), row < REAL) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]
     hits, kinds = np.array(pairs).T
     return {

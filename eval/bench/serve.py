@@ -3,7 +3,7 @@
     python -m eval.bench.serve --corpus wiki.jsonl --questions nq/dev.jsonl --work runs/serve --out serve.json
 
 All shards run on this machine. So the figures show the cost of serving, not the gain of more machines. Each round
-measures both ways, one after the other. The figures are the medians of the rounds.
+measures the index opened directly and then the served index. The figures are the medians of the rounds.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from eval.bench.process import time_call
-from eval.bench.record import report
+from eval.bench.record import report, summarize_latency
 from eval.command import run_command
 from ragqa.corpus.sources import read_documents
 from ragqa.indexing.build import IndexConfig, build_index
@@ -27,6 +27,7 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.retrieval.remote import RemoteRetriever
 
 K, BATCH = 10, 64
+"""Number of passages to search for, and number of questions in a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class ServeBenchConfig:
     rounds: int = 3
     """Number of measured rounds, after a warm-up round."""
     port: int = 8077
+    """TCP port of the server."""
 
 
 def main(config: ServeBenchConfig) -> None:
@@ -99,7 +101,7 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
 
 
 def make_index(files: list[Path], out: Path) -> Path:
-    """Index some files, unless the index exists; return its directory.
+    """Index files, unless the index exists; return its directory.
 
     Args:
         files: files of documents.
@@ -124,7 +126,7 @@ def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int)
 
 
 def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, float]:
-    """Return the milliseconds of a single question, and the questions per second in batches.
+    """Return the milliseconds of a single question (median, 95th percentile), and the questions per second in batches.
 
     Args:
         retriever: retriever to measure.
@@ -135,8 +137,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
     """
     seconds = [time_search(retriever, [question]) for question in questions]
     batches = sum(time_search(retriever, questions[n : n + BATCH]) for n in range(0, len(questions), BATCH))
-    p50, p95 = (1000 * float(np.percentile(seconds, p)) for p in (50, 95))
-    return {"p50_ms": p50, "p95_ms": p95, "questions_per_s_in_batches": len(questions) / batches}
+    return {**summarize_latency(seconds), "questions_per_s_in_batches": len(questions) / batches}
 
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:

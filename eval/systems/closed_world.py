@@ -35,7 +35,7 @@ from eval.systems.world import (
 from ragqa.terminal import print_text
 
 WORDS_A_STEP = 32
-"""Number of masked statements in a step of REALM."""
+"""Number of masked statements in a training step of REALM."""
 ALL = 0
 """Number of training questions that means all questions."""
 
@@ -165,7 +165,12 @@ SMALL: Mapping[str, Any] = {"entities": 50, "held_out": 8, "dev": 4}
 
 
 def main(config: ClosedWorldConfig) -> list[dict[str, Any]]:
-    """Train and measure the arms of a table; return their rows."""
+    """Train and measure the arms of a table; return their rows.
+
+    Raises:
+        BadInput: there is no arm of a chosen name, or the output file is not a table.
+        Mismatch: ``config.work`` holds a world with other settings.
+    """
     import torch
 
     torch.set_num_threads(1)  # because with tensors of this size a second thread makes a step slower
@@ -185,6 +190,9 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
         seed: seed of the world and of the runs.
         name: name of the arm.
         count: number of training questions, in the table of questions.
+
+    Raises:
+        BadInput, Mismatch: as for ``main``.
     """
     is_question_table = config.table == "questions"
     arm = make_question_arms(count)[name] if is_question_table else MASKED_WORDS[name]
@@ -233,8 +241,8 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
         arm: trained arm.
 
     Returns:
-        Number of training questions, exact match and recall; ``dev`` has the exact match during training, and ``seen``
-        the number of questions read until then, both by step.
+        Number of training questions (``questions``), exact match and recall; ``dev`` has the exact match during
+        training, and ``seen`` the number of questions that training had read by then, both by step.
     """
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder
@@ -341,7 +349,7 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
 
 
 def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
-    """Return a statement with a masked object."""
+    """Return a statement of a fact with its object masked."""
     from pipelines.common.masked_text import NULL, MaskedText
 
     ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids

@@ -7,8 +7,8 @@ The corpus has the gold passages of NQ test-a, the paragraphs of SQuAD dev-a, an
 questions (QED). ``--squad-train`` adds the paragraphs of SQuAD train, for the table of generators. Random articles of
 ``wiki/`` in the data folder fill the rest.
 
-The folder ``questions/`` has three files: recall.jsonl and dev.jsonl from NQ dev, and train.jsonl. No training question
-is also in the other two files or in a test set.
+The folder ``questions/`` has three files: recall.jsonl and dev.jsonl from NQ dev, and train.jsonl. Questions of
+train.jsonl are neither in the other two files nor in a test set.
 
 The published tables used another selection of articles (commit 2f8b057), so do not compare them with new rows.
 """
@@ -72,7 +72,7 @@ class CorpusConfig:
     recall: int = 2_000
     """Number of questions of NQ dev that measure retrieval."""
     dev: int = 500
-    """Number of other questions of NQ dev, which select weights; with SQuAD train, also of its held-out articles."""
+    """Number of other questions of NQ dev, which select weights; with --squad-train, as many again from SQuAD train."""
     seed: int = 0
     """Seed of all random choices."""
 
@@ -80,9 +80,12 @@ class CorpusConfig:
 def main(config: CorpusConfig) -> dict[str, Any]:
     """Make the corpus and the questions unless they exist; return their report.
 
+    Returns:
+        ``settings``, the numbers of ``blocks`` (passages) and ``documents``, and the number of ``questions`` by file.
+
     Raises:
-        BadInput: a file is missing or damaged, the gold passages do not fit, or ``out`` holds a corpus with other
-            settings.
+        BadInput: a file is missing or damaged, the gold passages do not fit, NQ dev has too few questions, or ``out``
+            holds a corpus with other settings.
     """
     settings = {name: value for name, value in asdict(config).items() if name not in ("data", "out")}
     if (config.out / REPORT).is_file():
@@ -180,7 +183,7 @@ def format_question(question: Question) -> str:
 def detokenize(text: str) -> str:
     """Return a text of QED without the spaces around its punctuation.
 
-    With these spaces, training would learn to recognise gold passages by them.
+    Otherwise, a model in training would learn to recognise gold passages by these spaces.
     """
     for pattern, replacement in _SPACED:
         text = pattern.sub(replacement, text)

@@ -4,11 +4,11 @@
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/generators
     python -m eval.systems.generators --data DATA --corpus CORPUS --encoder MINILM --work runs/try --smoke
 
-All generators start from the same generator: the encoder of ragqa's span reader, and a decoder that has trained with
-gold passages. Then each trains for the same number of steps on the same questions. All retrieve with the same
-retriever.
+All generators start from one generator, made of the encoder of ragqa's span reader and one decoder layer, and trained
+with gold passages first. Then each generator trains for the same number of steps on the same questions. All use the
+same retriever.
 
-The closed book has no passages, so the first training does not help it. It trains for as many additional steps as the
+The closed book reads no passages, so the first training does not help it. It trains for as many additional steps as the
 first training has. So the difference from the closed book shows how much the passages help a generator. The table takes
 about four hours on one core.
 """
@@ -99,7 +99,11 @@ class GeneratorsConfig(TableConfig):
 
 
 def main(config: GeneratorsConfig) -> dict[str, dict[str, Any]]:
-    """Train the arms and score them on all suites; return the figures by arm and suite."""
+    """Train the arms and score them on all suites; return the figures by arm and suite.
+
+    Raises:
+        BadInput: a chosen arm does not exist, or ``config.corpus`` holds no corpus.
+    """
     names = select_arms(ARMS, config.arms)
     reader = config.reader or config.work / "reader"
     about = {
@@ -142,7 +146,7 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
-    """Train an arm; return the directory of its pipeline or index.
+    """Train an arm; return the directory of its pipeline, or of the index for the shipped reader.
 
     Args:
         runner: runner of the table.

@@ -35,6 +35,7 @@ class TableConfig:
     limit: int | None = None
     """Size of the random sample of each test set; default: all questions."""
     device: str = "cpu"
+    """Device of training and of search, as torch names it."""
     smoke: bool = False
     """Run only a few steps of everything, to check that it works."""
 
@@ -71,6 +72,9 @@ class TableConfig:
             encoder: encoder of the passages.
             gpus: True to embed on GPUs.
             exported: export of the encoder, for questions; by default ``encoder`` encodes them.
+
+        Raises:
+            RagqaError: as for ``index.embed.embed`` and ``index.build.build``.
         """
         from index.build import BuildConfig, build
         from index.embed import EmbedConfig, embed
@@ -82,7 +86,7 @@ class TableConfig:
         return index
 
     def score_suite(self, key: str, pipeline: "Pipeline", out: Path, corpus: str, batch: int = 1) -> dict[str, Any]:
-        """Score a pipeline on the test set of a suite; return its figures.
+        """Score a pipeline on the test set of a suite.
 
         Args:
             key: key of the suite.
@@ -90,6 +94,12 @@ class TableConfig:
             out: directory of the report.
             corpus: description of the corpus.
             batch: number of questions in a batch.
+
+        Returns:
+            ``questions`` (their number), ``em``, ``f1``, ``answer_recall`` and ``coverage_bound`` of the report.
+
+        Raises:
+            RagqaError: as for ``read_split`` and ``evaluate``.
         """
         from ragqa.evaluation import evaluate
 
@@ -102,7 +112,9 @@ class TableConfig:
 
 
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
-    """Add to each row the differences from a baseline in exact match and recall, with p.
+    """Add to the row of each system its differences from a baseline in exact match and recall, with p.
+
+    A difference is None if one of the reports is missing or has other questions.
 
     Args:
         rows: figures by the names of the system and of the measure.

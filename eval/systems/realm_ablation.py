@@ -5,10 +5,10 @@
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/ablation
     python -m eval.systems.realm_ablation --data DATA --corpus CORPUS --encoder ENCODER/model --work runs/try --smoke
 
-Other arms are ORQA, DPR, BM25 and MiniLM. Recall is measured on NQ dev before training on questions (DPR has already
-trained on questions). Exact match is measured after fine-tuning, on NQ test-a and SQuAD dev-a. The table takes about
-ten hours on two cores, with an encoder of 4 layers of width 256 and 40,000 passages. Comments name the values of the
-papers where they are very different.
+Other arms are ORQA, DPR, BM25, MiniLM and random passages. Recall is measured on NQ dev, before systems are fine-tuned
+on questions; DPR has trained on questions by then. Exact match is measured after fine-tuning, on NQ test-a and
+SQuAD dev-a. The table takes about ten hours on two cores, with an encoder of 4 layers of width 256 and 40,000 passages.
+Comments name the values of the papers where they are very different.
 """
 
 from collections.abc import Mapping
@@ -163,6 +163,7 @@ class AblationConfig(TableConfig):
     recall_only: bool = False
     """Leave out fine-tuning and exact match."""
     seed: int = 0
+    """Seed of all stages and of the random passages."""
 
 
 def main(config: AblationConfig) -> dict[str, dict[str, Any]]:
@@ -243,7 +244,7 @@ class RandomRanker:
     scoring = Scoring("random")
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return ``k`` random rows for each question, all or of ``rows``."""
+        """Return up to ``k`` random rows for each question, from ``rows`` or from all passages."""
         if rows is None:
             rows = self._passages.get_live_rows(np.arange(self._passages.live_count))
         return [self._draw(question, k, rows) for question in questions]

@@ -65,6 +65,7 @@ class TowersConfig:
     encoder: Path
     """Directory of the encoder."""
     out: Path
+    """Directory of the run; the dual encoder is written into its folder ``model``."""
     width: int | None = None
     """Width of the vectors; default: the width of the encoder, whose vectors stay as they are."""
     gain: float = 1.0
@@ -101,6 +102,7 @@ class GeneratorConfig:
     encoder: Path
     """Directory of the encoder."""
     out: Path
+    """Directory of the run; the generator is written into its folder ``model``."""
     seed: int = 0
 
 
@@ -180,7 +182,11 @@ class TableRunner:
         return value
 
     def train(self, stages: Iterable[Stage]) -> list[Path]:
-        """Run the unfinished stages; return the directory of each stage's result."""
+        """Run the unfinished stages in order; return the directory of each stage's result.
+
+        Raises:
+            RagqaError: as for the recipes.
+        """
         from pipelines.common.stages import run_stage
 
         directories = []
@@ -197,7 +203,7 @@ class TableRunner:
         return {name: round(sum(row.get("seconds", 0.0) for row in rows), 1) for name, rows in logs.items() if rows}
 
     def list_alarms(self, stages: Iterable[Stage]) -> list[str]:
-        """Return the alarms in the logs of the stages."""
+        """Return the alarms in the logs of the stages, one line each, with their steps."""
         rows = (row for stage in stages for row in self.read_log(stage) if "alarm" in row)
         return [f"step {row['step']}: {row['alarm']}" for row in rows]
 
@@ -214,7 +220,7 @@ class TableRunner:
         Args:
             key: names of the row, such as arm, measure and seed.
             stages: all stages on which the row depends.
-            options: further JSON values on which the row depends.
+            options: further JSON values on which the row depends, such as the number of questions.
             measure: function that trains and measures, and returns the figures.
 
         Raises:
@@ -315,14 +321,14 @@ def format_table(
 
 
 def look_up(figures: Any, path: Sequence[str]) -> Any:
-    """Return the figure at a path of keys, or None if there is none."""
+    """Return the figure at a path of keys in nested mappings, or None if there is none."""
     for key in path:
         figures = figures.get(key) if isinstance(figures, Mapping) else None
     return figures
 
 
 def format_figure(figure: Any) -> str:
-    """Return a cell: a share with its interval, a difference with its p, or a number."""
+    """Return a figure as a cell: a share with its interval, a difference with its p, or a number; a dash for None."""
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
     if figure is None or isinstance(figure, Mapping):

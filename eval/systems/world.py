@@ -3,9 +3,9 @@
 Each fact stands in exactly one passage. Statements and questions express the fact in other words. Held-out facts occur
 only in passages: recipes train on other facts about the same entities. So a model can answer a question about a
 held-out fact only if it finds the passage and copies the object. The names of entities share their syllables, so a
-model must compare whole names. An object has one token by default, and several where a generator writes answers.
+model must compare whole names. An object has one word by default, and two in the table of generators.
 
-``eval.systems.closed_world`` trains systems in it, and the tests of the recipes use a small one.
+``eval.systems.closed_world`` trains systems in such worlds, and the tests of the recipes use small ones.
 """
 
 import json
@@ -34,7 +34,7 @@ _DESCRIPTION = "world.json"
 class Relation:
     """Relation with its wordings; ``{e}`` stands for the entity and ``{o}`` for the object.
 
-    A question uses only words of the statements, because no recipe learns to ignore unknown words.
+    A question uses only words of the statements, because training would not teach a model to ignore other words.
     """
 
     name: str
@@ -94,10 +94,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class World:
-    """Closed world: training facts, held-out facts and all objects."""
+    """Closed world: all facts and objects."""
 
     known: list[Fact]
+    """Facts to train on."""
     held_out: list[Fact]
+    """Facts that occur only in passages."""
     objects: list[str]
 
 
@@ -143,9 +145,9 @@ def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> Wo
 
     Args:
         entities: number of entities.
-        held_out: number of entities with one held-out fact.
+        held_out: number of held-out facts, each of another entity.
         seed: seed of all random choices.
-        words: number of words of an object, one token each. The objects combine a few words in all ways, so that no
+        words: number of words of an object, one token each. Objects are random combinations of a few words, so that no
             word predicts the next one.
     """
     rng = np.random.default_rng(seed)
@@ -181,7 +183,7 @@ def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> 
         world: facts and objects.
         root: directory of the world.
         width: width of the model's hidden layers.
-        seed: seed of the order of the passages.
+        seed: seed of the wording and of the order of the passages and questions.
 
     Raises:
         Mismatch: ``root`` holds a world with other settings.
@@ -225,7 +227,7 @@ def _write_corpora(world: World, folders: WorldFolders, seed: int) -> None:
 
 
 def write_questions(facts: Iterable[Fact], file: Path) -> Path:
-    """Write a file with one question for each fact; return its path."""
+    """Write a file of questions (JSON lines) with one question for each fact; return its path."""
     rows = ({"question": fact.question, "answers": [fact.object]} for fact in facts)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
@@ -235,7 +237,7 @@ def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
     """Save an encoder with random weights in ``out``, unless it exists; return ``out``.
 
     Args:
-        folders: paths of the world, whose ``encoder`` has the shape and the tokenizer.
+        folders: paths of the world; its folder ``encoder`` has the configuration and the tokenizer.
         out: directory to write.
         seed: seed of the weights.
     """
