@@ -1,1 +1,1 @@
-"""Search passages for the answers to many questions at once."""
+"""Search texts: for the answers to many questions, for patterns, for quotations, and for sentences."""

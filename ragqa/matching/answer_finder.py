@@ -7,14 +7,14 @@ from ragqa.matching.patterns import Search
 from ragqa.text import join_tokens, split_words, to_nfd
 
 _GRAM = 3
-"""Length in characters of the prefixes by which most patterns are ruled out for a passage."""
+"""Length in characters of the prefixes of needed texts; if a passage lacks the prefix, it lacks the text."""
 
 
 class AnswerFinder:
     """Finder of the questions that have an answer in a passage.
 
-    A passage is tokenized once. It is searched only for answers whose longest token, probably the rarest, it contains.
-    It is searched for a pattern only if it contains a text that the pattern needs.
+    A passage is tokenized once. It is searched only for those answers whose longest token, probably the rarest, is in
+    the passage. It is searched for a pattern only if it contains a text that each match of the pattern contains.
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
@@ -38,7 +38,11 @@ class AnswerFinder:
         self._patterns = _PatternIndex(questions_of_pattern)
 
     def find_questions(self, text: str) -> list[int]:
-        """Return the sorted numbers of the questions that have an answer in ``text``."""
+        """Return the sorted numbers of the questions that have an answer in ``text``.
+
+        Raises:
+            SlowPattern: a pattern takes too long.
+        """
         tokens = split_words(text) if self._by_token else []
         joined_text = join_tokens(tokens)
         questions: set[int] = set()
@@ -52,10 +56,10 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Index of patterns by the prefixes of the texts that they need."""
+    """Index of patterns by the prefixes of the texts of which every match contains one."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
-        """Index patterns; ``numbers`` has the numbers of the questions by pattern."""
+        """Index the patterns that are the keys of ``numbers``; the values are the numbers of their questions."""
         self._searches: list[tuple[Search, list[int]]] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
@@ -66,13 +70,13 @@ class _PatternIndex:
     def _add(self, search: Search, numbers: list[int]) -> None:
         position = len(self._searches)
         self._searches.append((search, numbers))
-        # Every text contains the empty text, so a pattern without needed texts is always searched.
+        # Every text contains the empty text, so the search for a pattern without needed texts is never skipped.
         for text in search.needed_texts or [""]:
             entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
             entries.append((text, position))
 
     def find(self, text: str) -> Iterator[list[int]]:
-        """Yield the question numbers of each pattern that is found in ``text``."""
+        """Yield the question numbers of each pattern with a match in ``text``."""
         if not self._searches:
             return
         text = to_nfd(text)

@@ -1,4 +1,4 @@
-"""Text in the form in which quotations are compared: without differences of typesetting."""
+"""Fold texts to the form in which quotations are compared, without differences of typesetting."""
 
 import re
 import unicodedata
@@ -19,24 +19,30 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u
 
 @dataclass(frozen=True)
 class FoldedText:
-    """Text in lower case, with one kind of spaces, quotation marks and dashes, and without hyphens in words."""
+    """Text in case-folded form, with one kind of space, quotation mark and dash, and without hyphens in words."""
 
     text: str
     codes: Codes
     """Code points of ``text``."""
     offsets: Offsets
-    """Place of each character of ``text`` in the original, in characters."""
+    """Index in the original text of the character from which each character of ``text`` comes."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
-        """Return the characters of the original from which those from ``start`` to ``end`` (exclusive) came."""
+        """Return the start and end in the original text of the characters ``start`` to ``end`` of ``text``.
+
+        Args:
+            start: first character.
+            end: end (exclusive), greater than ``start``.
+        """
         return int(self.offsets[start]), int(self.offsets[end - 1]) + 1
 
 
 def fold_text(text: str) -> FoldedText:
     """Return a text in the form in which quotations are compared; the time is proportional to its length.
 
-    Compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents. A hyphen between letters is
-    removed with the white space after it, because a line can have been broken there.
+    Case is folded, and compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents. Runs of
+    white space become one space, and white space at both ends is removed. A hyphen between letters is removed with the
+    white space after it, because the line can have been broken there. Between digits, only the white space is removed.
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     distinct, numbers = _number_codes(codes)
@@ -58,7 +64,7 @@ def fold_text(text: str) -> FoldedText:
 
 
 def is_between_words(text: str, place: int) -> bool:
-    """Return True unless the character ``place`` and the one before it belong to one word."""
+    """Return True if a word can begin or end before the character ``place`` of a text."""
     if not 0 < place < len(text):
         return True
     before, after = text[place - 1], text[place]
@@ -66,7 +72,7 @@ def is_between_words(text: str, place: int) -> bool:
 
 
 def is_of_word(character: str) -> bool:
-    """Return True for letters, digits and accents."""
+    """Return True if a character is a letter, digit or combining accent."""
     return character.isalnum() or unicodedata.combining(character) > 0
 
 
@@ -75,7 +81,7 @@ def _select(codes: Codes, offsets: Offsets, keep: npt.NDArray[np.bool_]) -> tupl
 
 
 def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
-    """Return the distinct code points in order, and the number of each character's code point among them."""
+    """Return the distinct code points in ascending order, and for each character the index of its code point there."""
     numbers = np.zeros(0x110000, np.int32)
     numbers[codes] = 1
     distinct = np.flatnonzero(numbers)

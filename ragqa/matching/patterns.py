@@ -1,11 +1,11 @@
-r"""Texts that every match of a pattern contains: a cheap search before the expensive one.
+r"""Search texts for patterns within a time limit, and skip texts that cannot have a match.
 
 Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match contains "york" or
-"long island", so a passage without these texts need not be searched. Needed texts have only ASCII characters, in lower
-case. A pattern without needed texts is always searched.
+"long island". So a text that contains neither of these needed texts is not searched. Needed texts are lower-case ASCII.
+If a pattern has none, every text is searched.
 
-Patterns come from files of questions, and some need exponential time in Python's ``re``. The package ``regex`` searches
-for them, because it has a time limit. Syntax that ``regex`` reads differently is translated first.
+Patterns come from question files, and some need exponential time in Python's ``re``. Therefore the package ``regex``,
+which has a time limit, searches for them. Syntax that ``regex`` reads differently from ``re`` is translated first.
 """
 
 import re
@@ -25,7 +25,7 @@ SEARCH_SECONDS = 1.0
 """Time limit in seconds for the search in a text; patterns of CuratedTREC take microseconds."""
 _FLAGS = re.IGNORECASE | re.UNICODE | re.MULTILINE
 _MAX_TEXTS = 64
-"""Maximum number of texts to list for a part of a pattern: ``[0-9]{4}`` has ten thousand."""
+"""Maximum number of texts to list for a part of a pattern; ``[0-9]{4}`` can match ten thousand texts."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
 """Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
 _TO_TRANSLATE = re.compile(r"(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|\\N\{[^}]*\}|\\.|\{(?!\d*,?\d*\})", re.DOTALL)
@@ -41,7 +41,7 @@ _OUTSIDE_SETS = {
     r"\B": f"(?:(?<=[{_WORD_SET}])(?=[{_WORD_SET}])|(?<![{_WORD_SET}])(?![{_WORD_SET}]))",
     "{": r"\{",
 }
-"""Escapes of ``re`` in the syntax of ``regex``, which counts accents as parts of words."""
+"""Escapes of ``re`` in the syntax of ``regex``, whose own ``\\w`` also matches accents."""
 _SAME_I = str.maketrans({"ı": "i", "İ": "I"})
 
 Texts = frozenset[str]
@@ -49,18 +49,22 @@ EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Fold the case of a text in the form NFD (``to_nfd``), for the search of needed texts."""
+    """Return a text, which is in the form NFD (``to_nfd``), in lower case for the search of needed texts."""
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
 class Pattern:
-    """Compiled pattern whose searches have a time limit."""
+    """Compiled pattern that ignores case and whose searches have the time limit ``SEARCH_SECONDS``."""
 
     def __init__(self, pattern: str) -> None:
-        """Compile a pattern; raise ValueError or re.error if it is invalid for ``re``."""
+        """Compile a pattern in the syntax of Python's ``re``.
+
+        Raises:
+            ValueError, re.error, OverflowError, RecursionError: ``re`` or ``regex`` cannot compile the pattern.
+        """
         import regex
 
-        re.compile(pattern, _FLAGS)  # regex knows more than re, and a pattern that re rejects matches nothing
+        re.compile(pattern, _FLAGS)  # regex accepts more than re, but a pattern that re rejects is invalid
         self.text = pattern
         # re.IGNORECASE equates the dotless i with i; regex.IGNORECASE does not.
         self._folds_i = "(?-i:" not in pattern
@@ -75,7 +79,7 @@ class Pattern:
         return self._run(self._compiled.search, text)
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Return the start and end of each match in a text; raise SlowPattern after the time limit."""
+        """Return the start and end (exclusive) of each match in a text; raise SlowPattern after the time limit."""
         return self._run(lambda *args, **limit: [m.span() for m in self._compiled.finditer(*args, **limit)], text)
 
     def match(self, text: str) -> Any:
@@ -93,7 +97,7 @@ class Pattern:
 
 
 def _translate(pattern: str) -> str:
-    """Return a pattern that has the same matches in ``regex`` as ``pattern`` has in ``re``."""
+    """Return a pattern that matches the same texts in ``regex`` as ``pattern`` matches in ``re``."""
 
     def replace(part: re.Match[str]) -> str:
         if not part["set"]:
@@ -105,7 +109,7 @@ def _translate(pattern: str) -> str:
 
 @lru_cache(4096)
 def compile_pattern(pattern: str) -> Pattern | None:
-    """Compile a gold answer as a pattern that ignores case; return None if it is invalid."""
+    """Compile a gold answer as a pattern that ignores case; return None for an invalid pattern."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns about patterns whose meaning a later version could change
         try:
@@ -116,7 +120,10 @@ def compile_pattern(pattern: str) -> Pattern | None:
 
 @contextmanager
 def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
-    """Add the id of the question to the error of a pattern that takes too long.
+    """Add the id of the pattern's question to a SlowPattern error of the block.
+
+    Args:
+        questions: questions whose answers are the patterns.
 
     Raises:
         SlowPattern: a pattern of ``questions`` took too long in the block.
@@ -136,7 +143,7 @@ class Search:
 
     pattern: Pattern
     needed_texts: Texts | None
-    """Lower-case texts; every match contains at least one of them. None if they are unknown."""
+    """Lower-case ASCII texts of which every match contains at least one; None if no such texts are known."""
 
     def matches(self, text: str, folded: str) -> bool:
         """Return True if ``text`` contains a match.
@@ -144,6 +151,9 @@ class Search:
         Args:
             text: text in the form NFD.
             folded: ``fold_case(text)``, which the caller computes once for many patterns.
+
+        Raises:
+            SlowPattern: the search takes longer than ``SEARCH_SECONDS``.
         """
         if self.needed_texts is not None and not any(needed in folded for needed in self.needed_texts):
             return False
@@ -152,13 +162,13 @@ class Search:
 
 @lru_cache(4096)
 def compile_search(pattern: str) -> Search | None:
-    """Prepare the search for a pattern; return None if it is invalid."""
+    """Prepare the search for a pattern; return None for an invalid pattern."""
     compiled = compile_pattern(pattern)
     return None if compiled is None else Search(compiled, find_needed_texts(pattern))
 
 
 def find_needed_texts(pattern: str) -> Texts | None:
-    """Return lower-case texts of which every match contains at least one; None if unknown."""
+    """Return lower-case ASCII texts of which every match contains at least one; None if no such texts are known."""
     try:
         parser = import_module("re._parser")  # not public, but the parser of re itself
         with warnings.catch_warnings():
@@ -166,12 +176,12 @@ def find_needed_texts(pattern: str) -> Texts | None:
             _, needed = _analyse_sequence(parser.parse(pattern, _FLAGS))
             # A text that contains another needed text adds nothing to the search.
             return needed and frozenset(t for t in needed if not any(other in t for other in needed - {t}))
-    except Exception:  # another version of Python can have another parser; then every text is searched
+    except Exception:  # another version of Python can have another parser
         return None
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return all texts that parts of a pattern can match (None if too many), and needed texts."""
+    """Return all texts that parts of a pattern can match (None if too many), and their needed texts (or None)."""
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
         texts, needed = _analyse_part(str(kind), value)
@@ -183,7 +193,7 @@ def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, T
 
 
 def _choose_rarest(*choices: Texts | None) -> Texts | None:
-    """Return the needed texts whose shortest text is longest; None if no choice has any."""
+    """Return the choice whose shortest text is longest; None if no choice is usable."""
     known = [texts for texts in choices if texts and "" not in texts]
     return max(known, key=lambda texts: (min(map(len, texts)), -len(texts)), default=None)
 
@@ -228,7 +238,7 @@ def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | Non
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:
-    """Return the characters of a class ``[…]``; None if they are too many or not all listed."""
+    """Return the characters of a class ``[…]``; None if there are too many, or if it names a category."""
     codes: list[int] = []
     for kind, value in members:
         match str(kind):

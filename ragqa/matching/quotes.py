@@ -1,4 +1,4 @@
-"""Check of quotations: does a text contain a quotation, and if not, what is nearest to it?"""
+"""Check whether a text contains a quotation, and if not, find the most similar part of the text."""
 
 import re
 from collections.abc import Iterator
@@ -15,18 +15,21 @@ from ragqa.matching.word_alignment import Alignment, Word, align_words
 MAX_QUOTE = 2_000
 """Maximum length of a quotation in characters."""
 MAX_TEXT = 10_000_000
-"""Maximum length of a text in characters; a check needs about 100 bytes of memory for each."""
+"""Maximum length of a text in characters; a check needs about 100 bytes of memory for each character."""
 MAX_COUNT = 1_000
-"""Number of occurrences that are counted at most."""
+"""Maximum number of occurrences that are counted."""
 MIN_SIMILARITY = 0.4
-"""Similarity below which no text is called near."""
+"""Minimum similarity of a part of a text that is reported instead of the quotation."""
 _GRAM = 3
+"""Length in characters of the sequences by which candidates are found."""
 _CANDIDATES = 4
-"""Number of places that are compared word by word."""
+"""Maximum number of places that are compared with the quotation word by word."""
 _SHOWN = 30
-"""Number of equal characters that a difference shows on each side of a deviation."""
+"""Number of equal characters that are shown on each side of a difference."""
 _LONGEST_DIFFERENCE = 1_000
+"""Maximum length of ``QuoteMatch.difference`` in characters; the rest is cut."""
 _LONGEST_WORD = 100
+"""Number of characters in which the ends of a cut word are searched."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])\w)+|[^\w\s]")
 """Word, ideograph or punctuation mark."""
 
@@ -38,36 +41,43 @@ class QuoteMatch:
     """Result of the check of a quotation."""
 
     match: Match
-    """``exact``; ``typographic``: but for white space, case, hyphens, dashes and quotation marks; ``different``: the
-    text has something near; or ``none``."""
+    """Kind of the match:
+
+    - ``exact``: the text contains the quotation.
+    - ``typographic``: the text contains it with other white space, case, hyphens, dashes, quotation marks or ligatures.
+    - ``different``: the text contains only something similar.
+    - ``none``: the text contains nothing similar.
+    """
     start: int | None = None
-    """First character of the quotation in the text, or of what is nearest to it."""
+    """Start in the text, in characters, of the first occurrence or of the most similar part; None for ``none``."""
     end: int | None = None
-    """End of the same."""
+    """End (exclusive) of that occurrence or part, in characters; None for ``none``."""
     count: int = 0
-    """Number of occurrences, at most ``MAX_COUNT``; 0 if the text does not contain the quotation."""
+    """Number of occurrences of either kind, at most ``MAX_COUNT``; 0 if there is none."""
     similarity: float = 0.0
-    """Share of the characters of quotation and text that are in words of both, from 0 to 1."""
+    """Share of the characters, in the words of the quotation and of the part, that are in equal words, from 0 to 1."""
     difference: str | None = None
-    """Text with ``[-words that only the quotation has-]`` and ``{+words that only the text has+}``."""
+    """The part in one line, with ``[-words of the quotation alone-]`` and ``{+words of the text alone+}``; None unless
+    the match is ``different``."""
 
     @property
     def is_found(self) -> bool:
-        """True if the text contains the quotation, exactly or but for typography."""
+        """True if the match is ``exact`` or ``typographic``."""
         return self.match in ("exact", "typographic")
 
 
 def find_quote(quote: str, text: str) -> QuoteMatch:
-    """Find a quotation in a text, or else the nearest words, in a time proportional to the length of the text.
+    """Find a quotation in a text, or else the most similar part of the text.
 
-    A quotation begins and ends with whole words: "art" is no quotation from "party".
+    A quotation begins and ends with whole words: "art" is no quotation from "party". The time is proportional to the
+    length of the text.
 
     Args:
         quote: the quotation, at most ``MAX_QUOTE`` characters.
-        text: the text.
+        text: the text, at most ``MAX_TEXT`` characters.
 
     Raises:
-        BadInput: the quotation has no letter or digit, or one of both is too long.
+        BadInput: the quotation has no letter or digit, or the quotation or the text is too long.
     """
     quote = quote.strip()
     if len(text) > MAX_TEXT:
@@ -90,7 +100,7 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
 
 
 def _find_all(part: str, text: str) -> Iterator[int]:
-    """Yield at most ``MAX_COUNT`` places at which a text contains a part that consists of whole words."""
+    """Yield the first ``MAX_COUNT`` places of ``part`` in a text at which it consists of whole words."""
     place, found = text.find(part), 0
     while place >= 0 and found < MAX_COUNT:
         if is_between_words(text, place) and is_between_words(text, place + len(part)):
@@ -118,7 +128,7 @@ def _find_nearest(quote: str, folded_quote: FoldedText, text: str, folded: Folde
 
 
 def _split_words(text: str, start: int, end: int) -> list[Word]:
-    """Return the words of a part of a text, and those that the ends of the part would cut."""
+    """Return the words of a part of a text, including whole words that the ends of the part would cut."""
     start = max(0, min(start, len(text) - 1))
     low = max(start - _LONGEST_WORD, text.rfind(" ", max(0, start - _LONGEST_WORD), start) + 1, 0)
     high = text.find(" ", end, end + _LONGEST_WORD)
@@ -127,7 +137,7 @@ def _split_words(text: str, start: int, end: int) -> list[Word]:
 
 
 def _find_candidates(quote: FoldedText, text: FoldedText) -> list[int]:
-    """Return the places of the text that share most with the quotation: rare sequences of three characters."""
+    """Return places of a text that share the most, and rarest, sequences of three characters with the quotation."""
     if len(text.codes) < _GRAM or len(quote.codes) < _GRAM:
         return []
     wanted = np.unique(_make_grams(quote.codes))
@@ -156,7 +166,7 @@ _Side = tuple[str, FoldedText, list[Word]]
 
 
 def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
-    """Return the quotation and the text as one line with marks, and only a few words between the marks."""
+    """Return ``QuoteMatch.difference``; of equal words, only those next to a difference are shown."""
     parts = []
     for number, step in enumerate(alignment.steps):
         if step.is_equal:
@@ -175,7 +185,7 @@ def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
 
 
 def _cut_words(side: _Side, words: range) -> str:
-    """Return words as they are written, in one line."""
+    """Return words in their original form, in one line."""
     if not words:
         return ""
     original, folded, all_words = side

@@ -1,4 +1,4 @@
-"""Sentences of a text."""
+"""Find the sentences of a text."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from itertools import chain
 _OPENING = "\"'“‘«([¿¡"
 _CLOSING = "\"'”’»)]"
 _STOPS = (".", "!", "?", "…")
-# White space that can end a sentence. No alternative reads a character twice, so every text takes linear time.
+# White space that can end a sentence. The possessive repeats (``++``) prevent backtracking, so the time is linear.
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
 _CONTEXT = 40
 """Number of characters before white space that decide whether it ends a sentence."""
@@ -27,10 +27,15 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of words of each sentence, from character ``first`` on.
+    """Yield the start, end (exclusive) and number of words of each sentence, from the character ``first`` on.
 
-    White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it and a quote, a digit or a letter that is not
-    in lower case follows, unless an initial or a common abbreviation precedes it. A blank line always ends a sentence.
+    White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it, if an opening quote or bracket, a digit or
+    a letter that is not in lower case follows it, and if the word before it is not an initial or a common abbreviation.
+    A blank line always ends a sentence.
+
+    Args:
+        text: the text.
+        first: character at which the first sentence begins.
     """
     gaps = (gap.span() for gap in _GAP.finditer(text, first) if _is_sentence_end(text, *gap.span()))
     start = first

@@ -1,4 +1,4 @@
-"""Alignment of a quotation's words with a part of a text."""
+"""Align the words of a quotation with the most similar part of a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 _PREFIX = 16
-"""Number of characters in which two words are compared."""
+"""Number of characters at the beginning of two words that are compared."""
 
 
 class Word(NamedTuple):
-    """Word with its place in a text."""
+    """Word with its place in a text: characters ``start`` to ``end`` (exclusive)."""
 
     text: str
     start: int
@@ -19,7 +19,7 @@ class Word(NamedTuple):
 
 
 class AlignedWords(NamedTuple):
-    """Run of words that are equal or that differ, as numbers of words on both sides."""
+    """Run of words that are all equal or all different in quotation and text, as ranges of word numbers."""
 
     is_equal: bool
     quote: range
@@ -28,29 +28,34 @@ class AlignedWords(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Words of a quotation beside those of a text."""
+    """Alignment of all words of a quotation with consecutive words of a text; words are counted from 0."""
 
     steps: list[AlignedWords]
+    """Runs of words, in order."""
     cost: int
-    """Number of characters that differ."""
+    """Cost as in ``align_words``, about the number of different characters."""
     similarity: float
-    """Share of the characters that are in words of both, from 0 to 1."""
+    """Share of the characters, in the aligned words of both sides, that are in equal words, from 0 to 1."""
     first: int
-    """Number of the first word of the text that belongs to the alignment."""
+    """Number of the first aligned word of the text."""
     last: int
-    """Number of its last word."""
+    """Number of the last aligned word of the text."""
 
 
 def align_words(quote: Sequence[Word], text: Sequence[Word]) -> Alignment:
-    """Align all words of a quotation with those consecutive words of a text that differ least.
+    """Align all words of a quotation with the consecutive words of a text that cost least.
 
-    A word that only one side has costs its length. A word in place of another costs the characters after their common
-    beginning, and never more than the quotation's word alone, so that a changed last word is seen as changed. The words
-    of the text before and after the part cost nothing. Time and memory are proportional to the product of the lengths.
+    - A word that is only on one side costs its length in characters.
+    - A different word in place of a word of the quotation costs the length of the longer word without their common
+      beginning; at least 1, and at most the length of the quotation's word. So a changed last word of the quotation is
+      aligned as changed, and not as missing.
+    - Words of the text before and after the aligned part cost nothing.
+
+    Time and memory are proportional to the product of the two numbers of words.
 
     Args:
-        quote: at least one word.
-        text: at least one word.
+        quote: words of the quotation, at least one.
+        text: words of the text, at least one.
     """
     numbers: dict[str, int] = {}
     numbers_text = np.array([numbers.setdefault(word.text, len(numbers)) for word in text])
@@ -68,7 +73,7 @@ def align_words(quote: Sequence[Word], text: Sequence[Word]) -> Alignment:
         deleted = costs[row] + len(word.text)
         best = deleted.copy()
         best[1:] = np.minimum(deleted[1:], costs[row, :-1] + changes[row])
-        # A word of the text alone costs its length: the minimum over all places before it.
+        # Words that only the text has cost their lengths, so the cost is a minimum over all places before.
         costs[row + 1] = insertion + np.minimum.accumulate(best - insertion)
     return _trace_back(quote, text, costs, changes)
 
@@ -78,7 +83,7 @@ def _pad(word: str) -> list[int]:
 
 
 def _compare(word: str, letters: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the cost of each other word of a text in place of a word, at least 1."""
+    """Return the cost of each word of a text in place of another word."""
     common = np.cumprod((letters == _pad(word)) & (letters != 0), axis=1).sum(axis=1)
     return np.asarray(np.clip(np.maximum(lengths, len(word)) - common, 1, len(word)))
 

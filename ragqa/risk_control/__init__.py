@@ -1,1 +1,1 @@
-"""Thresholds of confidence for an index, chosen by conformal risk control."""
+"""Choose the confidence threshold of an index by conformal risk control."""

@@ -1,8 +1,8 @@
-"""Questions made from sentences by rule: a salient span is asked for, with a question word by its kind.
+"""Make questions from sentences by rule: a question word that fits a salient span replaces the span.
 
-The question word comes first if the span is the subject, or if an auxiliary verb follows a short subject. Elsewhere it
-takes the place of the span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze
-translation": clozes translated by rule, a question word by the type of the answer, and noisy clozes.
+The question word comes first if the span is the subject, or if an auxiliary verb follows a short subject. Otherwise it
+stays at the place of the span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze
+translation", which describes questions by rule, question words by the type of the answer, and noisy clozes.
 """
 
 import re
@@ -16,15 +16,15 @@ from ragqa.pretraining.tagger.dates import find_dates
 from ragqa.text import FUNCTION_WORDS, normalize_answer
 
 MIN_WORDS, MAX_WORDS = 5, 24
-"""Number of words of a question."""
+"""Minimum and maximum number of words of a question."""
 _MIN_CONTENT = 2
-"""Minimum number of words of a question that say something about its subject."""
+"""Minimum number of words of a question that are not function words."""
 _MAX_SUBJECT = 8
 """Maximum number of words of a subject in front of an auxiliary verb."""
 _MAX_FIELD, _MAX_VALUE = 4, 8
 """Maximum number of words in the name and in the value of a field of a record."""
 _WITHOUT_TAIL = 6
-"""Minimum number of words before a phrase at the end of a question that is left out."""
+"""Minimum number of words that must stay when a phrase at the end of a question is left out."""
 
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATES = {
@@ -33,7 +33,7 @@ _DATES = {
     "what decade": re.compile(r"\d{1,3}0s"),
     "when": re.compile(rf".*\d.*(?:{_MONTH}).*|.*(?:{_MONTH}).*\d.*|{_MONTH}"),
 }
-"""Words that ask for a date, and the pattern of the dates that they ask for."""
+"""Question words for dates, with the pattern of the dates for which each is used."""
 _BEFORE_DATE = re.compile(
     r"\b(?P<preposition>in|on|from|since|until|by|to|during|around|about|of)(?: (?:the|early|late|around|about))*$",
     re.IGNORECASE,
@@ -105,15 +105,15 @@ class ClozeQuestion:
 
     text: str
     answers: tuple[str, ...]
-    """The span that is asked for first, then other forms, such as a number with its noun."""
+    """Span for which the question asks, then other forms of it, such as a number with its noun."""
 
 
 def make_sentence_questions(sentence: str, tagger: Tagger) -> Iterator[ClozeQuestion]:
-    """Yield a question for each salient span of a sentence that the rules can ask for.
+    """Yield a question for each salient span of a sentence to which a rule applies.
 
     Args:
-        sentence: English sentence with its full stop.
-        tagger: finds the salient spans.
+        sentence: English sentence with its full stop; other texts yield nothing.
+        tagger: tagger of salient spans.
     """
     text = " ".join(sentence.split())
     if not text.endswith(".") or not text[0].isupper() or _UNUSABLE.search(text):
@@ -145,9 +145,10 @@ def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
 
 
 def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
-    """Leave out words at random, as in a noisy cloze: people remember only some words of a sentence.
+    """Return a question without some words, chosen at random: people remember only some words of a sentence.
 
-    Names, numbers, function words, and the word after a question word stay.
+    Names, numbers, function words, the first word, and the word after "what", "which", "many" or "much" stay. Function
+    words at the end are also left out.
 
     Args:
         question: question with its question mark.
@@ -172,7 +173,7 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
 
 
 def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
-    """Return the question for a span of a sentence without its full stop; None if no rule fits."""
+    """Return the question for a span of a sentence, which has no full stop; None if no rule applies."""
     before, answer, after = text[: span.start], text[span.start : span.end], text[span.end :]
     if before.count("(") != before.count(")"):
         return None
@@ -185,7 +186,7 @@ def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
 
 
 def _is_usable(question: ClozeQuestion) -> bool:
-    """Return True for a question of good length that stands alone and does not contain its answer."""
+    """Return True for a question of allowed length that stands alone and does not contain its answer."""
     words = normalize_answer(question.text)
     content = [word for word in words.split() if word not in FUNCTION_WORDS]
     if not MIN_WORDS <= len(question.text.split()) <= MAX_WORDS or len(content) < _MIN_CONTENT:
@@ -252,7 +253,7 @@ def _ask_name(before: str, answer: str, after: str) -> ClozeQuestion | None:
 
 
 def _insert(before: str, asked: str, after: str) -> str:
-    """Return the question with ``asked`` first if an auxiliary verb follows the subject, else in its place."""
+    """Return a question with ``asked`` first if an auxiliary verb follows the subject, else between the two parts."""
     if not before:
         rest = after.lstrip(" ,")
         return _close(f"{asked} {_invert(rest) or _lower(rest)}")
@@ -272,7 +273,7 @@ def _invert(clause: str) -> str | None:
 
 
 def _shorten(question: str) -> str:
-    """Leave out the other dates of a question, and phrases at its end, since users rarely type them."""
+    """Return a question without its dates and without phrases at its end, which users rarely type."""
     text = question
     for start, end in reversed(list(find_dates(text))):
         if adjunct := _DATE_ADJUNCT.search(text[:start].rstrip()):
@@ -287,7 +288,7 @@ def _shorten(question: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """Return a text with a lower-case first letter if its first word is no name."""
+    """Return a text with its first letter in lower case if it begins with a determiner or preposition."""
     return text[:1].lower() + text[1:] if _DETERMINER.match(text) else text
 
 

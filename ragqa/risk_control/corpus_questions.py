@@ -1,4 +1,4 @@
-"""Questions about a sample of the passages of an index, made by rule."""
+"""Make questions by rule about a sample of the passages of an index."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -19,30 +19,32 @@ T = TypeVar("T")
 DROP_RATE = 0.4
 """Probability that a word of a sentence is left out of its question.
 
-With all words, the passage is easier to find than for questions of people. With this rate, 5 % of the right answers
-have a confidence below 0.37 over the demo; of people's questions, below 0.26 to 0.45; with half the rate, below 0.61.
+With all words, the passage is easier to find than for the questions of people. This rate makes confidences similar. The
+5 % quantile of the confidence of right answers over the demo is 0.37 with this rate, 0.61 with half of it, and 0.26 to
+0.45 for questions of people.
 """
 SAMPLE_FACTOR = 20
-"""Number of passages to sample for each question."""
+"""Number of passages that are sampled for each question to make."""
 _MAX_DOCUMENTS, _MAX_SHARE = 2, 0.01
-"""Number of sampled documents, and share of them, that may contain an answer; an answer above both is left out."""
+"""A question is left out if more sampled documents than both this number and this share contain its answer."""
 
 
 def make_corpus_questions(
     passages: PassageStore, count: int, *, seed: int = 0, progress: Progress = SILENT
 ) -> list[Question]:
-    """Return questions about passages that are sampled over all documents.
+    """Make questions about passages that are sampled from all documents.
 
-    A passage gets its next question only after all other sampled passages had their turn.
+    Documents take turns, and so do the passages of a document. A passage gets its second question only after each
+    sampled passage had a turn.
 
     Args:
         passages: passages of the index.
-        count: largest number of questions.
+        count: maximum number of questions.
         seed: seed of the sample; equal seeds give equal questions.
-        progress: shows the number of questions.
+        progress: receiver of the number of questions.
 
     Returns:
-        At most ``count`` questions, each with its answers and the id of its document.
+        At most ``count`` different questions, each with its answers and the id of its document.
     """
     rng = np.random.default_rng(seed)
     sample = _sample_passages(passages, SAMPLE_FACTOR * count, rng)
@@ -61,7 +63,7 @@ def make_corpus_questions(
 
 
 def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
-    """Yield the first value of each group, then the second ones, and so on."""
+    """Yield the first value of each group, then the second value of each group, and so on."""
     waiting = [iter(group) for group in groups]
     while waiting:
         left = []
@@ -73,7 +75,7 @@ def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generator) -> list[Passage]:
-    """Return at most ``count`` random passages; documents take turns, so that a long one does not dominate."""
+    """Return at most ``count`` random passages; documents take turns, so that a long document does not dominate."""
     ranks = rng.choice(passages.live_count, min(count, passages.live_count), replace=False)
     by_document: dict[tuple[str, str], list[Passage]] = {}
     for passage in passages.get(passages.get_live_rows(ranks).tolist()):
@@ -82,7 +84,7 @@ def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generato
 
 
 def _iter_questions(passage: Passage, tagger: RuleTagger, rng: np.random.Generator) -> Iterator[Question]:
-    """Yield the questions of a passage at random; a sentence gets a second one after all others have one."""
+    """Yield the questions about a passage in random order; its sentences take turns."""
     for record in _shuffle(make_record_questions(passage.text), rng):
         yield Question(record.text, record.answers, documents=(passage.document,))
     sentences = [passage.text[start:end] for start, end, _ in find_sentences(passage.text, 0)]
@@ -97,7 +99,7 @@ def _shuffle(values: Iterable[T], rng: np.random.Generator) -> list[T]:
 
 
 class _Rarity:
-    """Test whether few documents of a sample contain an answer."""
+    """Test for answers that only few documents of a sample contain."""
 
     def __init__(self, sample: list[Passage]) -> None:
         texts: dict[tuple[str, str], list[str]] = {}
@@ -107,6 +109,6 @@ class _Rarity:
         self._limit = max(_MAX_DOCUMENTS, _MAX_SHARE * len(self._texts))
 
     def is_rare(self, answer: str) -> bool:
-        """Return True if the documents that contain the answer are few enough."""
+        """Return True if the number of documents that contain the answer is within one of the two limits."""
         normalized = normalize_answer(answer)
         return bool(normalized) and sum(f" {normalized} " in text for text in self._texts) <= self._limit

@@ -1,4 +1,4 @@
-"""Set the threshold of an index: ask questions with and without their documents, and control the risk."""
+"""Choose the confidence threshold of an index from answers to questions, with and without their documents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,58 +27,64 @@ from ragqa.types import Answer, Hit, Question
 _BATCH = 16
 """Number of questions that are answered together, to keep all cores busy."""
 _CURVE = tuple(tenth / 10 for tenth in range(10))
-"""Thresholds of the curve."""
+"""Thresholds for which a report has the shares of questions: 0, 0.1, … 0.9."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Shares of questions at a threshold, from 0 to 1; a share of nothing is None."""
+    """Shares of questions at a threshold, from 0 to 1."""
 
     threshold: float
     answered: float
+    """Share of answered questions among all questions, by weight."""
     wrong: float
-    """Share of wrong answers among all questions."""
+    """Share of questions with a wrong answer among all questions, by weight."""
     right_refused: float | None
-    """Share of the right answers, over the whole index, that are declined."""
+    """Share of declined answers among the right answers over the whole index; None without right answers."""
     missing_declined: float | None
-    """Share of declined questions among those that the documents do not answer."""
+    """Share of declined questions among those that the documents do not answer; None without such questions."""
 
 
 @dataclass(frozen=True)
 class RiskReport:
-    """Threshold of an index with the figures of the questions that set it."""
+    """Confidence threshold that was chosen for an index, with the figures of the questions."""
 
     threshold: float | None
-    """Threshold that was stored with the index; None if none has the risk."""
+    """Threshold that was stored with the index; None if no threshold has the risk."""
     before: float
-    """Threshold before."""
+    """Threshold that the pipeline used before."""
     risk: float
+    """Largest expected share of wrong answers among all questions."""
     questions: int
+    """Number of questions."""
     is_made: bool
-    """True if the questions were made from the passages."""
+    """True if the questions were made from the passages; False if they come from a file."""
     missing: float
-    """Share of the time that a question with an answer was asked without its documents."""
+    """Weight with which a question with an answer was asked without its documents, from 0 to 1."""
     at_threshold: CurvePoint | None
+    """Shares of questions at ``threshold``; None without a threshold."""
     curve: list[CurvePoint]
+    """Shares of questions at fixed thresholds, in ascending order."""
 
 
 @dataclass(frozen=True)
 class AskedQuestions:
-    """Confidence, correctness and weight of each asking of the questions.
+    """Confidence, correctness and weight of each answer to the questions.
 
-    Legend: A askings. A question with an answer is asked twice if documents are taken away.
+    Legend: A answers. A question has two answers if it is asked over the whole index and without its documents.
     """
 
     confidence_A: npt.NDArray[np.float64]
-    """Confidence of the answer; -1 without an answer, below every threshold."""
+    """Confidence of the answer; -1, which is below every threshold, if the reader gave none."""
     right_A: npt.NDArray[np.bool_]
+    """True if the answer is right."""
     missing_A: npt.NDArray[np.bool_]
-    """True if the documents do not answer the question, or were taken away."""
+    """True if the question has no answer, or was asked without its documents."""
     weight_A: npt.NDArray[np.float64]
-    """Share of the time that the question is asked like this; the weights of a question have the sum 1."""
+    """Weight of the answer; the weights of a question have the sum 1."""
 
     def measure(self, threshold: float) -> CurvePoint:
-        """Return the shares of questions at a threshold."""
+        """Return the shares of questions at a threshold from 0 to 1."""
         answered_A = self.confidence_A >= threshold
         whole_A = self.right_A & ~self.missing_A
         total = self.weight_A.sum()
@@ -92,24 +98,24 @@ class AskedQuestions:
 
 
 def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
-    """Choose the threshold for the pipeline's index and reader, and store it with the index.
+    """Choose the confidence threshold for the index and reader of a pipeline, and store it with the index.
 
-    Nothing is stored if no threshold has the risk.
+    If no threshold has the risk, nothing is stored.
 
     Args:
         pipeline: pipeline that ``Pipeline.load`` opened over an index directory.
         settings: questions and risk.
-        progress: shows the number of questions.
+        progress: receiver of the number of finished questions.
 
     Raises:
-        BadInput: the index is served or was not loaded from a directory, cannot be written, or is being changed; or the
-            questions are too few, or none has an answer.
-        ArtefactError: the index was damaged meanwhile.
+        BadInput: the pipeline does not search an index directory; the index cannot be written, or another process
+            changes it; the questions cannot be read, are too few, or none of them has an answer.
+        ArtefactError, DamagedArtefact, Mismatch: the index was replaced or damaged after it was opened.
     """
     index, retriever = pipeline.index_directory, pipeline.retriever
     if index is None or not isinstance(retriever, LiveRetriever):
         raise BadInput("a served index has no directory here: calibrate its directory on the machine of the server")
-    with open_work_folder(index) as (_, manifest, _):  # find errors of writing before the work
+    with open_work_folder(index) as (_, manifest, _):  # an index that cannot be written is an error before the work
         encoder = manifest.parents.get("encoder")
     questions = _collect_questions(retriever.passages, index, settings, progress)
     missing = _choose_missing_share(questions, settings)
@@ -142,7 +148,7 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
 def _collect_questions(
     passages: PassageStore, index: Path, settings: RiskSettings, progress: Progress
 ) -> list[Question]:
-    """Return the questions of the file, or made from the passages; raise BadInput if they are too few."""
+    """Return questions from the file or made from the passages; raise BadInput if they cannot be used."""
     needed = settings.needed_questions
     if file := settings.questions:
         questions = list(read_questions(file))
@@ -168,13 +174,13 @@ def _choose_missing_share(questions: Sequence[Question], settings: RiskSettings)
 def _ask_questions(
     pipeline: Pipeline, questions: Sequence[Question], missing: float, progress: Progress
 ) -> AskedQuestions:
-    """Ask each question over the whole index and, if it has an answer, without its documents.
+    """Ask each question over the whole index and, if it has an answer, also without its documents.
 
     Args:
         pipeline: pipeline to ask.
         questions: questions with or without answers.
-        missing: weight of the second asking; an asking without weight is left out.
-        progress: shows the number of questions.
+        missing: weight of the answer without documents, from 0 to 1. A question is not asked for an answer of weight 0.
+        progress: receiver of the number of finished questions.
     """
     rows: list[tuple[float, bool, bool, float]] = []
     done, total = 0, len(questions)
@@ -199,7 +205,7 @@ def _ask_questions(
 
 
 def _judge(answer: Answer, question: Question, is_missing: bool, weight: float) -> tuple[float, bool, bool, float]:
-    """Return the confidence of an answer, True if it is right, and the last two arguments."""
+    """Return a row of ``AskedQuestions``: confidence, correctness, and the last two arguments."""
     is_right = bool(question.answers) and exact_match(answer.text, question.answers)
     return (-1.0 if answer.text is None else answer.confidence), is_right, is_missing, weight
 
@@ -214,7 +220,7 @@ def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) ->
 
 
 def _drop_own_documents(hits: list[Hit], question: Question) -> list[Hit]:
-    """Drop the hits of documents that the question names, or else of documents with an answer in a hit."""
+    """Drop the hits of the question's documents or, if it names none, of documents with an answer in a hit."""
     if question.documents or question.titles:
         return [
             hit

@@ -1,4 +1,4 @@
-"""Settings of the choice of a threshold."""
+"""Settings for choosing the confidence threshold of an index by risk control."""
 
 import math
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from pathlib import Path
 from ragqa.errors import BadInput
 
 COUNT, RISK, MISSING = 300, 0.1, 0.5
-"""Defaults: number of questions to make, risk, and share of questions that are asked without their documents."""
+"""Defaults of ``RiskSettings.count``, ``risk`` and ``missing``."""
 _ROUNDING = 1e-9
-"""Tolerance, so that a risk of 0.1 needs 9 questions."""
+"""Tolerance for rounding errors, so that a risk of 0.1 needs 9 questions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiskSettings:
-    """Questions that set the threshold of an index, and the risk to control.
+    """Settings for choosing the confidence threshold of an index by risk control.
 
     Raises:
         BadInput: a value is out of range.
@@ -23,16 +23,17 @@ class RiskSettings:
     questions: Path | None = None
     """File of questions; None to make questions from the passages of the index."""
     count: int = COUNT
-    """Largest number of questions to make."""
+    """Maximum number of questions to make."""
     risk: float = RISK
     """Largest expected share of wrong answers among all questions, above 0 and below 1."""
     missing: float | None = None
-    """Share of the time, from 0 to 1, that a question with an answer is asked without its documents.
+    """Assumed share, from 0 to 1, of questions that the documents do not answer.
 
-    None stands for ``MISSING``, and for 0 with a file that has questions without an answer.
+    A question with an answer is asked over the whole index with the weight 1 - ``missing``, and without its documents
+    with the weight ``missing``. None stands for ``MISSING``, or for 0 if some question has no answer.
     """
     seed: int = 0
-    """Seed of the sample of passages and words."""
+    """Seed for sampling passages, sentences and words of the questions to make."""
 
     def __post_init__(self) -> None:
         if not 0 < self.risk < 1:
@@ -44,5 +45,5 @@ class RiskSettings:
 
     @property
     def needed_questions(self) -> int:
-        """Smallest number N of questions for the risk: without any wrong answer, its bound is 1 / (N + 1)."""
+        """Smallest number N of questions for the risk: the bound of ``choose_threshold`` is at least 1 / (N + 1)."""
         return max(1, math.ceil(1 / self.risk - 1 - _ROUNDING))

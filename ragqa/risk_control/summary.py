@@ -1,4 +1,4 @@
-"""Describe a threshold that was set for an index, as text or as one line of JSON."""
+"""Describe the threshold that was chosen for an index, as text or as one line of JSON."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -8,17 +8,17 @@ from ragqa.terminal import to_json, to_one_line
 from ragqa.text import format_count
 
 FEW_QUESTIONS = 100
-"""Number of questions below which the threshold is called uncertain."""
+"""Number of questions below which the report calls the threshold uncertain."""
 _COLUMNS = ("threshold", "answered", "wrong", "right refused", "unanswerable declined")
 
 
 def format_report(report: RiskReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe the threshold, its guarantee, and the curve of shares.
+    """Return the threshold, its guarantee, and a table of shares by threshold, as text or JSON.
 
     Args:
         report: result of ``set_threshold``.
         index: directory of the index.
-        as_json: return one line of JSON instead of text.
+        as_json: True to return one line of JSON instead of text.
     """
     if as_json:
         return to_json({"index": str(index), **asdict(report)})
@@ -36,7 +36,7 @@ def _format_head(report: RiskReport, index: Path) -> list[str]:
     source = "made from the documents" if report.is_made else "of the file"
     asked = f"{format_count(report.questions, 'questions')} {source}"
     if report.missing:
-        asked += f"; {_percent(report.missing)} of the time, their documents were taken away"
+        asked += f"; asked without their documents with a weight of {_percent(report.missing)}"
     if report.threshold is None:
         return [asked]
     place = to_one_line(str(index))

@@ -1,10 +1,12 @@
-"""Checks of the values of a config, for its ``__post_init__``.
+"""Check that the values of a config are in range, in its ``__post_init__``.
 
-@report_together()
-def __post_init__(self) -> None:
-    super().__post_init__()
-    require_positive(self, "batch", "k")
-    require(self, "beam", self.beam >= self.read, "read or more")
+    @report_together()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "batch", "k")
+        require(self, "beam", self.beam >= self.read, "read or more")
+
+Each function ``require…`` raises BadInput for values out of range; see ``require``.
 """
 
 import math
@@ -16,19 +18,19 @@ from typing import Any
 from ragqa.errors import BadInput
 
 Broken = list[tuple[str, Any, str]]
-"""Name, value and range of settings that are out of range."""
+"""Name, value and description of the range, of each setting that is out of range."""
 _broken: ContextVar[Broken | None] = ContextVar("broken", default=None)
-"""Settings out of range that ``report_together`` will report; None outside of it."""
+"""Settings that ``report_together`` reports at its end; None outside of its block."""
 
 
 @contextmanager
 def report_together() -> Iterator[None]:
-    """Run all checks of a block or function, and report all values out of range in one error.
+    """Run all checks of a block or function, and report all values out of range in one error at its end.
 
-    Inside another such block the outer block reports. So the error also names the values of nested configs.
+    If such blocks are nested, the outermost one reports. So the error also names the values of nested configs.
 
     Raises:
-        BadInput: values are out of range. The message ends with that of another BadInput that the block raises.
+        BadInput: values are out of range. If the block itself raises BadInput, the message ends with its message.
     """
     if _broken.get() is not None:
         yield
@@ -53,7 +55,7 @@ def _describe(broken: Broken) -> str:
 
 
 def require(config: Any, name: str, holds: bool, words: str) -> bool:
-    """Report a setting that is out of range.
+    """Require that a setting is in range, and return ``holds``.
 
     Args:
         config: config with the setting.
@@ -61,11 +63,9 @@ def require(config: Any, name: str, holds: bool, words: str) -> bool:
         holds: True if the value of the setting is in range.
         words: description of the range.
 
-    Returns:
-        ``holds``; it can be False only inside ``report_together``.
-
     Raises:
-        BadInput: the value is out of range; inside ``report_together``, the error comes at its end.
+        BadInput: the value is out of range. In a block of ``report_together``, this function returns False instead,
+            and the error is raised at the end of the block.
     """
     with report_together():
         if not holds and (broken := _broken.get()) is not None:
@@ -74,32 +74,32 @@ def require(config: Any, name: str, holds: bool, words: str) -> bool:
 
 
 def require_positive(config: Any, *names: str) -> None:
-    """Require counts or rates above 0; None is allowed."""
+    """Require finite numbers above 0, or None, in the settings ``names``."""
     require_all(config, names, lambda value: value is None or 0 < value < math.inf, "above 0")
 
 
 def require_non_negative(config: Any, *names: str) -> None:
-    """Require counts or weights of 0 or more; None is allowed."""
+    """Require numbers of 0 or more, or None, in the settings ``names``."""
     require_all(config, names, lambda value: value is None or value >= 0, "0 or more")
 
 
 def require_share(config: Any, *names: str) -> None:
-    """Require shares from 0 to 1."""
+    """Require numbers from 0 to 1 in the settings ``names``."""
     require_all(config, names, lambda value: 0 <= value <= 1, "from 0 to 1")
 
 
 def require_share_below_1(config: Any, *names: str) -> None:
-    """Require shares of 0 or more, and below 1."""
+    """Require numbers of 0 or more and below 1 in the settings ``names``."""
     require_all(config, names, lambda value: 0 <= value < 1, "0 or more and below 1")
 
 
 def require_proper_share(config: Any, *names: str) -> None:
-    """Require shares above 0 and below 1; None is allowed."""
+    """Require numbers above 0 and below 1, or None, in the settings ``names``."""
     require_all(config, names, lambda value: value is None or 0 < value < 1, "between 0 and 1")
 
 
 def require_choice(config: Any, name: str, choices: Collection[str]) -> bool:
-    """Require one of ``choices``; return True if the setting is one of them."""
+    """Require one of ``choices`` in the setting ``name``; return True if it is one of them."""
     return require(config, name, getattr(config, name) in choices, f"one of {', '.join(choices)}")
 
 
@@ -109,8 +109,11 @@ def require_all(config: Any, names: Collection[str], is_in_range: Callable[[Any]
     Args:
         config: config with the settings.
         names: names of the settings.
-        is_in_range: function that returns True for a value in the range.
+        is_in_range: function that returns True for a value in range.
         words: description of the range.
+
+    Raises:
+        BadInput: as for ``require``.
     """
     for name in names:
         require(config, name, is_in_range(getattr(config, name)), words)

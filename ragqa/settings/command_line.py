@@ -1,6 +1,6 @@
-"""Make the command lines of recipes and jobs from their frozen dataclasses.
+"""Make the command lines of recipes and jobs from frozen dataclasses.
 
-A field becomes an option, and the docstring of the field its help. ``--config FILE.json`` gives options as a JSON
+Each field becomes an option, and its docstring the help of the option. ``--config FILE.json`` gives options as a JSON
 object.
 """
 
@@ -34,22 +34,25 @@ def parse_config(
 ) -> Config:
     """Parse the options of a recipe or job into its frozen dataclass.
 
-    A field of a nested dataclass is set by ``--outer.inner value``, or as ``--inner value`` if the dataclass is a
-    flat group (see ``ragqa.settings.groups``). A field that is annotated with ``POSITIONAL`` is an argument without
-    a name. The help of a field that is annotated with an enumeration lists its members. Options on the command line
-    override options in the file of ``--config``. ``--config`` alone works without tyro.
+    A field of a nested dataclass is set by ``--outer.inner value``, or by ``--inner value`` if the dataclass is a flat
+    group (see ``ragqa.settings.groups``). A field that is annotated with ``POSITIONAL`` is an argument without a name.
+    The help of a field that is annotated with an enumeration lists the members of the enumeration.
+
+    Options on the command line override options in the file of ``--config``. If ``--config`` is the only option, tyro
+    is not needed.
 
     Args:
         ConfigClass: the dataclass.
-        description: text above the options in the help; anything from ``Legend:`` on is left out.
+        description: text above the options in the help; the text from ``Legend:`` on is left out.
         arguments: the command line; by default the arguments of the process.
 
     Returns:
         An instance of the dataclass.
 
     Raises:
-        BadInput: an option is unknown, missing or of a wrong type.
+        BadInput: an option is unknown, missing, of a wrong type or out of range, or the file cannot be read.
         MissingExtra: tyro is needed and not installed.
+        SystemExit: ``--help`` is given; the help was printed.
     """
     options = list(sys.argv[1:] if arguments is None else arguments)
     if "--config" not in options:
@@ -61,16 +64,16 @@ def parse_config(
     file = Path(options[position + 1])
     del options[position : position + 2]
     if options:
-        missing = _import_tyro().MISSING  # the command line can give options that the file lacks
+        missing = _import_tyro().MISSING  # the command line can have the options that the file lacks
         default = _read_config(ConfigClass, file, missing)
         return _parse_options(ConfigClass, description, options, default)
     return _construct(_read_config(ConfigClass, file, MISSING))
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked instance with the options in a file; raise BadInput for errors.
+    """Return an unchecked instance with the options in a file; raise BadInput if they cannot be read.
 
-    ``missing`` marks options without a value, see ``_decode_config``.
+    The value of options that are not given is ``missing``, see ``_decode_config``.
     """
     try:
         values = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
@@ -90,9 +93,9 @@ def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
 def _decode_config(
     ConfigClass: Any, values: dict[str, Any], base: Any, prefix: str, missing: Any, problems: list[str]
 ) -> Any:
-    """Return an unchecked instance of a config: ``__post_init__`` has not run.
+    """Return an unchecked instance of a config, whose ``__post_init__`` has not run.
 
-    Options on the command line can still change the instance, so the checks run later.
+    The checks run later, because options on the command line can still change values.
 
     Args:
         ConfigClass: class of the config.
@@ -147,7 +150,7 @@ def _decode(value: Any, expected: Any) -> Any:
 
 @report_together()
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance again, so that ``__post_init__`` of all configs runs."""
+    """Construct an unchecked instance again, so that ``__post_init__`` of the config and of nested configs runs."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
@@ -161,7 +164,7 @@ def _import_tyro() -> Any:
 
 
 def _parse_options(ConfigClass: type[Config], description: str | None, arguments: list[str], default: Config) -> Config:
-    """Parse options with tyro; options that have a value in ``default`` can be left out."""
+    """Parse options with tyro; options that have a value in ``default`` need not be given."""
     tyro = _import_tyro()
     _translate_markers(ConfigClass, tyro.conf)
     errors = io.StringIO()
@@ -184,9 +187,9 @@ def _parse_options(ConfigClass: type[Config], description: str | None, arguments
 
 
 def _translate_markers(ConfigClass: Any, conf: Any) -> None:
-    """Annotate flat groups, positional arguments and choices of a config and of nested ones with markers of tyro.
+    """Replace the project's markers in the annotations of a config, and of nested configs, by markers of tyro.
 
-    The config classes cannot contain these markers, because recipes with ``--config`` run without tyro.
+    The config classes cannot contain markers of tyro, because recipes with ``--config`` run without tyro.
     """
     for owner in ConfigClass.__mro__:
         for name, hint in list(vars(owner).get("__annotations__", {}).items()):
@@ -204,15 +207,15 @@ def _translate_markers(ConfigClass: Any, conf: Any) -> None:
 
 
 def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> str:
-    """Return the unknown and the missing options of a command line that tyro refused; empty if there are none.
+    """Return a message that names the unknown and the missing options of a command line; empty if there are none.
 
-    tyro's own message has the help of each missing option and of each option with a similar name.
+    It is shorter than tyro's own message, which has the help of each missing option and of each similar option.
 
     Args:
-        arguments: the command line.
+        arguments: the command line, which tyro refused.
         default: unchecked config with the defaults of the options.
         missing: value of options without a default.
-        message: message of tyro, in which arguments without a name that are missing stand by their upper-case names.
+        message: message of tyro, which has the missing arguments without a name, in upper case.
     """
     options = _list_options(default)
     given = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
@@ -228,7 +231,7 @@ def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> 
 
 
 def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
-    """Return the value of each option of a config by its name; arguments without a name have upper-case names."""
+    """Return the values of a config by the names of their options; a positional argument's name is in upper case."""
     options: dict[str, Any] = {}
     hints = get_type_hints(type(config), include_extras=True)
     for name, value in vars(config).items():
@@ -243,7 +246,7 @@ def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
 
 
 def get_main_module() -> str:
-    """Return the name of the module that ``python -m`` runs."""
+    """Return the name of the module that ``python -m`` runs, or else of the script that Python runs."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
@@ -256,13 +259,13 @@ def _unframe(message: str) -> str:
 
 
 def resolve_shared_paths(config: Config, *names: str) -> Config:
-    """Make the paths in some options absolute, so that all machines of a cluster find them.
+    """Return a copy of a config with absolute paths in the options ``names``, for all machines of a cluster.
 
-    A string is a path if a file or folder has this name; else it names a model on the hub and stays unchanged.
+    A string is a path if a file or folder has this name. Otherwise it is the hub name of a model and does not change.
 
     Args:
         config: config with the options.
-        names: names of the options.
+        names: names of the options; their values are paths, strings or None.
 
     Raises:
         BadInput: a path is relative, and the working directory is a copy that ``ray job submit`` made.
@@ -278,12 +281,15 @@ def resolve_shared_paths(config: Config, *names: str) -> Config:
 
 @contextmanager
 def report_errors(program: str) -> Iterator[None]:
-    """Print an error of the block as one line and exit with 2, or with 130 after an interrupt.
+    """Print a RagqaError or OSError of the block as one line and exit with status 2.
 
-    Errors other than RagqaError and OSError are bugs; they pass through.
+    After an interrupt, the line says how to continue, and the status is 130. Other errors are bugs and are not caught.
 
     Args:
-        program: name of the program, which begins the line.
+        program: name of the program, with which the line begins.
+
+    Raises:
+        SystemExit: there was an error or an interrupt.
     """
     escape_messages()
     try:

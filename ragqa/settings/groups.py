@@ -1,4 +1,4 @@
-"""Flat groups: nested dataclasses of a config whose options have no prefix.
+"""Flat groups: dataclasses nested in a config whose options have no prefix.
 
     @dataclass(frozen=True, kw_only=True)
     class PretrainConfig(TrainingConfig):
@@ -18,7 +18,7 @@ Config = TypeVar("Config")
 FLAT = "flat group"
 """Annotation that makes the field of a nested dataclass a flat group."""
 POSITIONAL = "positional argument"
-"""Annotation that makes a field an argument of the command line without a name."""
+"""Annotation that makes a field a command-line argument without a name."""
 
 
 def get_flat_groups(kind: Any) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def get_flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the settings in which each flat group is a dictionary of its own.
+    """Return a copy of the settings in which the settings of each flat group are in a nested dictionary.
 
     Args:
         kind: config class.
-        settings: values by option name.
+        settings: values by option name; a flat group can also be given whole, by its field name.
     """
     groups = get_flat_groups(kind)
     group_of = {field.name: name for name, group in groups.items() for field in fields(group)}
@@ -63,7 +63,11 @@ def collect_settings(config: Any) -> dict[str, Any]:
 
 @report_together()
 def replace_settings(config: Config, /, **settings: Any) -> Config:
-    """Return a copy of the config with other values of some settings, also of flat groups."""
+    """Return a copy of the config with other values of ``settings``, which can be those of flat groups.
+
+    Raises:
+        BadInput: a value is out of range.
+    """
     changed: Any = config
     result: Config = replace(changed, **_build_groups(type(config), settings, vars(config)))
     return result
@@ -71,14 +75,18 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
 
 @report_together()
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
-    """Make a config of class ``kind`` from its settings, including settings in flat groups."""
+    """Make a config of class ``kind`` from its settings, which can be those of flat groups.
+
+    Raises:
+        BadInput: a value is out of range.
+    """
     untyped: Any = kind
     defaults = {field.name: get_default(field) for field in fields(untyped)}
     return kind(**_build_groups(kind, settings, defaults))
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nest the settings, and apply those of each flat group to its instance in ``values``."""
+    """Return the settings by field, with each flat group of ``values`` replaced by a copy with its settings."""
     nested = nest_settings(kind, settings)
     for name, group in get_flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):

@@ -13,7 +13,7 @@ REPORT = RiskReport(0.25, 0.16, 0.1, 300, True, 0.5, POINT, [CurvePoint(0.0, 1.0
 def test_the_stored_threshold_is_marked_in_the_curve() -> None:
     *head, zero, stored = format_report(REPORT, Path("notes.index")).splitlines()
     assert head[0] == "threshold 0.250 (before: 0.160), stored in notes.index"
-    assert head[1] == "300 questions made from the documents; 50 % of the time, their documents were taken away"
+    assert head[1] == "300 questions made from the documents; asked without their documents with a weight of 50 %"
     assert zero.split() == ["0.000", "100", "%", "40", "%", "0", "%", "–"]
     assert stored.split() == ["0.250", "50", "%", "10", "%", "20", "%", "–", "<-", "stored"]
 

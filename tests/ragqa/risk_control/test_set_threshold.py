@@ -187,7 +187,7 @@ def test_questions_of_a_file(built: Path, tmp_path: Path, capsys: pytest.Capture
     assert status == 0 and (figures["questions"], figures["missing"]) == (19, 0.0)
     assert "asking: 19 questions" in error
     status, out, _ = run(*calibrate, "--missing", "0.5", capsys=capsys)
-    assert status == 0 and "19 questions of the file; 50 % of the time, their documents were taken away" in out
+    assert status == 0 and "19 questions of the file; asked without their documents with a weight of 50 %" in out
     assert "at most 30 % are expected to get a wrong answer" in out and "  <- stored" in out
     thresholds = [float(line.split()[0]) for line in out.splitlines() if line.strip().startswith("0.")]
     assert len(thresholds) == 11 and thresholds == sorted(thresholds)
