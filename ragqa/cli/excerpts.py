@@ -1,6 +1,7 @@
 """Format excerpts of passages for a terminal, with marks, line ends and an indent."""
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 
@@ -22,6 +23,11 @@ def wrap(text: str, indent: str = "") -> str:
     width = max(20, shutil.get_terminal_size((80, 24)).columns - len(indent))
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return f"\n{indent}".join(lines)
+
+
+def wrap_report(text: str) -> str:
+    """Return the lines of a report wrapped for a terminal, and unchanged elsewhere: programs search for whole lines."""
+    return "\n".join(wrap(line, INDENT) for line in text.splitlines()) if sys.stdout.isatty() else text
 
 
 def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Callable[[str], str]) -> str:

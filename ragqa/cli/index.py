@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ragqa.artefacts.paths import DEFAULT_ENCODER
+from ragqa.cli.excerpts import wrap_report
 from ragqa.cli.options import BuildDeviceOption, CountsAsJsonOption, StrictOption
 from ragqa.cli.output import print_error, print_result
 from ragqa.corpus.blocks import DEFAULT_BLOCKS
@@ -66,9 +67,9 @@ def index(
     )
     report = build_or_sync_index(paths, out, config, on_choice=print_error, progress=Bars())
     if isinstance(report, UpdateReport):
-        print_result(format_update(report, out, as_json=as_json))
+        _print_summary(format_update(report, out, as_json=as_json), as_json)
     else:
-        print_result(format_build(report, out, as_json=as_json))
+        _print_summary(format_build(report, out, as_json=as_json), as_json)
     if watch:
         _watch(out, [], strict=strict, device=device, as_json=as_json)
 
@@ -107,9 +108,13 @@ def update(
         raise BadInput(f"{name} finds what to add and to delete: leave out --add and --delete")
     else:
         report = sync_index(index, folders, **options)
-    print_result(format_update(report, index, as_json=as_json))
+    _print_summary(format_update(report, index, as_json=as_json), as_json)
     if watch:
         _watch(index, folders, strict=strict, device=device, as_json=as_json)
+
+
+def _print_summary(summary: str, as_json: bool) -> None:
+    print_result(summary if as_json else wrap_report(summary))
 
 
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
@@ -122,7 +127,7 @@ def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_jso
         watch_folders(
             index,
             folders,
-            on_report=lambda report: print_result(format_update(report, index, as_json=as_json)),
+            on_report=lambda report: _print_summary(format_update(report, index, as_json=as_json), as_json),
             on_error=print_error,
             strict=strict,
             device=device,

@@ -114,7 +114,7 @@ def _iter_unique(
             document = _replace_surrogates(document)
             text, identifier = _compute_digests(document)
         if text in known:
-            report.duplicates += 1
+            report.count_duplicate(document.id, document.path)
             on_left_out(document)
         elif identifier in known:
             file.reject(f"the id {document.id[:80]!r} belongs to another text already", line)
@@ -164,7 +164,7 @@ def _read_file(
         budget = ExpansionBudget(raw.tell)
         date = format_date(os.fstat(raw.fileno()).st_mtime)
         stream: BufferedReader = BufferedReader(raw, BUFFER_BYTES)
-        file = InputFile(_as_text(path), path.name, stream, problems, budget, date, tesseract, on_wait)
+        file = InputFile(_as_text(path), _as_text(path.name), stream, problems, budget, date, tesseract, on_wait)
         for document in read_input(file):
             problems.report.bytes_read = before + raw.tell()
             yield document

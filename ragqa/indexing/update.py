@@ -281,7 +281,8 @@ class NewVersion:
                     else:
                         new[key] = passages
                 duplicates = find_duplicates(new)
-                self.report.duplicates += len(duplicates)
+                for identifier, path in sorted(duplicates):
+                    self.report.count_duplicate(identifier, path)
                 self.report.documents -= len(duplicates)
                 changes.left_out_keys |= duplicates
                 changes.written_keys |= new.keys() - duplicates

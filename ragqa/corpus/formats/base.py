@@ -30,6 +30,8 @@ _MAX_NAMED = 5
 """Maximum number of files of a kind that the summary names."""
 EMPTY_FILE = "empty file"
 """Kind of a whole file without text."""
+DUPLICATE_FILE = "duplicate file"
+"""Kind of a whole file that has the title and text of an earlier document."""
 UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary does not name, because nobody expects text in them."""
 READABLE = (
@@ -132,12 +134,13 @@ class CorpusReport:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # they are named by their kind
-        empty_files = self.left_out.get(EMPTY_FILE, 0)
+        repeated_files, empty_files = self.left_out.get(DUPLICATE_FILE, 0), self.left_out.get(EMPTY_FILE, 0)
+        counts["duplicates"] -= repeated_files
         counts["empty"] -= empty_files
         listed = ", ".join(format_count(count, _NOUNS[name]) for name, count in counts.items() if count)
         files = ", ".join(map(self._describe_kind, self.left_out))
         lines = [f"left out: {files}"] * bool(files)
-        lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files + empty_files)
+        lines += [READABLE] * (sum(self.left_out.values()) > self.bad_files + empty_files + repeated_files)
         lines += [f"documents and records left out or repaired: {listed}"] * bool(listed)
         if count := sum(self.encodings.values()):
             files = "1 file was" if count == 1 else f"{count:,} files were"
@@ -160,6 +163,17 @@ class CorpusReport:
         paths = self.left_out_paths.setdefault(kind, [])
         if len(paths) < MAX_PATHS:
             paths.append(path)
+
+    def count_duplicate(self, identifier: str, path: str) -> None:
+        """Count a document that is left out as a duplicate; a whole file is named.
+
+        Args:
+            identifier: id of the document.
+            path: path of its file.
+        """
+        self.duplicates += 1
+        if identifier == path:
+            self.leave_out(path, DUPLICATE_FILE)
 
     def note(self, where: str, problem: str) -> None:
         """Add a problem to ``notes``, unless ``notes`` is full.

@@ -49,6 +49,29 @@ def test_the_same_command_again_and_update_sync_take_in_what_changed(
     assert out.startswith("1 document, 1 passage")
 
 
+def test_a_report_is_wrapped_on_a_terminal_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        (tmp_path / f"an empty file with a long name {number}.md").write_text("")
+    (tmp_path / "first.md").write_text("A text about foxes.")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    build = ("index", str(tmp_path), "--retriever", "bm25", "--out", "a.index")
+    names = ", ".join(f"an empty file with a long name {number}.md" for number in range(4))
+    assert f"\nleft out: 4 empty files ({names})\n" in run(*build, capsys=capsys)[1]
+    sync = ("update", "a.index", "--sync")
+    for number in range(4):  # so that they are read again
+        (tmp_path / f"an empty file with a long name {number}.md").write_text("\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    out = run(*sync, capsys=capsys)[1]
+    lines = out.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 60
+    assert all(line.startswith("    ") for line in lines[2:4])
+    assert f"left out: 4 empty files ({names})" in " ".join(out.split())
+    assert len(run(*sync, "--json", capsys=capsys)[1].splitlines()) == 1
+
+
 def test_an_interrupt_ends_a_watch_in_order(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "first.md").write_text("A text about foxes.")

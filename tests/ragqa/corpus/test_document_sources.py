@@ -200,6 +200,16 @@ def test_empty_and_repeated_documents_are_counted_and_left_out(tmp_path: Path) -
     documents, report = read(tmp_path, tmp_path / "d.txt")
     assert [d.title for d in documents] == ["d", "e"]
     assert (report.empty, report.duplicates, report.notes) == (3, 2, [])
+    assert report.left_out_paths["duplicate file"] == [str(tmp_path / "sub" / "d.txt"), str(tmp_path / "d.txt")]
+    lines = report.describe_problems()
+    assert len(lines) == 1 and f"2 duplicate files ({tmp_path}/sub/d.txt, {tmp_path}/d.txt)" in lines[0]
+
+
+def test_a_file_name_that_is_not_utf_8_does_not_make_its_text_invalid(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.txt")).write_text("a lamp")
+    documents, report = read(tmp_path)
+    assert [(document.title, document.path) for document in documents] == [("bad\ufffd", f"{tmp_path}/bad\ufffd.txt")]
+    assert (report.undecodable, report.notes) == (0, [])
 
 
 def test_empty_files_are_named_and_empty_records_are_counted(tmp_path: Path) -> None:

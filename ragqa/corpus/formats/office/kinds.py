@@ -8,6 +8,8 @@ from ragqa.corpus.formats.office.ocr import TextRecognizer
 from ragqa.corpus.formats.office.package import Package, read_field
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_HEAD_BYTES = 8192
+"""Number of bytes by which text is known: it has no zero byte."""
 _PDF_HEAD_BYTES = 1024
 """Number of bytes in which ``%PDF-`` must begin; some programs write a header before it."""
 _STREAMS = {"WordDocument": "doc", "PowerPoint Document": "ppt", "__properties_version1.0": "msg"}
@@ -36,6 +38,8 @@ def extract_content(data: bytes, recognizer: TextRecognizer | None = None) -> Co
         return _read_compound(data)
     if data.lstrip()[:5] == rb"{\rtf":
         return other.read_other("rtf", data)
+    if b"\0" not in data[:_HEAD_BYTES]:  # for example a page to sign in, saved in place of the file
+        raise UnreadableFile("its content is text, not what its suffix says: rename it, for example to .html or .csv")
     raise UnreadableFile("its content does not fit its suffix")
 
 

@@ -26,8 +26,12 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         BadInput: the file cannot be read, and bad input is not allowed.
         LimitError: the file takes too much time.
     """
+    data = file.read_bytes()
+    if not data.strip():
+        yield 0, Document(file.path, file.make_title(), "", file.path)
+        return
     try:
-        content = EXTRACTOR.extract(file.read_bytes(), file.tesseract, partial(file.on_wait, file.path))
+        content = EXTRACTOR.extract(data, file.tesseract, partial(file.on_wait, file.path))
     except UnreadableFile as error:
         name = "PDF" if file.name.lower().endswith(".pdf") else "Office file"
         kind = f"encrypted {name}" if str(error) == ENCRYPTED else "unreadable file"

@@ -69,10 +69,17 @@ def test_a_file_that_is_cut_short_is_left_out(tmp_path: Path, name: str) -> None
 
 
 def test_a_file_that_is_not_what_its_name_says_is_left_out(tmp_path: Path) -> None:
-    fails_with(tmp_path / "a.docx", b"<html>Sign in</html>", "its content does not fit its suffix")
+    fails_with(tmp_path / "a.docx", b"<html>Sign in</html>", "its content is text, not what its suffix says")
     fails_with(tmp_path / "b" / "a.xlsx", make_zip({"a.txt": "text"}), "an archive of an unknown kind")
     fails_with(tmp_path / "c" / "a.doc", COMPOUND + b"\0" * 512, "an Office file of an unknown kind")
-    fails_with(tmp_path / "d" / "a.pdf", b"", "its content does not fit its suffix")
+    fails_with(tmp_path / "d" / "a.pdf", b"\0\1", "its content does not fit its suffix")
+
+
+def test_an_office_file_without_content_is_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"")
+    (tmp_path / "b.pdf").write_bytes(b"\n")
+    documents, report = read(tmp_path, strict=False)
+    assert (documents, report.left_out, report.notes) == ([], {"empty file": 2}, [])
 
 
 def test_a_package_that_expands_too_much_is_left_out(tmp_path: Path) -> None:
