@@ -56,7 +56,7 @@ class OpenQA(nn.Module):
 def compute_loss(
     model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
 ) -> BatchLoss:
-    """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section 7.1).
+    """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section "Learning").
 
     The live question tower searches, the passages of the beam are scored, and the best of them are read. The retrieval
     term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is read has

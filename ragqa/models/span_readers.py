@@ -249,7 +249,7 @@ class SpanReader(EncoderReader):
 class MlpSpanReader(EncoderReader):
     """Reader that scores every span by linear(norm(ReLU(linear(start) + linear(end)))).
 
-    This is the head of ORQA's released code (Lee et al. 2019, section 4.1), which REALM reuses. The retrieval score of
+    This is the head of ORQA's released code (Lee et al. 2019), which REALM reuses. The retrieval score of
     a passage is added to the scores of its spans without scaling, since both are trained together.
     """
 

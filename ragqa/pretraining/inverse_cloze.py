@@ -1,4 +1,4 @@
-"""Inverse cloze task: retrieve the passage of a sentence (ORQA, Lee et al. 2019, section 5)."""
+"""Inverse cloze task: retrieve the passage of a sentence (ORQA, Lee et al. 2019, section "Inverse Cloze Task")."""
 
 from collections.abc import Sequence
 
