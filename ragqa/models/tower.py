@@ -23,7 +23,7 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 class Tower(nn.Module):
     """Encoder with pooling, and optionally with projection and normalisation.
 
-    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, section "ORQA", and its code).
+    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, and its code).
     DPR uses the state of [CLS]. Most sentence encoders scale the mean of all states to length 1.
     """
 

@@ -127,8 +127,8 @@ def make_reader_batch(
 ) -> ReaderBatch:
     """Make a batch of the first window of each passage, for the questions with a gold span.
 
-    A question without a gold span is left out, because its loss is always 0 (Lee et al. 2019, section "Learning"). If no
-    question has a gold span, the first question stays, because a batch must not be empty.
+    A question without a gold span is left out, because its loss is always 0 (Lee et al. 2019, section "Learning"). If
+    no question has a gold span, the first question stays, because a batch must not be empty.
 
     Args:
         tokenizer: the reader's tokenizer.
