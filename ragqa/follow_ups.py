@@ -6,6 +6,7 @@ whose pronouns refer to its own words ("Which consul lost his life?") stands alo
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ragqa.text import FUNCTION_WORDS, split_words
 
@@ -61,6 +62,9 @@ _NEEDS_NAME = re.compile(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", re.IGN
 _NOUN = re.compile(r"\b(?:the|an?|our|my|your|these|those) (?!(?:first|last)\b)[a-z]")
 _HOW_MUCH = re.compile(r"how \w+$", re.IGNORECASE)
 _PREPOSITION = re.compile(r"(?:in|on|at|for|of|to|with|by|from|after|before|during|under)\b", re.IGNORECASE)
+_DO = re.compile(r"\b(?:do|does|did|can|could|will|would|should|must)\s+$", re.IGNORECASE)
+"""Auxiliary verb that stands before the subject; the main verb stands behind the subject: "did the mill burn down?"."""
+_PARTICLES = ("away", "back", "down", "off", "out", "over", "up")
 _YEAR = re.compile(r"\b\d{3,4}\b")
 _LONGEST = 1_000
 """Maximum length in characters of the texts that the rules read; their time grows with its square."""
@@ -157,6 +161,8 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
         return False
     if pronoun in ("they", "their") and _NOUN.search(before):  # "Why did the company say they were sorry?"
         return True
+    if pronoun in ("he", "she") and _DO.search(before):  # "Who did he marry?": he is not the person who is asked for
+        return bool(list_names(before))
     if pronoun in _THING or list_names(before):
         return bool(list_names(before))
     return bool(_ASKS_PERSON.search(before)) and not _NEEDS_NAME.search(before)
@@ -187,9 +193,24 @@ def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
     names = [name for name in list_names(turn.question) if not taken & set(split_words(name))]
     if names:
         return min(names, key=lambda name: not _share_words(name, turn.title))
-    if phrase := _THING_PHRASE.search(turn.question):
-        return phrase[0].strip()
+    if phrase := _find_thing_phrase(turn.question):
+        return phrase
     return turn.answer if turn.answer and not turn.title else turn.title
+
+
+def _find_thing_phrase(question: str) -> str:
+    """Return the first noun phrase with an article, without the verb behind it; empty if there is none."""
+    match = _THING_PHRASE.search(question)
+    if not match:
+        return ""
+    words = match[0].split()
+    if _DO.search(question[: match.start()]):
+        words = [*takewhile(lambda word: not word[0].isdigit(), words)]
+        if len(words) > 3 and words[-1] in _PARTICLES:
+            words.pop()
+        if len(words) > 2:
+            words.pop()  # the verb
+    return " ".join(words)
 
 
 def _complete_name(name: str, title: str) -> str:
@@ -218,13 +239,13 @@ def _replace_part(part: str, turn: Turn) -> str:
     preposition = _PREPOSITION.match(part)
     bare = part[preposition.end() :].strip() if preposition else part
     names = sorted(list_names(turn.question), key=lambda name: not _share_words(name, turn.title))
-    phrase = _THING_PHRASE.search(turn.question)
+    phrase = _find_thing_phrase(turn.question)
     year = _YEAR.search(turn.question)
     if _YEAR.search(bare):
         old = year[0] if year else ""
         part = part if preposition or year else f"in {part}"
     else:
-        choices = [*names, phrase[0].strip()] if phrase else names
+        choices = [*names, phrase] if phrase else names
         if preposition:  # "And for managers?" replaces what follows the same preposition, if there is any
             choices = [
                 old for old in choices if re.search(rf"\b{preposition[0]} {re.escape(old)}", turn.question, re.I)

@@ -12,6 +12,8 @@ from ragqa.follow_ups import Turn, list_names, rewrite_follow_up
 
 BUILT = Turn("Who built Skarvik Lighthouse?", "Ada Holm", "Skarvik Lighthouse")
 PLUTO = Turn("Who discovered Pluto?", "Clyde Tombaugh", "Pluto")
+REPLACED = Turn("Who is the harbour master?", "Callum Reid", "Mooring fees")
+WEIGHT = Turn("How much does the boiler weigh?", "38 kilograms", "Manual")
 PERIOD = Turn("How long is the probation period?", "six months", "Handbook")
 BORN = Turn("Where was Isaac Newton born in 1642?", "Woolsthorpe", "Isaac Newton")
 
@@ -32,6 +34,12 @@ BORN = Turn("Where was Isaac Newton born in 1642?", "Woolsthorpe", "Isaac Newton
         (PERIOD, "And for managers?", "How long is the probation period for managers?"),
         (PERIOD, "What about the notice period?", "How long is the notice period?"),
         (Turn("How many people live in Rome?", "3 million", "Rome"), "And in Paris?", "How many people live in Paris?"),
+        (REPLACED, "Who did he replace?", "Who did Callum Reid replace?"),
+        (REPLACED, "Which king did he serve?", "Which king did Callum Reid serve?"),
+        (WEIGHT, "And the kettle?", "How much does the kettle weigh?"),
+        (WEIGHT, "Where is it installed?", "Where is the boiler installed?"),
+        (Turn("Why does the boiler weigh 38 kilograms?", None), "And Pepper?", "Why does Pepper weigh 38 kilograms?"),
+        (Turn("When did the old mill burn down?", None), "And the barn?", "When did the barn burn down?"),
         (BORN, "Who lived there?", "Who lived in Woolsthorpe?"),
         (BORN, "And in 1650?", "Where was Isaac Newton born in 1650?"),
         (BORN, "When?", "When was Isaac Newton born in 1642?"),
