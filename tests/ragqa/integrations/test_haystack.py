@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("haystack", reason="haystack-ai is not installed; the thorough tests install it")
+pytest.importorskip("haystack", reason="haystack-ai is not installed; `make test-slow` installs it")
 
 from haystack import Document, ExtractedAnswer
 from haystack import Pipeline as HaystackPipeline

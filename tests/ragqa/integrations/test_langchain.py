@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("langchain_core", reason="langchain-core is not installed; the thorough tests install it")
+pytest.importorskip("langchain_core", reason="langchain-core is not installed; `make test-slow` installs it")
 
 from langchain_core.runnables import RunnableLambda
 

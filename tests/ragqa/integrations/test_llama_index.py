@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("llama_index.core", reason="llama-index-core is not installed; the thorough tests install it")
+pytest.importorskip("llama_index.core", reason="llama-index-core is not installed; `make test-slow` installs it")
 
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine

@@ -29,7 +29,7 @@ def test_a_missing_framework_is_named(name: str, monkeypatch: pytest.MonkeyPatch
         __import__(f"ragqa.integrations.{name}")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_integrations_work_with_the_real_frameworks(tmp_path: Path) -> None:
     venv.create(tmp_path / "v", with_pip=True)
@@ -49,7 +49,7 @@ def test_the_integrations_work_with_the_real_frameworks(tmp_path: Path) -> None:
     assert "skipped" not in done.stdout, done.stdout
 
 
-@pytest.mark.skipif(find_spec("haystack") is None, reason="haystack-ai is not installed; the thorough tests install it")
+@pytest.mark.skipif(find_spec("haystack") is None, reason="haystack-ai is not installed; `make test-slow` installs it")
 def test_haystack_answers_without_torch(index: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
