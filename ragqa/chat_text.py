@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ragqa.excerpts import MAX_SOURCES, choose_quote
-from ragqa.follow_ups import Turn
+from ragqa.follow_ups import MAX_CHARS, Turn
 from ragqa.terminal import escape_controls, to_one_line
 from ragqa.types import SENTENCE_ENDS, Answer, Source
 
@@ -143,7 +143,7 @@ def read_message(question: str, text: str) -> Turn:
         text: the message, from ``format_message`` or another program. The answer of the turn is its first line; the
             title is that of its first source, if it has sources.
     """
-    first_line = text.strip().partition("\n")[0]
+    first_line = text.strip().partition("\n")[0][:MAX_CHARS]  # the time of the pattern grows with its square, too
     if first_line.startswith(NO_ANSWER):
         return Turn(question, None)
     title = _SOURCE.search(text)

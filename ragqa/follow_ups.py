@@ -66,7 +66,7 @@ _DO = re.compile(r"\b(?:do|does|did|can|could|will|would|should|must)\s+$", re.I
 """Auxiliary verb that stands before the subject; the main verb stands behind the subject: "did the mill burn down?"."""
 _PARTICLES = ("away", "back", "down", "off", "out", "over", "up")
 _YEAR = re.compile(r"\b\d{3,4}\b")
-_LONGEST = 1_000
+MAX_CHARS = 1_000
 """Maximum length in characters of the texts that the rules read; their time grows with its square."""
 _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
@@ -78,9 +78,9 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
         question: question in one line.
         turn: last turn, whose question stands alone.
     """
-    if len(question) > _LONGEST:  # no question of that length leaves anything out
+    if len(question) > MAX_CHARS:  # no question of that length leaves anything out
         return question
-    turn = Turn(turn.question[:_LONGEST], turn.answer and turn.answer[:_LONGEST], turn.title[:_LONGEST])
+    turn = Turn(turn.question[:MAX_CHARS], turn.answer and turn.answer[:MAX_CHARS], turn.title[:MAX_CHARS])
     if short := _SHORT.match(question):
         return _complete(short[1], turn)
     part = _PART.match(question)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ragqa.corpus.documents import DocumentList, IndexedDocument
 from ragqa.matching.quotes import QuoteMatch, find_quote
-from ragqa.types import Hit, Passage, Source, Span
+from ragqa.types import SEPARATORS, Hit, Passage, Source, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class QuoteCheck:
             "difference": match.difference,
         }
         place = self.source.to_dict() if self.source else {}
-        names = ("place", "headings", "line", "row", "page", "slide", "cell", "sheet")
+        names = ("place", "headings", *SEPARATORS, "sheet")
         return {**row, **{name: place.get(name) for name in names}}
 
 

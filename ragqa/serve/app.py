@@ -1,7 +1,7 @@
 """HTTP application: its routes, errors and gate."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,20 +12,22 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from ragqa import __version__
 from ragqa.errors import BadInput, RagqaError
 from ragqa.pipeline import Pipeline
-from ragqa.serve.errors import BUG, UNAVAILABLE, make_error
+from ragqa.serve.errors import BUG, NO_JSON, UNAVAILABLE, describe_bad_value, make_error
 from ragqa.serve.gate import Access, App, Gate, Limits
 from ragqa.serve.request_limits import RefusedRequest
 from ragqa.serve.routes import answers, chat, documents, health, retrieve
+from ragqa.serve.schemas import UNKNOWN_KEY
 from ragqa.serve.work import Work
 
 PAGE = Path(__file__).parent / "page"
 """Folder of the page: static files."""
+_MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +71,24 @@ def make_app(
     if find_spec("mcp"):  # the extra `mcp`
         from ragqa.serve.mcp_endpoint import McpEndpoint
 
-        app.router.routes.append(Route("/mcp", McpEndpoint(app.state.work)))
-    app.mount("/", StaticFiles(directory=PAGE, html=True))
+        app.router.routes.append(Route("/mcp", McpEndpoint(app.state.work), methods=["POST"]))
+    page = {f"/{file.name}": file for file in PAGE.iterdir()}
+    page["/"] = page["/index.html"]
+    # Not static files mounted at /: they match other methods of the routes above, which then are not answered with 405.
+    app.router.routes += [Route(path, _make_file_endpoint(file)) for path, file in page.items()]
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
-    public = {"/", "/healthz", *(f"/{file.relative_to(PAGE).as_posix()}" for file in PAGE.rglob("*"))}
-    access = replace(settings.access, public_paths=public)
+    access = replace(settings.access, public_paths={"/healthz", *page})
     return Gate(app, access, settings.limits, log, log_questions=settings.log_questions)
+
+
+def _make_file_endpoint(file: Path) -> Callable[[Request], Awaitable[Response]]:
+    content, media_type = file.read_bytes(), _MEDIA_TYPES[file.suffix]
+
+    async def send_file(request: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return send_file
 
 
 def _reply(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -86,20 +99,33 @@ async def _handle_bad_form(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that does not have the form of its route; nothing of the request is repeated."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"][1:] if not isinstance(part, str) or part.isidentifier())
     if first["type"] == "json_invalid":
-        return _reply(400, "the body is not JSON")
-    if first["loc"] == ("body",):
+        return _reply(400, NO_JSON)
+    if first["loc"] == ("body",) and first["type"] != UNKNOWN_KEY:
         return _reply(400, "send a JSON object, with the header Content-Type: application/json")
-    return _reply(400, f"{place[:100]}: {first['msg']}")
+    return _reply(400, describe_bad_value(first["loc"][1:], first["msg"]))
 
 
 async def _handle_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = error.detail
+    message, headers = error.detail, dict(error.headers or {})
     if error.status_code == 404:
-        message = f"there is no such route for {request.method[:20]}: /openapi.json describes all"
-    return _reply(error.status_code, message, error.headers)
+        message = "there is no such route: /openapi.json describes all"
+    elif error.status_code == 400:  # FastAPI cannot read the body: it is nested too deeply, or is no UTF-8
+        message = NO_JSON
+    elif error.status_code == 405:
+        headers["Allow"] = _list_methods(request)
+        message = f"use another method for this route: {headers['Allow']}"
+    return _reply(error.status_code, message, headers)
+
+
+def _list_methods(request: Request) -> str:
+    """Return the methods of a path; the error of Starlette names only those of the first route that has the path."""
+    scopes = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST")}
+    routes = request.app.routes
+    return ", ".join(
+        method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    )
 
 
 async def _handle_refusal(request: Request, error: Exception) -> JSONResponse:

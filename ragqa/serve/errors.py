@@ -1,11 +1,13 @@
 """Errors as JSON in one shape: ``{"error": {"message": …, "type": …}}``."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 from ragqa.terminal import to_one_line
 
 BUG = "the server has a bug; its log has more"
+NO_JSON = "the body is not JSON"
 UNAVAILABLE = "the index or its reader cannot be used now; the server's log has more"
 _TYPES = {
     400: "invalid_request_error",
@@ -27,3 +29,9 @@ def make_error(status: int, message: str) -> dict[str, Any]:
     """Return the JSON object of an error with an HTTP status and a message."""
     text = to_one_line(message) or HTTPStatus(status).phrase
     return {"error": {"message": text, "type": _TYPES.get(status, "server_error")}}
+
+
+def describe_bad_value(place: Sequence[str | int], message: str) -> str:
+    """Return the message of pydantic about a value with the place of the value; a place that is no name is left out."""
+    names = ".".join(str(part) for part in place if not isinstance(part, str) or part.isidentifier())[:100]
+    return f"{names}: {message}" if names else message

@@ -23,13 +23,14 @@ class McpEndpoint:
         self._managers: dict[str, tuple[StreamableHTTPSessionManager, asyncio.Task[None]]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request.
+        """Answer a POST request.
 
         Raises:
-            RefusedRequest: there is no such index, or the request is for a stream or a session.
+            RefusedRequest: there is no such index, or the body has another type than JSON.
         """
-        if scope["method"] != "POST":
-            raise RefusedRequest(405, "this server has no streams and no sessions: send a POST request")
+        types = [value for name, value in scope["headers"] if name == b"content-type"]
+        if len(types) != 1 or types[0].partition(b";")[0].strip().lower() != b"application/json":
+            raise RefusedRequest(400, "send a JSON object, with the header Content-Type: application/json")
         names = parse_qs(scope["query_string"].decode("latin-1")).get("index")
         index = self._work.find_index(names[0] if names else None).name
         if index not in self._managers:

@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ragqa import __version__
 from ragqa.corpus.documents import DocumentList, IndexedDocument, format_reference
 from ragqa.corpus.quote_check import QuoteCheck, check_quote
 from ragqa.errors import BadInput, RagqaError
 from ragqa.matching.quotes import MAX_QUOTE
-from ragqa.serve.errors import UNAVAILABLE
+from ragqa.serve.errors import UNAVAILABLE, describe_bad_value
 from ragqa.serve.gate import ENTRY
 from ragqa.serve.links import make_file_link, make_page_link
 from ragqa.serve.request_limits import RefusedRequest
@@ -193,6 +194,26 @@ class AgentTools:
         return make_page_link(str(request.base_url), self._index, source) if request else make_file_link(source)
 
 
+class _Server(MCPServer):
+    """MCP server whose errors are one line each; it has no prompts."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Context | None = None) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error, UnexpectedToolError) or not isinstance(error.__cause__, ValidationError):
+                raise
+            first = error.__cause__.errors()[0]
+            line = describe_bad_value(first["loc"], first["msg"])
+            raise ToolError(f"Error executing tool {name}: {line}") from error.__cause__
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context | None = None
+    ) -> Any:
+        # The package fails here with an error that it does not expect, and logs a traceback.
+        raise MCPError(code=INVALID_PARAMS, message="this server has no prompts")
+
+
 def make_mcp_server(work: Work, index: str) -> MCPServer:
     """Return the MCP server of an index.
 
@@ -202,7 +223,7 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
     """
     tools = AgentTools(work, index)
     with _keep_log_handlers():
-        server: MCPServer = MCPServer(
+        server = _Server(
             "ragqa", version=__version__, instructions=INSTRUCTIONS, log_level="CRITICAL", subscriptions=False
         )
     for tool in (tools.search, tools.fetch, tools.ask, tools.verify):

@@ -32,6 +32,9 @@ class ResponseWriter:
             headers: headers of every response.
         """
         self._send, self._seconds, self._discard_body, self._headers = send, seconds, discard_body, headers
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            # A proxy may have read another end of the body; what follows it is no request (RFC 9112, section 6.1).
+            self._headers += ((b"connection", b"close"),)
         self.status: int | None = None
         """Status of the response; None if it has not begun."""
         self.is_complete = False

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from ragqa.errors import BadInput
 from ragqa.follow_ups import Turn
@@ -26,10 +27,29 @@ Pattern = Annotated[str, Field(min_length=1, max_length=300)]
 IndexName = Annotated[str | None, Field(max_length=200, description="Name of an index; by default the first.")]
 
 
-class FilterBody(BaseModel):
-    """Documents to search; all conditions must hold."""
+UNKNOWN_KEY = "unknown_key"
+"""Type of the error for a key that a body does not have."""
+
+
+class StrictBody(BaseModel):
+    """Object of a request without unknown keys."""
 
     model_config = _STRICT
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_keys(cls, values: Any) -> Any:
+        """Refuse the first unknown key; pydantic lists all of them, which takes minutes for a large object."""
+        if isinstance(values, dict):
+            for key in values:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError(UNKNOWN_KEY, "there is no key {key}", {"key": repr(key[:40])})
+        return values
+
+
+class FilterBody(StrictBody):
+    """Documents to search; all conditions must hold."""
+
     paths: list[Pattern] = Field(default=[], max_length=20, description="Patterns of files and folders: work/*.pdf")
     tags: list[Pattern] = Field(default=[], max_length=20, description="Tags that a document must all have.")
     since: str = Field(default="", max_length=20, description="First date: 2024-01-31, 2024, or 7d for a week ago.")
@@ -45,10 +65,9 @@ class FilterBody(BaseModel):
         return PassageFilter(tuple(self.paths), tuple(self.tags), self.since) or None
 
 
-class TurnBody(BaseModel):
+class TurnBody(StrictBody):
     """Earlier question of a conversation, with its answer."""
 
-    model_config = _STRICT
     question: QuestionText
     answer: Annotated[str | None, Field(max_length=MAX_TEXT)] = None
     title: Annotated[str, Field(max_length=MAX_TEXT, description="Title of the first source.")] = ""
@@ -58,10 +77,9 @@ class TurnBody(BaseModel):
         return Turn(self.question, self.answer, self.title)
 
 
-class AskBody(BaseModel):
+class AskBody(StrictBody):
     """Question for ``POST /ask``."""
 
-    model_config = _STRICT
     question: QuestionText
     index: IndexName = None
     k: Annotated[int | None, Field(ge=1, le=MAX_READ, description="Number of passages to read.")] = None
@@ -245,7 +263,7 @@ class RetrieveBody(BaseModel):
     """Queries of Search-R1's trainer."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
-    queries: Annotated[list[str], Field(max_length=MAX_QUERIES)]
+    queries: Annotated[list[str], Field(max_length=MAX_QUERIES, fail_fast=True)]
     topk: Annotated[int | None, Field(ge=1, le=MAX_FOUND)] = None
     return_scores: bool = False
 
@@ -263,9 +281,11 @@ class ChatMessageBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
     role: str
-    content: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[ContentPart], Field(max_length=100)] | None = (
-        None
-    )
+    content: (
+        Annotated[str, Field(max_length=MAX_TEXT)]
+        | Annotated[list[ContentPart], Field(max_length=100, fail_fast=True)]
+        | None
+    ) = None
 
     def read_text(self) -> str:
         """Return the text of the message."""
@@ -286,7 +306,7 @@ class ChatBody(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
     model: Annotated[str, Field(max_length=200, description="Name of an index.")]
-    messages: Annotated[list[ChatMessageBody], Field(min_length=1, max_length=1000)]
+    messages: Annotated[list[ChatMessageBody], Field(min_length=1, max_length=1000, fail_fast=True)]
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: Annotated[int | None, Field(ge=1, le=1)] = None

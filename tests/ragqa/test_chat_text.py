@@ -1,5 +1,7 @@
 """Answers as messages of a chat, with the places of their citations."""
 
+import time
+
 from ragqa.chat_text import NO_ANSWER, StreamedMessage, format_message, read_message
 from ragqa.follow_ups import Turn
 from ragqa.types import Alternative, Answer, Hit, Passage, Source, Span, Statement
@@ -117,3 +119,10 @@ def test_a_message_is_read_back_as_a_turn() -> None:
     declined = Answer("Who?", None, 0.0, 0.0, (make_source(),), reason="no", supported=None)
     assert read_message("Who?", format_message(declined).text) == Turn("Who?", None)
     assert read_message("Who?", "Probably Newton.\nHe was …") == Turn("Who?", "Probably Newton.")
+
+
+def test_reading_a_message_takes_linear_time() -> None:
+    start = time.perf_counter()
+    for text in ("[1]" * 33_000 + "x", " [1]" * 25_000 + "x", "\\" * 99_000, "\n[1] **a" * 12_000):
+        read_message("Who?", text)
+    assert time.perf_counter() - start < 5  # the first took 126 s before

@@ -14,6 +14,7 @@ from ragqa.chat_text import ChatMessage, StreamedMessage, format_message, read_m
 from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.follow_ups import Turn
+from ragqa.pipeline import MAX_QUESTION_CHARS
 from ragqa.serve.errors import UNAVAILABLE, make_error
 from ragqa.serve.links import make_page_link
 from ragqa.serve.routes.common import WorkOfApp, log_questions, reply_json
@@ -23,8 +24,8 @@ from ragqa.terminal import to_json
 from ragqa.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
-"""Start of the server, as the time at which its models were made."""
 _STARTED = int(time())
+"""Start of the server, as the time at which its models were made."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,13 @@ def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]
     """Return the last user message, and the turns before it.
 
     Raises:
-        BadInput: the last user message is missing or empty.
+        BadInput: the last user message is missing, empty or too long.
     """
     users = [number for number, message in enumerate(messages) if message.role == "user"]
     if not users or not (question := messages[users[-1]].read_text()).strip():
         raise BadInput("messages: the last message of the user is empty; it is the question")
+    if len(question) > MAX_QUESTION_CHARS:
+        raise BadInput(f"messages: the last one, the question, may have at most {MAX_QUESTION_CHARS} characters")
     turns = []
     for number in users[:-1][-MAX_TURNS:]:
         earlier = messages[number].read_text()

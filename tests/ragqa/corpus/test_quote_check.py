@@ -10,6 +10,7 @@ from ragqa.corpus.quote_check import check_quote, join_passages
 from ragqa.errors import BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.retrieval.live import open_retriever
+from ragqa.types import SEPARATORS
 
 PAGES = "# Tower\n\nThe tower was built in 1871.\n\n## Faults\n\nIts lamp failed twice,\nas the keeper wrote.\n"
 
@@ -37,6 +38,7 @@ def test_a_quotation_has_its_place_in_the_file(documents: DocumentList, find: Ca
     assert (row["found"], row["match"], row["count"], row["line"]) == (True, "typographic", 1, 7)
     assert row["text"] == PAGES[row["start"] : row["end"]] == "Its lamp failed twice,\nas the keeper wrote"
     assert row["place"] == "tower.md, line 7 › Faults" and row["headings"] == ["Faults"]
+    assert set(SEPARATORS) | {"sheet"} <= set(row)
 
 
 def test_a_quotation_can_go_over_passages(documents: DocumentList, find: Callable[[str], str]) -> None:

