@@ -1,4 +1,4 @@
-"""Comparison of two reports on the same questions, with tests of their differences."""
+"""Comparison of two reports on the same questions, with significance tests of their differences."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,9 +22,15 @@ class Comparison:
     a: Report
     b: Report
     figures: dict[str, Any]
+    """Means, differences (a - b) and p-values of the scores, and descriptions of both runs."""
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the rows of both reports for each question."""
+        """Yield the rows of both reports for each question.
+
+        Raises:
+            Mismatch: the questions of the reports differ.
+            DamagedArtefact: a line is not a row.
+        """
         return _pair_rows(self.a, self.b)
 
 
@@ -33,7 +39,7 @@ def compare(a: Report, b: Report) -> Comparison:
 
     Raises:
         Mismatch: the questions or the scoring rules of the reports differ.
-        DamagedArtefact: a report holds wrong values.
+        DamagedArtefact: a report contains wrong values.
     """
     with artefacts.report_damage(f"{a.path} or {b.path}"):
         return _compare(a, b)
@@ -54,7 +60,7 @@ def _compare(a: Report, b: Report) -> Comparison:
         if not row_a.answers:
             continue
         scores["em"].append((row_a.em, row_b.em))
-        outcomes[_OUTCOMES[row_a.em, row_b.em]] += 1
+        outcomes[OUTCOMES[row_a.em, row_b.em]] += 1
         if row_a.f1 is not None and row_b.f1 is not None:
             scores["f1"].append((row_a.f1, row_b.f1))
         for k in ks:
@@ -68,13 +74,14 @@ def _compare(a: Report, b: Report) -> Comparison:
         "em": _test_scores(scores["em"]) if is_read else None,
         "f1": _test_scores(scores["f1"]) if is_read else None,
         "answer_recall": {str(k): _test_scores(scores[str(k)]) for k in ks},
-        "right": {name: outcomes[name] for name in _OUTCOMES.values()} if is_read else None,
+        "right": {name: outcomes[name] for name in OUTCOMES.values()} if is_read else None,
         "notes": _note_differences(about_a, about_b),
     }
     return Comparison(a, b, figures)
 
 
-_OUTCOMES = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
+OUTCOMES = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
+"""Names of the outcomes of a question, by the success of reports a and b."""
 
 
 def _pair_rows(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:

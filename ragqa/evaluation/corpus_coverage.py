@@ -1,6 +1,6 @@
 """Coverage of a question set by a corpus: answers, gold passages and gold documents.
 
-No retriever can find what the corpus lacks, so coverage bounds the scores.
+Coverage bounds the scores, since a retriever finds only passages of the corpus.
 """
 
 from collections import defaultdict
@@ -21,35 +21,37 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Positions of the questions whose answers or gold texts the corpus lacks."""
+    """Questions whose answers or gold texts are not in the corpus, by their positions in the question set."""
 
     answers: frozenset[int]
-    """Wrongly answered questions whose answers no passage holds (``metrics.has_answer``)."""
+    """Questions whose answers are in no passage (``metrics.has_answer``), except correctly answered questions."""
     passages: frozenset[int]
-    """Questions none of whose gold passages is in the corpus."""
+    """Questions with gold passages, all of which are missing from the corpus."""
     documents: frozenset[int]
-    """Questions none of whose gold documents has a passage in the corpus."""
+    """Questions with gold documents, none of which has a passage in the corpus."""
 
     def to_json(self) -> dict[str, list[int]]:
-        """Return the JSON form: sorted lists of positions."""
+        """Return sorted lists of positions, by the names of the fields."""
         return {name: sorted(numbers) for name, numbers in asdict(self).items()}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Restore the positions from the result of ``to_json``."""
+        """Restore the positions from the result of ``to_json``; raise KeyError if a field is missing."""
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Search the whole corpus for answers and gold passages that no hit of ``rows`` holds.
+    """Return the questions whose answers, gold passages or gold documents are not in the corpus.
+
+    The corpus is searched for those that no hit contains; if the hits contain all, the corpus is not read.
 
     Args:
         passages: the corpus.
-        rows: questions with their hits.
+        rows: rows of the questions, with the ranks of their hits.
         regex: True if answers are patterns; each pattern is searched in every passage until it matches.
-        progress: display of the number of passages read.
+        progress: receiver of the number of passages read.
 
     Raises:
         SlowPattern: a gold answer is a pattern that takes too long.
@@ -70,7 +72,7 @@ def find_missing(
                     answers.mark_seen(passage.text)
                     if texts.missing:
                         texts.mark_seen([digest_text(passage.text)])
-                    if documents.missing:  # a question may name the id of a document or any end of its path
+                    if documents.missing:  # a question names the id of a document, or the end of its path
                         parts = passage.document.split("/")
                         documents.mark_seen("/".join(parts[n:]) for n in range(len(parts)))
                 step.advance_to(batch[-1].id + 1)
@@ -78,7 +80,7 @@ def find_missing(
 
 
 class _MissingNames:
-    """Questions whose gold passages or documents were not seen yet, indexed by name."""
+    """Questions whose gold passages or documents were not found yet, indexed by digest or name."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
@@ -95,7 +97,7 @@ class _MissingNames:
 
 
 class _MissingAnswers:
-    """Questions whose answers were not seen yet, indexed by a token of each answer."""
+    """Questions whose answers were not found yet, indexed by a token of each answer."""
 
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, Question] = {}
@@ -106,7 +108,7 @@ class _MissingAnswers:
         self.missing[number] = question
         for answer in () if self._regex else question.answers:
             if tokens := split_words(answer):
-                # A passage that holds the answer has its longest token, which is probably its rarest.
+                # A passage with the answer contains its longest token, which is probably the rarest.
                 self._by_token[max(tokens, key=len)].add(number)
 
     def mark_seen(self, text: str) -> None:

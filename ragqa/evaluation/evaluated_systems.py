@@ -1,4 +1,4 @@
-"""Systems to evaluate: a pipeline, a reader without a retriever, a file of predictions."""
+"""Systems to evaluate: a pipeline, a reader without a retriever, or a file of predictions."""
 
 import json
 import math
@@ -22,27 +22,31 @@ class System(Protocol):
     """System that answers questions in batches, in the order of the question set."""
 
     is_identified: bool = True
-    """True if ``describe`` identifies the system, so that a killed run can be continued."""
+    """True if ``describe`` identifies the system, so that an interrupted run can be continued."""
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the result for each question."""
+        """Return the result for each question, in order.
+
+        Raises:
+            RagqaError: a question cannot be answered.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system; a killed run is continued only if the description is still the same.
+        """Return a description of the system; an interrupted run is continued only if the description is the same.
 
         The report uses these keys, all optional:
 
         - ``depth``: number of hits that are scored (without it there is no answer recall)
         - ``k``: number of hits that are read
-        - ``reader``, ``reader_kind``: name and kind of the reader; None if retrieval alone is scored
+        - ``reader``, ``reader_kind``: fingerprint and kind of the reader; None if retrieval alone is scored
         - ``retriever``, ``fusion``, ``kind``, ``encoder``, ``index``: parts of the retriever
         - ``passages``, ``sources``, ``corpus``: number of passages, files and fingerprint of the corpus
         """
         ...
 
     def skip(self, question: Question) -> None:
-        """Skip a question that an earlier run has answered; by default do nothing."""
+        """Skip a question that an interrupted run has answered; by default do nothing."""
         return
 
     def finish(self) -> None:
@@ -51,19 +55,19 @@ class System(Protocol):
 
 
 class EvaluatedPipeline(System):
-    """Pipeline that answers each question, and whose retriever is searched to a given depth."""
+    """Pipeline to evaluate; its hits are scored to a given depth."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
         """Prepare a pipeline for an evaluation.
 
         Args:
             pipeline: the pipeline.
-            k: number of passages to read for each question; None keeps the pipeline's own number.
-            depth: number of hits that are searched for gold answers.
-            read: answer the questions; False scores retrieval alone.
+            k: number of passages to read for each question; None for the pipeline's own number.
+            depth: number of hits of each question that are searched for gold answers.
+            read: True to answer the questions; False to score retrieval alone.
 
         Raises:
-            BadInput: ``k`` or ``depth`` is below 1.
+            BadInput: ``k`` or ``depth`` is less than 1.
         """
         self._pipeline, self._depth, self._read = pipeline, depth, read
         self.is_identified = pipeline.is_loaded
@@ -72,7 +76,7 @@ class EvaluatedPipeline(System):
             raise BadInput(f"k = {self._k}, depth = {depth}: at least one passage is needed")
 
     def describe(self) -> dict[str, Any]:
-        """Describe the parts of the pipeline.
+        """Return a description of the pipeline's parts.
 
         Raises:
             RemoteError: a shard of a served index is missing.
@@ -85,7 +89,8 @@ class EvaluatedPipeline(System):
         """Answer the questions; each result has an equal share of the batch's seconds.
 
         Raises:
-            RemoteError: a shard of a served index did not answer.
+            BadInput: a question is empty.
+            RemoteError: a shard of a served index, or the server of a language model, did not answer.
         """
         texts, share = [self._pipeline.prepare_question(question.text) for question in questions], 1 / len(questions)
         start = perf_counter()
@@ -96,7 +101,7 @@ class EvaluatedPipeline(System):
             return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
-        # An approximate index may find other passages for a larger k, so the passages to read have their own search.
+        # An approximate index can find other passages for a larger k, so the passages to read have their own search.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
             SystemResult(answer, read, deeper[: self._depth], retrieve_seconds, read_seconds)
@@ -110,7 +115,7 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing: the scores would be those of a smaller corpus."""
+    """Raise RemoteError if shards are missing, because the scores would be those of a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, so run "
@@ -119,13 +124,13 @@ def _check_complete(shards: Iterable[str]) -> None:
 
 
 class GoldPassages(System):
-    """Reader without a retriever, which reads each question's gold passages (SQuAD's task)."""
+    """Reader without a retriever that reads the gold passages of each question (the task of SQuAD)."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system: fingerprint and kind of the reader, and the gold passages."""
+        """Return the fingerprint and kind of the reader, and the gold passages in place of a retriever."""
         reader = {"reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         return {**reader, "retriever": "gold passages", "sources": ["the gold passages"]}
 
@@ -133,7 +138,8 @@ class GoldPassages(System):
         """Answer from the gold passages; each result has an equal share of the batch's seconds.
 
         Raises:
-            BadInput: a question names no gold passage.
+            BadInput: a question is empty, or has no gold passage.
+            RemoteError: the server of a language model did not answer.
         """
         if without := [question.text for question in questions if not question.passages]:
             raise BadInput(f"question '{without[0]}' names no gold passage to be read")
@@ -145,12 +151,12 @@ class GoldPassages(System):
 
 
 class Predictions(System):
-    """Predictions of another system in a file: answers and, optionally, passages.
+    """Predictions of another system in a file: an answer for each question and, optionally, passages.
 
     - ``.json``: one object from question id to answer, as for SQuAD's script
-    - ``.jsonl``: one object per line and question, in the order of the questions, with ``prediction`` (null means no
-      answer) and, optionally, ``question`` (which is checked), ``confidence`` (0 to 1) and ``ctxs`` (the passages, best
-      first, each with ``text``, ``title`` and ``score``, the format of DPR and FiD)
+    - ``.jsonl``, ``.ndjson``: one object per line and question, in the order of the questions, with ``prediction``
+      (null means no answer) and, optionally, ``question`` (which must be that of the set), ``confidence`` (0 to 1) and
+      ``ctxs`` (the passages, best first, each with ``text`` and, optionally, ``id``, ``title`` and ``score``)
     """
 
     def __init__(self, file: Path, *, depth: int = 100, read: bool = True, is_complete: bool = True) -> None:
@@ -159,11 +165,11 @@ class Predictions(System):
         Args:
             file: the predictions.
             depth: number of passages of a prediction that are scored and count as read.
-            read: score the answers; False scores the passages alone.
-            is_complete: True if the run has all questions, so that lines left over in a ``.jsonl`` are an error.
+            read: True to score the answers; False to score the passages alone.
+            is_complete: True if the run has all questions, so that remaining lines of a ``.jsonl`` are an error.
 
         Raises:
-            BadInput: the file cannot be read, or it is neither JSON nor JSON lines.
+            BadInput: the file cannot be read, has another ending, or is a ``.json`` that is not one object.
         """
         self._file, self._depth, self._read, self._is_complete = file, depth, read, is_complete
         self._by_id: dict[str, Any] | None = None
@@ -183,12 +189,12 @@ class Predictions(System):
         self._lines = _read_lines(source) if self._by_id is None else iter(())
 
     def describe(self) -> dict[str, Any]:
-        """Describe the system: the name and the checksum of the file."""
+        """Return the name and the checksum of the file, and the depth."""
         parts = {"predictions": self._file.name, "sha256": self._sha256, "depth": self._depth}
         return parts if self._read else {**parts, "reader": None}
 
     def skip(self, question: Question) -> None:
-        """Read the line of ``question`` without scoring it."""
+        """Read the line of ``question`` without scoring it; errors are those of ``answer_batch``."""
         self.answer_batch([question])
 
     def finish(self) -> None:
@@ -208,11 +214,11 @@ class Predictions(System):
         )
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the predictions for ``questions``; an id that a ``.json`` lacks means no answer.
+        """Return the predictions for ``questions``; without an entry in a ``.json``, a question has no answer.
 
         Raises:
             BadInput, BadLine: a prediction has the wrong format.
-            Mismatch: the file ends too early, or a line answers another question.
+            Mismatch: the file has fewer lines than questions, or a line answers another question.
         """
         predict = self._read_next if self._by_id is None else self._look_up
         return [predict(question) for question in questions]
@@ -244,7 +250,7 @@ class Predictions(System):
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe an error in a prediction in one line, where Python's own message would not help."""
+    """Return one line that describes an error in a prediction."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):
@@ -271,7 +277,7 @@ def _make_hit(number: int, ctx: dict[str, Any]) -> Hit:
     if not isinstance(text, str):
         raise TypeError("the text of a passage must be a text")
     score = float(ctx.get("score") or 0.0)
-    if not math.isfinite(score):  # JSON has no such numbers, so the rows of the report could not be read elsewhere
+    if not math.isfinite(score):  # JSON has no such numbers, so other programs could not read the rows of the report
         raise TypeError(f"the score of a passage must be a finite number, not {score}")
     passage = Passage(number, str(ctx.get("id", number)), str(ctx.get("title") or ""), text, "", 0, len(text))
     return Hit(passage, score)

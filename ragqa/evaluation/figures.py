@@ -1,4 +1,4 @@
-"""Figures of a report, the content of ``report.json``. Shares are in [0, 1]."""
+"""Figures of a report, which are the content of ``report.json``; shares are from 0 to 1."""
 
 from dataclasses import asdict
 from typing import Any
@@ -20,21 +20,25 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Return True if the system of a run answers questions, instead of only retrieving passages."""
+    """Return True if the system of a run answers questions, False if it only retrieves passages.
+
+    Args:
+        about: description of the run, as in ``report.json``.
+    """
     return about["system"].get("reader", "") is not None
 
 
 def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
-    """Compute the figures of a run, the content of ``report.json``.
+    """Return the figures of a run, which are the content of ``report.json``.
 
     Args:
         tally: scores of all rows.
         about: description of the run, which becomes part of the figures.
-        missing: questions that the corpus cannot answer; None if the corpus was not searched.
+        missing: questions whose answers are not in the corpus; None if the corpus was not searched.
     """
     answerable = tally.get_column("answerable") == 1
     read = is_reading(about)
-    # Predictions may come without passages, and a reader alone retrieves none.
+    # Predictions can be without passages, and a reader alone retrieves none.
     retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.get_column("f1")[answerable]
     losses = {name: tally.losses[name] for name in LOSSES if missing is not None or name != "not in the corpus"}
@@ -66,7 +70,7 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """Return the depths at which retrieval is scored: ``KS``, the passages read, all hits."""
+    """Return the depths at which retrieval is scored: ``KS``, the number of passages read, and that of all hits."""
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
@@ -81,7 +85,7 @@ def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict
 def _measure_corpus_coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
-    """Return the share of questions with an answer in the corpus, and the share among the hits.
+    """Return the shares of the answerable questions with an answer in the corpus, and with an answer in the hits.
 
     A question that was answered correctly counts as covered. The shares bound the accuracy of systems that answer from
     these passages.
@@ -93,13 +97,13 @@ def _measure_corpus_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Score the ranks of the gold passages (or documents) that are in the corpus."""
+    """Return the figures of the gold passages (or documents) that are in the corpus, from their ranks."""
     known, ranks = tally.gold[f"{unit}_rank"], tally.get_ranks(f"{unit}_rank")
     if not known:
         return None
     lacking = frozenset() if missing is None else missing.passages if unit == "passage" else missing.documents
     ranks_in_corpus = [ranks[n] for n in known if n not in lacking]
-    # A corpus that is split differently has none of these passages: a score of 0 would say nothing about the retriever.
+    # A corpus with other passage borders has none of these passages, and a score of 0 would mean nothing.
     is_scored = any(ranks_in_corpus) if missing is None else bool(ranks_in_corpus)
     accuracy = accuracy_at(ranks_in_corpus, _list_depths(tally, about))
     return {
@@ -112,7 +116,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Measure the confidence; an answer to an unanswerable question counts as wrong."""
+    """Return the figures of the confidence; an answer to an unanswerable question counts as wrong."""
     is_answered = tally.get_column("predicted") == 1
     confidence, right = tally.get_column("confidence"), tally.get_column("em") * answerable
     if not is_answered.any() or tally.no_confidence:

@@ -1,4 +1,4 @@
-"""Rules on words and digits that classify questions and answers, for breakdowns of scores."""
+"""Classes of questions and answers for breakdowns of scores, by rules on words and digits."""
 
 import re
 from itertools import pairwise
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def find_question_word(question: Question) -> str:
-    """Return the first question word (``who``, ``how many``, …), or ``other``."""
+    """Return the first question word, for example ``who`` or ``how many``; ``other`` if there is none."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -38,9 +38,9 @@ def find_question_word(question: Question) -> str:
 
 
 def classify_answer(question: Question) -> str:
-    """Return the type of the first gold answer: date, number, name, phrase, or none.
+    """Return the type of the first gold answer: ``date``, ``number``, ``name``, ``phrase`` or ``none``.
 
-    In a name, all words of more than three letters begin with a capital.
+    A name is an answer whose words of more than three characters all begin with a capital letter.
     """
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
@@ -54,7 +54,7 @@ def classify_answer(question: Question) -> str:
 
 
 def classify_answer_length(question: Question) -> str:
-    """Return the length class of the first gold answer in words, for example ``4-5``."""
+    """Return the length class of the first gold answer in words, for example ``4-5``; ``none`` without an answer."""
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 
@@ -71,8 +71,9 @@ BREAKDOWNS = {
     "answer type": classify_answer,
     "answer length (words)": classify_answer_length,
 }
+"""Function that returns the class of a question, by the name of the breakdown."""
 ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Order of the kinds in the report; other breakdowns are ordered by falling number of questions."""
+"""Order of the classes in the report; other breakdowns are ordered by falling number of questions."""

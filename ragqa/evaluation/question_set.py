@@ -1,4 +1,4 @@
-"""Set of questions for an evaluation, counted in advance and read one by one."""
+"""Set of questions for an evaluation, which are counted in advance and read one by one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,11 +11,12 @@ from ragqa.types import Question
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """A named set of questions that can be read more than once."""
+    """Named set of questions that can be read more than once."""
 
     read: Callable[[], Iterable[Question]]
     """Function that returns all questions."""
     count: int
+    """Number of questions."""
     name: str = "questions"
     split: str = ""
     """Split of the data set: dev, test or another name."""
@@ -37,7 +38,10 @@ class QuestionSet:
         return cls(lambda: read_questions(file), count, file.name if name is None else name, split)
 
     def sample(self, limit: int | None) -> "QuestionSet":
-        """Return a reproducible random sample of ``limit`` questions, or all questions for None.
+        """Return a reproducible random sample of the questions.
+
+        Args:
+            limit: number of questions; the set itself is returned for None, or if it has no more questions.
 
         Raises:
             BadInput: ``limit`` is less than 1.

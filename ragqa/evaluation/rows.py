@@ -1,4 +1,4 @@
-"""Rows of an evaluation: a question with its answer and scores, as a line of ``rows.jsonl``."""
+"""Rows of an evaluation: each is a question with its answer and scores, and a line of ``rows.jsonl``."""
 
 import json
 import math
@@ -13,9 +13,10 @@ from ragqa.metrics import exact_match, f1, first_rank, has_answer
 from ragqa.types import Answer, Hit, Question, Span
 
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
-"""Stage at which an answer was lost.
+"""Stage at which an answer was lost; ``right`` for a right answer, ``unanswerable`` without gold answers.
 
-``not retrieved`` becomes ``not in the corpus`` after the search of the corpus.
+After the search of the corpus, the figures count ``not retrieved`` as ``not in the corpus`` if no passage contains the
+answer.
 """
 _EXCERPT = 4000
 """Maximum length in characters of a passage in the report."""
@@ -23,7 +24,7 @@ _EXCERPT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Scoring rule for predictions and passages, applied by the functions of ``ragqa.metrics``."""
+    """Scoring rule for predictions and passages: the options of the functions of ``ragqa.metrics``."""
 
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""
@@ -32,12 +33,12 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Name of the rule: nq, squad or regex."""
+        """Name of the rule: ``nq``, ``squad`` or ``regex``."""
         return "regex" if self.regex else "nq" if self.unicode else "squad"
 
     @classmethod
     def from_name(cls, name: str) -> "Rule":
-        """Return the rule named nq, squad or regex.
+        """Return the rule of a name: ``nq``, ``squad`` or ``regex``.
 
         Raises:
             KeyError: there is no such rule.
@@ -50,46 +51,51 @@ class SystemResult:
     """Answer and hits of a system for a question."""
 
     answer: Answer | None
-    """Answer (confidence NaN if the system gives none); None if only retrieval is scored."""
+    """Answer, with confidence NaN if the system gives none; None if only retrieval is scored."""
     read_hits: list[Hit]
     """Hits that were read."""
     hits: list[Hit]
-    """Hits to score, at least as many as were read."""
+    """Hits to score."""
     retrieve_seconds: float | None = None
+    """Seconds of retrieval; None if not measured."""
     read_seconds: float | None = None
+    """Seconds of reading; None if not measured."""
 
 
 @dataclass(frozen=True)
 class ScoredHit:
-    """Retrieved passage with its retrieval score; ``has_answer`` is True if it holds an answer."""
+    """Hit of a question, with its retrieval score and whether its passage contains a gold answer."""
 
     passage: int
-    """Row in the passage store; in a file of predictions the position in the list, from 0."""
+    """Row of the passage in the passage store; in a file of predictions, its position in the list, from 0."""
     score: float
     has_answer: bool
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Passage as a report shows it; ``start`` and ``end`` delimit the predicted answer."""
+    """Part of a passage, as a report shows it.
+
+    The predicted answer is the characters ``start`` to ``end`` (exclusive) of the text; both are None if it is unknown.
+    """
 
     title: str
     document: str
     text: str
     rank: int | None = None
-    """Rank among the hits, from 1."""
+    """Rank among the hits, from 1; None if the passage is no hit."""
     start: int | None = None
     end: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A question, its hits and prediction, and their scores."""
+    """Question with its hits, its prediction and their scores."""
 
     number: int
     """Position in the question set, from 0; a question that occurs twice has two rows."""
     digest: str
-    """Digest of the question and its gold passages; a row with another digest is not reused."""
+    """Digest of all fields of the question; a continued run does not reuse a row with another digest."""
     id: str
     question: str
     answers: tuple[str, ...]
@@ -98,32 +104,34 @@ class Row:
     passages: tuple[str, ...]
     """Digests of the texts of the gold passages."""
     prediction: str | None
+    """Text of the answer; None without an answer."""
     em: bool
+    """True if the prediction is an exact match of a gold answer."""
     f1: float | None
-    """Token F1; None for patterns, which have no tokens, and if nothing is read."""
+    """Token F1; None for patterns, which have no tokens, and if retrieval alone is scored."""
     confidence: float | None
     """Confidence of the answer, from 0 to 1; None if the system has none."""
     loss: Loss | None
-    """Stage at which the answer was lost; None if nothing is read."""
+    """Stage at which the answer was lost; None if retrieval alone is scored."""
     read: int
     """Number of hits that were read."""
     rank: int | None
-    """Rank, from 1, of the first hit that holds an answer."""
+    """Rank, from 1, of the first hit that contains a gold answer; None if there is none."""
     passage_rank: int | None
-    """Rank, from 1, of the first hit that is a gold passage."""
+    """Rank, from 1, of the first hit that is a gold passage; None if there is none."""
     document_rank: int | None
-    """Rank, from 1, of the first hit from a gold document."""
+    """Rank, from 1, of the first hit from a gold document; None if there is none."""
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
     """Passage cited for the prediction."""
     holding: Excerpt | None
-    """First hit that holds an answer, if it is not the cited one."""
+    """First hit that contains a gold answer; None if there is none, or it is the cited passage."""
     hits: tuple[ScoredHit, ...]
 
     @property
     def as_question(self) -> Question:
-        """Question of the row, with its answers and id."""
+        """Question of the row, with its gold answers and id."""
         return Question(self.question, self.answers, self.id)
 
     def to_json(self) -> str:
@@ -148,7 +156,7 @@ class Row:
 
 
 def score_result(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
-    """Score the result of a system for a question.
+    """Score the result of a system for a question, and return the row.
 
     Args:
         number: position of the question in the question set, from 0.
@@ -210,7 +218,7 @@ def digest_question(question: Question) -> str:
 
 
 def digest_text(text: str) -> str:
-    """Return a digest of a text, as 16 hex digits; the amount of white space does not matter."""
+    """Return a digest of a text, as 16 hex digits; runs of white space count as one space."""
     return _digest(" ".join(text.split()))
 
 
@@ -219,12 +227,12 @@ def _digest(text: str) -> str:
 
 
 def has_name(document: str, names: Sequence[str]) -> bool:
-    """Return True if one of ``names`` is the id of the document or the end of its path."""
+    """Return True if one of the names is the document's id, or the last parts of its path."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return the first character of the first answer in a text, or None; case does not matter."""
+    """Return the first character of the first gold answer in a text, ignoring case; None if there is none."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
@@ -239,7 +247,7 @@ def _cut_cited(answer: Answer | None, hits: list[Hit]) -> Excerpt | None:
 
 
 def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, is_predicted: bool = False) -> Excerpt:
-    """Cut a passage to an excerpt around ``span``; mark the span if it is the prediction."""
+    """Cut a passage to an excerpt around ``span``, and record the span if it is the prediction."""
     text, low = hit.passage.text, 0
     if span is not None and len(text) > _EXCERPT:
         low = max(0, min(span.start, (span.start + span.end - _EXCERPT) // 2))
@@ -248,6 +256,6 @@ def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, is_predicted:
 
 
 def _shorten_path(document: str) -> str:
-    """Return an id, or the last two parts of an absolute path, since reports are shared."""
+    """Return a document's id; of an absolute path, only the last two parts, since users share reports."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

@@ -1,4 +1,4 @@
-"""Evaluation of a pipeline: answer each question, score the answer and write a row."""
+"""Evaluation of a system on a set of questions, and the report of it."""
 
 import atexit
 import datetime
@@ -27,47 +27,52 @@ from ragqa.reading.calibration import THRESHOLD
 from ragqa.types import Question
 
 RUN_FILE = "run.json"
-"""File beside the rows of a run, which identifies the run."""
+"""File beside the rows of an unfinished run, which identifies the run."""
 DEPTH = 100
-"""Number of hits of a question that are searched for answers (DPR's top-100 accuracy)."""
+"""Default number of hits of a question that are searched for answers (top-100 accuracy of DPR)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """Settings of an evaluation, and the labels of its report."""
+    """Settings of an evaluation, and the labels of its report.
+
+    Raises:
+        BadInput: ``batch`` is less than 1.
+    """
 
     name: str = "questions"
     """Name of the question set."""
     split: str = ""
     """Split of the data set: dev, test or another name."""
     corpus: str | None = None
-    """Name of the corpus; by default the names of its files."""
+    """Name of the corpus; None for the names of its files."""
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""
     unicode: Literal["NFD"] | None = "NFD"
     """Normal form for exact match: ``NFD`` (ORQA, NQ-open) or None (SQuAD, DPR)."""
     k: int | None = None
-    """Number of passages to read; by default the pipeline's own number.
+    """Number of passages to read for each question; None for the pipeline's own number.
 
-    ``k``, ``depth`` and ``read`` apply to pipelines only; other systems choose these values themselves.
+    ``k``, ``depth`` and ``read`` apply to pipelines only; other systems have their own values.
     """
     depth: int = DEPTH
-    """Number of hits that are searched for answers."""
+    """Number of hits of each question that are searched for gold answers."""
     batch: int = 1
     """Number of questions answered together; above 1, times are shares of a batch, not latencies."""
     min_confidence: float | None = None
-    """Threshold at which declining is reported; by default that of the pipeline or the reader."""
+    """Confidence below which the report counts answers as declined; None for that of the pipeline or the reader."""
     read: bool = True
-    """Answer the questions; False scores retrieval alone."""
+    """True to answer the questions; False to score retrieval alone."""
     coverage: bool = True
-    """Search the whole corpus for answers and gold passages that no hit holds."""
+    """True to search the whole corpus for answers and gold passages that no hit contains."""
     resume: bool | None = None
-    """Continue from the rows of a killed run; by default only if the pipeline was loaded from disk.
+    """True to continue from the rows of an interrupted run.
 
-    Fingerprints identify such a pipeline, while a model in memory may have changed.
+    None continues the run of a pipeline that was loaded from disk, which its fingerprints identify. A pipeline that was
+    made in memory may have changed since the run.
     """
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Further facts for the report: ``source``, ``caution``, ``published``, ``command``."""
+    """Additional facts for the report: ``source``, ``caution``, ``published``, ``command``."""
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -88,23 +93,29 @@ def evaluate(
     progress: Progress = SILENT,
     **changes: Any,
 ) -> Report:
-    """Ask a pipeline ``questions`` and score its answers.
+    """Ask a pipeline questions, score its answers, and write a report.
 
-    The pipeline answers every question, however low its confidence. The report also shows the scores that it would
-    have if it declined below a threshold. Scores are shares in [0, 1].
+    The threshold does not apply: an answer counts however low its confidence is. The report also shows the scores for
+    answers above the threshold only. Scores are shares from 0 to 1.
 
     Args:
-        pipeline: the pipeline to ask; or another system, for example ``Predictions`` in a file.
+        pipeline: the pipeline to ask, or another system, for example ``Predictions`` in a file.
         questions: questions with gold answers; they are read one by one, and only scores stay in memory.
-        settings: settings of the evaluation; by default ``EvaluationSettings()``.
-        out: directory of the report; by default a temporary one, which is deleted when the process ends. A killed run
-            leaves its rows next to it and continues from them (see ``EvaluationSettings.resume``).
-        progress: display of the number of answered questions.
+        settings: settings of the evaluation; None for ``EvaluationSettings()``.
+        out: directory of the report; None for a temporary one, which is deleted when the process ends. An interrupted
+            run leaves its rows next to this directory (see ``EvaluationSettings.resume``).
+        progress: receiver of the number of answered questions.
         changes: fields of ``settings`` to change, for example ``k=5``.
 
+    Returns:
+        The report, loaded from ``out``.
+
     Raises:
-        BadInput: there are no questions, a question is empty, ``out`` exists and is not a report, the disk is full,
-            or another unfinished run has left rows.
+        BadInput: there are no questions, a question is empty or cannot be scored, a setting is out of range, ``out``
+            exists and is not a report, the disk is full, another evaluation is writing to ``out``, or the rows of
+            another unfinished run would be lost.
+        Mismatch: predictions in a file do not fit the questions.
+        RemoteError: a server, or a shard of a served index, did not answer.
     """
     settings = replace(settings or EvaluationSettings(), **changes)
     if isinstance(pipeline, Pipeline):
@@ -128,7 +139,7 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Describe the run for the report; file names that are no valid UTF-8 are made valid."""
+    """Return the description of a run for the report; characters that UTF-8 cannot encode are replaced."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -151,7 +162,7 @@ def _describe_run(pipeline: Pipeline | System, system: System, settings: Evaluat
 
 
 def _find_directory(out: str | Path | None) -> Path:
-    """Return ``out``, or a directory that is deleted when the process ends."""
+    """Return the directory of the report; for None, one that is deleted when the process ends."""
     if out is None:
         temporary = tempfile.mkdtemp(prefix="ragqa-report-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -163,10 +174,10 @@ def _find_directory(out: str | Path | None) -> Path:
 
 @contextmanager
 def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path]:
-    """Yield the locked folder for the rows; it is deleted if the block ends without an error.
+    """Yield the locked folder for the rows, which is deleted if the block ends without an error or without rows.
 
     Raises:
-        BadInput: the folder holds rows of another run, which must not be lost, or files of the user.
+        BadInput: another evaluation has locked the folder, or it contains rows of another run or files of the user.
     """
     folder = target.with_name(f".{target.name}.evaluating")
     with artefacts.report_write_errors(target):
@@ -197,7 +208,7 @@ def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator
 def _ask_all(
     system: System, questions: Iterable[Question], file: Path, settings: EvaluationSettings, progress: Progress
 ) -> None:
-    """Ask the questions that have no row in ``file`` yet, and append their rows."""
+    """Ask the questions that have no row in ``file`` yet, and append their rows to it."""
     total = len(questions) if isinstance(questions, Sized) else 0
     file.touch()
     rest, done = _skip_finished(system, iter(questions), file)
@@ -220,10 +231,10 @@ def _ask_all(
 def _skip_finished(system: System, questions: Iterator[Question], file: Path) -> tuple[Iterator[Question], int]:
     """Return the questions that have no row yet, and the number of rows.
 
-    The file is cut off before the first row whose question has changed.
+    The file is truncated before the first row that is incomplete, or whose question has changed.
 
     Raises:
-        BadInput: there are more rows than questions, and rows must not be lost.
+        BadInput: there are more rows than questions, so that rows would be lost.
     """
     done, size = 0, 0
     pending: list[Question] = []

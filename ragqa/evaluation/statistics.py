@@ -1,6 +1,6 @@
 """Statistics of scores: intervals, a paired test, risk and coverage, calibration.
 
-Shapes: N questions. All sampling starts from a fixed seed, so that a report can be reproduced exactly.
+Shapes: N questions, T thresholds. All sampling has a fixed seed, so that a report can be reproduced exactly.
 """
 
 import math
@@ -11,16 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
+"""Array of float64 values."""
 
 SAMPLES = 10_000
-"""Number of samples of a bootstrap or a randomisation test."""
+"""Number of samples of a bootstrap or of a randomisation test."""
+_BINS = 10
+"""Number of bins of confidence."""
 _MAX_SAMPLED = 2_000_000
 """Maximum number of values sampled at a time (16 MB)."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95 % percentile-bootstrap interval."""
+    """Mean with its 95 % percentile-bootstrap interval, from ``low`` to ``high``."""
 
     value: float
     low: float
@@ -31,7 +34,7 @@ def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
     """Return the mean of N scores with its 95 % interval, by resampling questions (Efron 1979).
 
     Args:
-        values_N: [N] a score for each question.
+        values_N: [N] score of each question.
 
     Raises:
         ValueError: there are no values.
@@ -52,11 +55,11 @@ def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share; it is also valid for 0 and 1 (Wilson 1927).
+    """Return the 95 % interval of a share of questions (Wilson 1927), which is also valid for the shares 0 and 1.
 
     Args:
-        share: share of the questions, in [0, 1].
-        questions: number of questions.
+        share: share of the questions, from 0 to 1.
+        questions: number of questions, at least 1.
 
     Returns:
         The lower and the upper end of the interval.
@@ -68,17 +71,18 @@ def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Mean difference of two systems on the same questions, with interval and p-value."""
+    """Mean difference of two systems on the same questions, with its interval and p-value."""
 
     difference: Interval
+    """Mean of the first system's score minus the second system's."""
     p: float
-    """Two-sided probability of a difference at least as large if the systems were exchangeable."""
+    """Two-sided p-value: probability of a difference at least as large if the systems were exchangeable."""
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:
-    """Test the difference of paired scores by randomisation (Noreen 1989).
+    """Return the mean difference of paired scores, and test it by randomisation (Noreen 1989).
 
-    If all scores are 0 or 1, the test is exact (McNemar's test).
+    If all differences are -1, 0 or 1, the test is exact (McNemar's test).
 
     Args:
         ours_N: [N] scores of the first system.
@@ -109,7 +113,7 @@ def _sign_test(wins: int, changed: int) -> float:
 
 
 def _randomisation_test(changed: Values) -> float:
-    """Return the share of random signs whose sum is as far from 0 as the observed one."""
+    """Return the share of random sign changes for which the sum of the differences is as far from 0 as observed."""
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
     for _ in range(SAMPLES // chunk):
@@ -121,8 +125,8 @@ def _randomisation_test(changed: Values) -> float:
 def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
     """Return the coverage and the risk for every threshold (El-Yaniv & Wiener 2010).
 
-    Coverage is the share of questions that are answered. Risk is the share of wrong answers among them. Questions of
-    equal confidence are answered together.
+    Coverage is the share of the answers whose confidence is at least the threshold. Risk is the share of wrong answers
+    among them.
 
     Args:
         confidence_N: [N] confidence of each answer.
@@ -140,7 +144,7 @@ def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -
 
 
 def compute_area_under_risk(coverage: Values, risk: Values) -> float:
-    """Return the mean risk over all coverages (AURC, Geifman & El-Yaniv 2017); lower is better.
+    """Return the area under the curve of risk over coverage (AURC, Geifman & El-Yaniv 2017); lower is better.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
@@ -150,22 +154,22 @@ def compute_area_under_risk(coverage: Values, risk: Values) -> float:
 
 
 def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the accuracy on the most confident questions; None if too few are answered.
+    """Return the share of right answers among the most confident ones; None if the coverage is below ``share``.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
         risk: [T] risks that ``compute_risk_coverage`` returned.
-        share: share of the questions to measure, in [0, 1].
+        share: coverage at which the accuracy is measured, from 0 to 1.
     """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
 
 
 def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the share of answers that are declined at each threshold.
+    """Return the share of answers that are declined at each threshold, because their confidence is below it.
 
-    Declining is right for unanswerable questions and wrong for the others. The two rates give the ROC curve of a
-    detector of unanswerable questions.
+    The shares for unanswerable and for answerable questions, with the same thresholds, make the ROC curve of a detector
+    of unanswerable questions.
 
     Args:
         thresholds_N: [N] thresholds of confidence.
@@ -181,55 +185,49 @@ def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLi
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Answers whose confidence lies between ``low`` and ``high``."""
+    """Answers whose confidence is from ``low`` to ``high`` (exclusive; the last bin includes 1)."""
 
     low: float
     high: float
     questions: int
+    """Number of answers."""
     confidence: float
     """Mean confidence of the answers."""
     right: float
     """Share of the answers that are right."""
 
 
-def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> list[ReliabilityBin]:
-    """Sort answers into bins of equal width in confidence; return the bins with answers.
+def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> list[ReliabilityBin]:
+    """Sort answers into ten bins of equal width in confidence; return the bins with answers, by rising confidence.
 
     Args:
-        confidence_N: [N] confidence of each answer, in [0, 1].
+        confidence_N: [N] confidence of each answer, from 0 to 1.
         right_N: [N] 1 for right answers, 0 for wrong ones.
-        bins: number of bins.
-
-    Returns:
-        The bins by rising confidence.
     """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     table = []
     for n in np.unique(place).tolist():
         sure, is_right = confidence[place == n], right[place == n]
-        table.append(ReliabilityBin(n / bins, (n + 1) / bins, len(sure), float(sure.mean()), float(is_right.mean())))
+        table.append(ReliabilityBin(n / _BINS, (n + 1) / _BINS, len(sure), float(sure.mean()), float(is_right.mean())))
     return table
 
 
-def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike, *, bins: int = 10) -> float:
-    """Return the expected calibration error over bins of equal width (Guo et al. 2017).
+def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> float:
+    """Return the expected calibration error over ten bins of equal width (Guo et al. 2017); 0 without answers.
 
-    Args:
-        confidence_N: [N] confidence of each answer, in [0, 1].
-        right_N: [N] 1 for right answers, 0 for wrong ones.
-        bins: number of bins.
+    The arguments are those of ``compute_reliability``.
     """
-    table = compute_reliability(confidence_N, right_N, bins=bins)
+    table = compute_reliability(confidence_N, right_N)
     total = sum(b.questions for b in table)
     return sum(abs(b.confidence - b.right) * b.questions for b in table) / max(1, total)
 
 
 def compute_percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
-    """Return statistics of N durations.
+    """Return the mean and percentiles of N durations, N at least 1.
 
     Args:
-        seconds_N: ``[N]`` durations in seconds.
+        seconds_N: [N] durations in seconds.
 
     Returns:
         ``mean``, ``p50`` (the median), ``p95`` and ``p99`` in seconds.

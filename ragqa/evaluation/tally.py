@@ -1,4 +1,4 @@
-"""Rows of an evaluation as columns of numbers, about a hundred bytes per question.
+"""Rows of an evaluation as columns of numbers, which take about a hundred bytes per question.
 
 Shapes: N questions.
 """
@@ -19,7 +19,7 @@ from ragqa.matching.patterns import compile_pattern
 from ragqa.text import split_words, to_nfd
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
-"""Stages at which answers are lost, from the corpus to the reader; ``right`` answers come first."""
+"""Stages at which answers are lost, from the corpus to the reader, after ``right`` for right answers."""
 _FLAGS = ("em", "answerable", "predicted", "covered")
 _RANKS = ("rank", "passage_rank", "document_rank")
 _NUMBERS = ("f1", "confidence", "retrieve_seconds", "read_seconds")
@@ -35,19 +35,20 @@ class Tally:
         Args:
             rows: rows in the order of the questions, read one by one.
             regex: True if gold answers are patterns, which have neither type nor length.
-            missing: questions that the corpus cannot answer; None if the corpus was not searched.
+            missing: questions whose answers are not in the corpus; None if the corpus was not searched.
         """
         names = [name for name in BREAKDOWNS if not (regex and name.startswith("answer"))]
         self._kinds: dict[str, list[str]] = {name: [] for name in names}
         self._digest = blake2b(digest_size=8)
         self.losses: Counter[str] = Counter()
+        """Numbers of questions by the stage at which their answers were lost (``find_loss``)."""
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
-        """Positions of the questions that name gold passages, or gold documents."""
+        """Positions of the questions with gold passages, and of those with gold documents, by the name of the rank."""
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
-        """Numbers of questions with an anomaly, and the largest number of hits.
+        """Numbers of questions with an anomaly, and the largest number of hits of a question.
 
-        The anomalies are a gold answer without tokens, an invalid pattern, a pattern that is invalid in NFD, no
-        prediction for an answerable question, and a prediction without confidence.
+        The anomalies are a gold answer without tokens, an invalid pattern, a pattern that is invalid in Unicode NFD, no
+        prediction for a question with gold answers, and a prediction without confidence.
         """
         self._table = np.fromiter(
             (self._add(position, row, regex, missing) for position, row in enumerate(rows)), np.dtype(_TYPES)
@@ -65,26 +66,26 @@ class Tally:
         """Return a column of N numbers.
 
         Args:
-            name: a flag (0 or 1): em, answerable (has gold answers), predicted (has a prediction) or covered (is right,
-                or a hit holds an answer); or a number (NaN if there is none): f1, confidence, retrieve_seconds or
-                read_seconds.
+            name: a flag (0 or 1): ``em``, ``answerable`` (has gold answers), ``predicted`` (has a prediction) or
+                ``covered`` (is right, or a hit contains an answer); or a number (NaN if there is none): ``f1``,
+                ``confidence``, ``retrieve_seconds`` or ``read_seconds``.
         """
         return np.asarray(self._table[name], np.float64)
 
     def get_ranks(self, name: str) -> list[int | None]:
-        """Return the ranks of N questions, from 1; None where no hit has a rank.
+        """Return the ranks of N questions, from 1; None for a question without one.
 
         Args:
-            name: rank, passage_rank or document_rank, as in ``Row``.
+            name: ``rank``, ``passage_rank`` or ``document_rank``, as in ``Row``.
         """
         return [rank or None for rank in self._table[name].tolist()]
 
     def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return the kinds [N] of the questions for each breakdown."""
+        """Return the class of each question [N], by the name of the breakdown (for example ``answer type``)."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
-        """Count a row and return its values, in the order of the columns."""
+        """Add a row to the counts, and return its values in the order of the columns."""
         for name, kinds in self._kinds.items():
             kinds.append(sys.intern(BREAKDOWNS[name](row.as_question)))
         for name, gold in (("passage_rank", row.passages), ("document_rank", row.documents)):
@@ -115,8 +116,8 @@ def find_loss(row: Row, missing: Missing | None) -> str:
     """Return the stage at which a row's answer was lost; empty if retrieval alone is scored.
 
     Args:
-        row: the row.
-        missing: questions that the corpus cannot answer; None if the corpus was not searched.
+        row: row of a question.
+        missing: questions whose answers are not in the corpus; None if the corpus was not searched.
     """
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers
     return "not in the corpus" if is_missing else row.loss or ""

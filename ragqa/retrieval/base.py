@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 Encoders: TypeAlias = "dict[str, TextEncoder]"
 """Loaded encoders by name; all versions of an index share them, since loading takes long."""
 Rows = npt.NDArray[np.int64]
+"""Row numbers of passages."""
 Scores = npt.NDArray[np.float32]
+"""Scores of rows; higher is better."""
 _CACHED_FILTERS = 16
-"""Number of filters whose rows are kept, for the next questions."""
+"""Number of filters whose rows are cached for later questions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows for one question by falling score; rows of equal score are in ascending order."""
+    """Row numbers of passages for one question by falling score; rows of equal score are in ascending order."""
 
     rows: Rows
     """Row numbers [K], int64; K is less than the requested k if fewer passages match."""
     scores: Scores
-    """Scores [K], float32; higher is better."""
+    """Scores [K], float32."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -44,11 +46,11 @@ class Scoring:
     """Origin of a ranker's scores; scores of different origins are not comparable."""
 
     retriever: str
-    """A ``RetrieverKind``."""
+    """Name of the ``RetrieverKind``."""
     encoder: str | None = None
     """Fingerprint of the encoder; None if the ranker has no encoder."""
     engine: str | None = None
-    """Engine of BM25; None if the ranker does not use BM25."""
+    """Name of the ``TermEngine``; None if the ranker does not use BM25."""
 
 
 class Ranker(Protocol):
@@ -59,7 +61,11 @@ class Ranker(Protocol):
         """Origin of the scores."""
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows."""
+        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
+
+        Raises:
+            BadInput: ``k`` is less than 1.
+        """
 
 
 class Retriever(Protocol):
@@ -68,19 +74,26 @@ class Retriever(Protocol):
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, of the documents that ``filter`` allows.
 
-        The hits are ``PartialHits`` if a shard is missing, and ``NoHits`` if the filter allows no document.
+        The hits of a question are best first. They are ``PartialHits`` if a shard is missing, and ``NoHits`` if the
+        filter allows no document.
+
+        Raises:
+            BadInput: ``k`` is less than 1, or the retriever cannot use the filter.
         """
 
 
 @runtime_checkable
 class TermRetriever(Protocol):
-    """Interface of retrievers that can use the terms of an index, if it has any."""
+    """Interface of retrievers that can search and compare words if their index has terms of BM25."""
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced."""
+        """Return the question with its misspelt words replaced; unchanged if the index has no terms."""
 
     def search_terms(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question by BM25; all hits of ``search`` if BM25 finds none."""
+        """Return at most ``k`` hits for each question by BM25; the hits of ``search`` if the index has no terms.
+
+        Arguments and errors are those of ``search``.
+        """
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,7 @@ class NoHits(list[Hit]):
     def __init__(self, reason: str) -> None:
         super().__init__()
         self.reason = reason
+        """Sentence for the user that says which condition no document fulfils."""
 
 
 def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
@@ -141,9 +155,9 @@ class PassageRetriever:
         """Combine a ranker and the passages that it ranks.
 
         Args:
-            ranker: scores the rows of the passages.
+            ranker: ranker of the rows of the passages.
             passages: passages of an index.
-            folders: folders and files of which the index was made, from which filters match paths.
+            folders: indexed folders and files; filters match paths from these on.
         """
         self.ranker, self.passages, self._folders = ranker, passages, tuple(folders)
         self._find_rows = lru_cache(_CACHED_FILTERS)(lambda wanted: wanted.find_rows(passages, self._folders))
@@ -156,7 +170,8 @@ class PassageRetriever:
         """Return at most ``k`` hits for each question, best first, of the documents that ``filter`` allows.
 
         Raises:
-            BadInput: ``k`` is less than 1.
+            BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
+            Mismatch, DamagedArtefact: the vectors do not fit the encoder, or are damaged.
         """
         check_k(k)
         # Engines reserve memory for k results, so k is at most the number of passages.
@@ -173,7 +188,7 @@ class PassageRetriever:
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """Return the ``k`` rows with the highest scores, best first; ties in ascending order.
+    """Return the ``k`` rows with the highest scores, best first; rows of equal score are in ascending order.
 
     Args:
         rows: row numbers [N].

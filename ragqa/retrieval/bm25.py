@@ -17,9 +17,9 @@ from ragqa.types import Passage
 class BM25:
     """Ranker by BM25 over the question's terms (Robertson and Zaragoza 2009).
 
-    Both engines convert terms to lower case, stem English words (Porter) and leave out 33 stop words. Lucene uses
-    k1 = 0.9 and b = 0.4, as in the literature on open-domain question answering. Tantivy's k1 = 1.2 and b = 0.75 cannot
-    be changed.
+    Both engines convert terms to lower case, stem English words (Lucene: Porter, Tantivy: Porter2) and leave out 33
+    stop words. Lucene uses k1 = 0.9 and b = 0.4, as in the literature on open-domain question answering. Tantivy's
+    k1 = 1.2 and b = 0.75 cannot be changed.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -39,12 +39,12 @@ class BM25:
         engine: str = DEFAULT_ENGINE,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Index the title and text of all passages into the empty ``folder``.
+        """Index the title, headings and text of all passages.
 
         Args:
             passages: passages to index; rankings return their row numbers.
-            folder: directory to write; it is created if it does not exist.
-            engine: a ``TermEngine``.
+            folder: empty directory to write; it is created if it does not exist.
+            engine: name of a ``TermEngine``.
             progress: function called with the number of passages indexed so far.
 
         Raises:
@@ -56,7 +56,11 @@ class BM25:
 
     @classmethod
     def open(cls, folder: Path, *, engine: str) -> "BM25":
-        """Open the index that ``engine`` built in ``folder``.
+        """Open the index in a folder.
+
+        Args:
+            folder: directory of the index.
+            engine: name of the ``TermEngine`` that built the index.
 
         Raises:
             BadInput: the engine is unknown.
@@ -67,18 +71,17 @@ class BM25:
 
     @classmethod
     def update(cls, folder: Path, *, engine: str, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows from the index in ``folder`` and add passages to it, in one step.
+        """Delete rows from the index in a folder and add passages to it, in one step.
 
         Args:
             folder: directory of the index.
-            engine: the ``TermEngine`` that built the index.
+            engine: name of the ``TermEngine`` that built the index.
             deleted: sorted rows to delete.
             added: passages to add; their ids are their rows.
 
         Raises:
-            BadInput: this engine cannot update an index, or a file cannot be written.
+            BadInput: the engine is unknown or cannot update an index, or a file cannot be written.
             MissingExtra: the engine is not installed.
-            DamagedArtefact: the folder has no complete index of this engine.
         """
         _load_engine(engine).update(folder, deleted, added)
 
@@ -103,10 +106,10 @@ class BM25:
         return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to a word, those that fit the question first.
+        """Return at most ``k`` rows with a term that is similar to a word, those with terms of the question first.
 
         Args:
-            word: word that may be misspelt; one or two letters of its stem can differ.
+            word: word that may be misspelt; one letter of its stem can differ, or two letters of a long stem.
             question: question that contains the word.
             k: maximum number of rows.
         """
@@ -114,7 +117,7 @@ class BM25:
         return ranking
 
     def _rank_within(self, text: str, k: int, rows: Rows) -> Ranking:
-        """Return at most ``k`` of ``rows``: rank more and more rows until enough of them are among the best."""
+        """Return at most ``k`` of ``rows``, by ranking more and more rows until ``k`` of them are found."""
         # Tantivy cannot search within a set of rows, because the field of the rows is not indexed.
         limit = 4 * k
         while True:
@@ -126,7 +129,7 @@ class BM25:
 
 
 def open_ranker(index: IndexVersion) -> BM25:
-    """Open the BM25 ranker over the terms of an index."""
+    """Open the BM25 ranker over the terms of an index; errors are those of ``BM25.open``."""
     return BM25.open(index.path / TERMS_FOLDER, engine=index.config["engine"])
 
 

@@ -1,4 +1,4 @@
-"""Dense retrieval: passages with the largest inner product of question and passage vectors."""
+"""Dense retrieval of the passages whose vectors have the largest inner products with the question's vector."""
 
 import numpy as np
 
@@ -14,10 +14,14 @@ from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
 class DenseRanker:
-    """Ranker by the inner product of the vectors of passage and question."""
+    """Ranker by the inner product of the vectors of question and passage."""
 
     def __init__(self, encoder: TextEncoder, mips: Mips) -> None:
         """Combine an encoder of questions and an index of passage vectors.
+
+        Args:
+            encoder: encoder of the questions.
+            mips: index of the passage vectors of the same encoder.
 
         Raises:
             Mismatch: the vectors of the encoder and of the index have different widths.
@@ -35,13 +39,24 @@ class DenseRanker:
         """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         Raises:
-            BadInput: ``k`` is less than 1.
+            BadInput, DamagedArtefact: as for ``search``.
         """
         check_k(k)
         return self.search(self.encoder.encode_questions(questions), k, rows) if questions else []
 
     def search(self, queries_BD: np.ndarray, k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return the best ``k`` rows for each query, all or of ``rows``; a search of ``rows`` is always exact."""
+        """Return at most ``k`` rows for each query vector, best first.
+
+        Args:
+            queries_BD: query vectors [B, D].
+            k: maximum number of rows.
+            rows: sorted rows to search, by exact search; None for all rows.
+
+        Raises:
+            BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.
+            Mismatch: the queries have another width than the vectors.
+            DamagedArtefact: a vector is not finite.
+        """
         return self.mips.search(queries_BD, k) if rows is None else search_rows(self.mips.vectors, rows, queries_BD, k)
 
 
@@ -51,6 +66,9 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     Raises:
         Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
         DamagedArtefact: the numbers of vectors and passages differ, or a file is damaged.
+        ArtefactError: there is no such encoder, or it was not downloaded.
+        BadInput: the device is unknown, or the kind of index cannot be searched on it.
+        MissingExtra: FAISS or torch is needed and not installed.
     """
     encoder = _load_encoder(index)
     path, kind, search = index.path, index.config["kind"], index.config.get("search")
@@ -71,7 +89,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index; take it from memory if an earlier version loaded it."""
+    """Return the encoder of an index, without loading it again if an earlier version of the index loaded it."""
     name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:

@@ -18,32 +18,33 @@ _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _WILDCARD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _MATCH_SECONDS = 0.5
-"""Time limit in seconds for the match of a pattern and a path, which takes microseconds."""
+"""Time limit in seconds for matching a pattern with a path, which usually takes microseconds."""
 _MAX_TAGS = 5
 """Maximum number of tags that a message names."""
 
 Tests = Mapping[str, Callable[[str], bool]]
-"""Function for each column that tests its value."""
+"""Functions that test a value of a column, by the name of the column."""
 
 
 @dataclass(frozen=True)
 class PassageFilter:
-    """Documents to search; an empty filter allows all.
+    """Conditions that a document must fulfil to be searched; an empty filter allows all documents.
 
     Raises:
-        BadInput: ``paths`` or ``tags`` is a string instead of a list or has an empty text, or ``since`` is not a date.
+        BadInput: ``paths`` or ``tags`` is not a list of texts or has an empty text, or ``since`` is not a date.
     """
 
     paths: tuple[str, ...] = ()
     """Patterns of files and folders, one of which must match: ``work/*.pdf``, ``**/2024``, ``report.md``.
 
-    A pattern that does not begin with ``/``, ``./``, ``../`` or ``~`` matches the end of a path, from the indexed
-    folder on.
+    A pattern that begins with ``/``, ``./``, ``../`` or ``~`` is matched from the root of the file system. Other
+    patterns can begin at each part of a path, from the name of the indexed folder on. The pattern of a folder or of an
+    archive also matches all files in it.
     """
     tags: tuple[str, ...] = ()
-    """Tags that the document must all have; upper and lower case are equal."""
+    """Tags, all of which the document must have; upper and lower case are equal."""
     since: str = ""
-    """First date: YYYY, YYYY-MM or YYYY-MM-DD; ``7d`` becomes the date seven days ago."""
+    """Earliest date of a document: YYYY, YYYY-MM or YYYY-MM-DD; ``7d`` becomes the date seven days ago."""
 
     def __post_init__(self) -> None:
         for name in ("paths", "tags"):
@@ -64,12 +65,18 @@ class PassageFilter:
 
         Args:
             passages: passages of an index.
-            folders: folders and files of which the index was made; paths are matched from them on.
+            folders: indexed folders and files; paths are matched from these on.
+
+        Raises:
+            BadInput: a pattern takes too long to match.
         """
         return passages.find_matching_rows(self._make_tests(tuple(folders)))
 
     def explain_empty(self, passages: PassageStore, folders: Iterable[str]) -> str:
-        """Return the reason why the filter allows no passage, and the nearest tags for an unknown tag."""
+        """Return the reason why the filter allows no passage; for an unknown tag, with tags that exist.
+
+        Arguments and errors are those of ``find_rows``.
+        """
         known = {tag.casefold(): tag for tags in passages.list_values("tags") for tag in tags.split("\n") if tag}
         for tag in self.tags:
             if tag.casefold() not in known:
@@ -108,9 +115,9 @@ class PassageFilter:
 
 
 def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
-    """Return True if a pattern matches a path from ``start`` on; raise BadInput if that takes too long."""
+    """Return True if a pattern matches a path from character ``start`` on; raise BadInput if that takes too long."""
     try:
-        # A name such as aaaa…a takes exponential time with many wildcards; other threads go on meanwhile.
+        # A name such as aaaa…a takes exponential time with many wildcards. ``concurrent`` lets other threads run.
         return pattern.fullmatch(path, start, timeout=_MATCH_SECONDS, concurrent=True) is not None
     except TimeoutError:
         raise BadInput(f"the pattern {name[:80]!r} takes too long: use fewer * and ?") from None
@@ -123,7 +130,7 @@ def _compile(pattern: str) -> tuple[Any, bool]:
     parts = _WILDCARD.split(pattern.rstrip("/"))
     expression = "".join(_WILDCARDS.get(part, re.escape(part)) for part in parts)
     is_whole = pattern.startswith("/")
-    # A folder, or an archive, stands for all that it contains.
+    # The pattern of a folder or an archive also matches all files in it.
     return regex.compile(f"{'' if is_whole else '(?:.*/)?'}{expression}(?:/.*)?", regex.DOTALL), is_whole
 
 
@@ -134,6 +141,7 @@ def _make_absolute(pattern: str) -> str:
 
 
 def _parse_since(text: str) -> str:
+    """Return a date, or a number of days, as a date; raise BadInput if it is neither."""
     if not text:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Hybrid retrieval: fuse the results of dense retrieval and BM25."""
+"""Hybrid retrieval, which fuses the results of dense retrieval and BM25."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, Fusion, RetrieverKind
 from ragqa.retrieval.vectors.scores import exact_scores
 
 _RRF_CONSTANT = 60
-"""Number added to ranks, so that the first ranks do not decide alone (Cormack et al. 2009)."""
+"""Number added to each rank, so that the first ranks do not dominate (Cormack et al. 2009)."""
 
 
 class Hybrid:
@@ -32,7 +32,7 @@ class Hybrid:
             bm25: ranker by terms; passages that only ``dense`` returned have BM25 score 0.
             fusion: ``weighted`` (cosine + ``weight`` x BM25 score) or ``rrf`` (see ``fuse_ranks``).
             weight: factor that brings BM25 scores to the scale of cosines.
-            depth: number of passages taken from each ranker, at least ``k``.
+            depth: number of passages taken from each ranker; ``k`` if that is more.
 
         Raises:
             BadInput: the fusion is unknown.
@@ -44,14 +44,14 @@ class Hybrid:
 
     @property
     def scoring(self) -> Scoring:
-        """Origin of the scores: this encoder and this engine of BM25."""
+        """Origin of the scores: the dense ranker's encoder and the engine of BM25."""
         return Scoring(RetrieverKind.HYBRID, self.dense.scoring.encoder, self.bm25.scoring.engine)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
 
         Raises:
-            BadInput: ``k`` is less than 1.
+            BadInput, DamagedArtefact: as for ``DenseRanker.search``.
         """
         check_k(k)
         if not questions:
@@ -88,6 +88,9 @@ def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
 
 
 def open_ranker(index: IndexVersion) -> Hybrid:
-    """Open the hybrid ranker over the vectors and the terms of an index."""
+    """Open the hybrid ranker over the vectors and the terms of an index.
+
+    Errors are those of ``ragqa.retrieval.dense.open_ranker``, ``BM25.open`` and ``Hybrid``.
+    """
     terms = bm25.open_ranker(index)
     return Hybrid(dense.open_ranker(index), terms, fusion=index.fusion or DEFAULT_FUSION)

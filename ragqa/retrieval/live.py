@@ -1,4 +1,4 @@
-"""Retriever of an index directory: ``open_retriever`` opens it, and it switches to each new version of the index."""
+"""Retriever over an index directory, which switches to each new version of the index."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +16,16 @@ from ragqa.retrieval.spelling import TermIndex, correct_spelling
 from ragqa.types import Hit
 
 SWAP_SECONDS = 1.0
-"""Seconds to wait for an index that just disappeared: some file systems cannot swap two directories in one step."""
+"""Seconds to wait for an index that has disappeared: some file systems cannot swap two directories in one step."""
 
 VersionId = tuple[int, int] | None
 """Inode and modification time (nanoseconds) of a manifest; None if there is no manifest."""
 
 
 class LiveRetriever:
-    """Retriever over an index directory, which opens every new version of the index.
+    """Retriever over an index directory that opens each new version of the index at the next search.
 
-    Builds and updates replace the directory in one step, so the next search finds a different manifest.
+    Builds and updates replace the directory in one step, so a search can recognise a new version by its manifest.
     """
 
     def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
@@ -34,6 +34,9 @@ class LiveRetriever:
         Args:
             path: directory of the index.
             load: function that opens the version that is now at ``path``.
+
+        Raises:
+            RagqaError: as for ``load``.
         """
         self.path = path
         """Directory of the index."""
@@ -55,13 +58,16 @@ class LiveRetriever:
         """Return at most ``k`` hits for each question, best first, from the newest version.
 
         Raises:
-            BadInput: ``k`` is less than 1.
-            ArtefactError, Mismatch: the newest version cannot be searched with the settings of the first version.
+            BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
+            ArtefactError, Mismatch: the newest version is damaged, or lacks what the settings of the first need.
         """
         return self.current().search(questions, k, filter)
 
     def search_terms(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question by BM25, or by the ranker of an index without words."""
+        """Return at most ``k`` hits for each question by BM25; the hits of ``search`` if the index has no terms.
+
+        Arguments and errors are those of ``search``.
+        """
         current = self.current()
         terms = getattr(current.ranker, "bm25", None)  # only a hybrid ranker has another one
         return (current if terms is None else current.with_ranker(terms)).search(questions, k, filter)
@@ -73,14 +79,14 @@ class LiveRetriever:
         return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
-        """Return a retriever over the newest version only; raises the same errors as ``search``."""
+        """Return a retriever over the newest version, which does not switch; errors are those of ``search``."""
         with self._lock:
             if _read_version(self.path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
             return self._retriever
 
     def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
-        """Open a consistent version; wait up to ``patience`` seconds if there is none."""
+        """Open a version that was not replaced meanwhile; wait up to ``patience`` seconds if there is none."""
         end = monotonic() + patience
         while True:
             version = _read_version(self.path)
@@ -111,50 +117,44 @@ def open_retriever(
     fusion: str | None = None,
     device: str = "cpu",
 ) -> LiveRetriever:
-    """Open a retriever over the index at ``path``, which switches to new versions of the index.
+    """Open a retriever over the index at ``path``, which switches to each new version of the index.
 
     Args:
         path: index directory.
-        kind: a ``RetrieverKind`` that the index can serve; by default the kind for which it was made.
-        encoder: another form of the encoder that made the index: its export, or its torch weights.
-        fusion: a ``Fusion``, for a hybrid retriever only.
-        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and FAISS.
+        kind: name of a ``RetrieverKind`` that the index can serve; by default the kind for which it was made.
+        encoder: another form of the encoder that made the index (its export, or its torch weights); None for the
+            encoder that the index names.
+        fusion: name of a ``Fusion``, for a hybrid retriever only; None for the default.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and vector search.
 
     Raises:
-        ArtefactError: there is no index at ``path``.
+        ArtefactError: there is no index at ``path``, or no encoder.
         DamagedArtefact: a file of the index is missing or damaged.
-        Mismatch: the index was made with another encoder, or lacks what ``kind`` needs.
-        BadInput: the kind, fusion or device is unknown.
+        Mismatch: another encoder or another version of ragqa made the index, or it lacks what ``kind`` needs.
+        BadInput: the kind, fusion or device is unknown, or ``fusion`` is set and the retriever is not hybrid.
+        MissingExtra: a library that the index needs is not installed.
     """
     path = path.absolute()  # the index is opened again later, possibly from another working directory
     encoder = make_encoder_absolute(encoder) if encoder else None
     encoders: Encoders = {}
-    return LiveRetriever(path, lambda: _open_version(path, kind, encoder, fusion, device, encoders))
 
+    def open_version() -> PassageRetriever:
+        with artefacts.report_damage(path):
+            manifest = artefacts.read_manifest(path, "index")
+            chosen = _choose_kind(path, manifest.config["retriever"], kind)
+            if fusion and not chosen.can_fuse:
+                raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
+            passages = PassageStore.open(path / "passages")
+            index = IndexVersion(path, manifest, passages, encoder, device, fusion, encoders)
+            if len(passages) != index.rows:
+                raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
+            return PassageRetriever(chosen.open_ranker(index), passages, manifest.config["sources"])
 
-def _open_version(
-    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: Encoders
-) -> PassageRetriever:
-    with artefacts.report_damage(path):
-        return _open_index(path, kind, encoder, fusion, device, encoders)
-
-
-def _open_index(
-    path: Path, kind: str | None, encoder: str | None, fusion: str | None, device: str, encoders: Encoders
-) -> PassageRetriever:
-    manifest = artefacts.read_manifest(path, "index")
-    chosen = _choose_kind(path, manifest.config["retriever"], kind)
-    if fusion and not chosen.can_fuse:
-        raise BadInput(f"fusion {fusion}: there is nothing to fuse in retriever {chosen}")
-    passages = PassageStore.open(path / "passages")
-    index = IndexVersion(path, manifest, passages, encoder, device, fusion, encoders)
-    if len(passages) != index.rows:
-        raise DamagedArtefact(f"{path} holds {len(passages)} passages instead of {index.rows}: make it again")
-    return PassageRetriever(chosen.open_ranker(index), passages, manifest.config["sources"])
+    return LiveRetriever(path, open_version)
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return the kind to search with: ``kind``, or else ``index_kind``, which made the index.
+    """Return the kind to search with: ``kind``, or by default ``index_kind``, for which the index was made.
 
     Raises:
         BadInput: a kind is unknown.

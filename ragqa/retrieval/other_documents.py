@@ -1,11 +1,11 @@
-"""Search as if some documents were not in the index, for questions that the rest cannot answer."""
+"""Search that leaves out documents, to get questions that the remaining passages do not answer."""
 
 from collections.abc import Callable, Sequence
 
 from ragqa.types import Hit, Question
 
 SEARCH_FACTOR = 10
-"""Number of hits to retrieve for each hit wanted, since some are dropped."""
+"""Number of hits that are retrieved for each hit to return, since hits are dropped."""
 
 
 def search_other_documents(
@@ -14,14 +14,14 @@ def search_other_documents(
     k: int,
     drop: Callable[[list[Hit], Question], list[Hit]],
 ) -> list[list[Hit]]:
-    """Return the best ``k`` hits of each question that ``drop`` keeps, best first.
+    """Return the best ``k`` hits of each question that ``drop`` does not remove, best first.
 
-    If fewer than ``k`` are left, the search goes deeper, to the last passage if needed.
+    If fewer than ``k`` hits remain, more hits are retrieved, up to all passages. Errors are those of ``search``.
 
     Args:
         search: function that returns at most k hits for each text, such as ``Retriever.search``.
         questions: questions to search for.
-        k: number of hits of a question.
+        k: maximum number of hits of a question.
         drop: function that returns the hits of a question without those of the documents to leave out.
     """
     results: list[list[Hit]] = [[] for _ in questions]

@@ -25,7 +25,7 @@ class RetrieverKind(StrEnum):
 
     @property
     def needs_vectors(self) -> bool:
-        """True if the retriever searches passage vectors, and so needs an encoder."""
+        """True if the retriever searches passage vectors, for which it needs an encoder."""
         return _RETRIEVERS[self].needs_vectors
 
     @property
@@ -44,7 +44,7 @@ class RetrieverKind(StrEnum):
         return _RETRIEVERS[self].has_inner_products
 
     def can_search_as(self, other: "RetrieverKind") -> bool:
-        """Return True if an index made for this kind has all that a retriever ``other`` needs."""
+        """Return True if an index made for this kind has the vectors and terms that the kind ``other`` needs."""
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
 
     def with_vectors(self) -> "RetrieverKind":
@@ -54,7 +54,14 @@ class RetrieverKind(StrEnum):
         return RetrieverKind.HYBRID if self.needs_terms else RetrieverKind.DENSE
 
     def open_ranker(self, index: "IndexVersion") -> "Ranker":
-        """Open a ranker of this kind over an index."""
+        """Open a ranker of this kind over an index.
+
+        Raises:
+            BadInput: the engine, fusion or device is unknown.
+            MissingExtra: a library that the ranker needs is not installed.
+            Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
+            ArtefactError, DamagedArtefact: the encoder is missing, or a file is missing or damaged.
+        """
         ranker: Ranker = resolve_name(_RETRIEVERS[self].opener)(index)
         return ranker
 
@@ -86,17 +93,19 @@ _RETRIEVERS = {
 
 
 class Fusion(StrEnum):
-    """Method to fuse the results of dense retrieval and BM25."""
+    """Method that fuses the results of dense retrieval and BM25."""
 
     WEIGHTED = "weighted"
+    """Sum of the cosine and the weighted BM25 score."""
     RECIPROCAL_RANK = "rrf"
+    """Sum of reciprocal ranks (see ``ragqa.retrieval.hybrid.fuse_ranks``)."""
 
 
 DEFAULT_FUSION = Fusion.WEIGHTED
 
 
 class TermEngine(StrEnum):
-    """Engine of BM25: the library that computes it."""
+    """Engine of BM25: the library that indexes and searches the terms."""
 
     TANTIVY = "tantivy"
     LUCENE = "lucene"

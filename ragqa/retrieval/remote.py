@@ -29,7 +29,7 @@ from ragqa.types import Hit, Passage
 PROTOCOL = 2
 """Version of the protocol; a client refuses newer versions.
 
-Raise it if a client of the version before would misread a response, for example because a hit has other fields.
+Increase it if a client of the previous version would misread a response, for example because a hit has other fields.
 """
 HEALTH, SEARCH = "/healthz", "/search"
 """Paths of the requests, for the client and for ``index.serve``."""
@@ -55,8 +55,9 @@ class ServedShard:
 
     name: str
     up: bool
+    """True if the server can search the shard now."""
     passages: int
-    """Number of passages when the shard last answered."""
+    """Number of passages at the shard's last response."""
     fingerprint: str | None
     """Fingerprint of the shard's index; None if the shard is not up."""
     error: str | None = None
@@ -77,7 +78,7 @@ class ServedCollection:
     fingerprint: str | None
     """Digest of the versions of all shards; None while a shard is missing."""
     origin: str | None
-    """Digest that updates do not change; None while a shard is missing."""
+    """Digest of the indexes as they were first built, which updates do not change; None while a shard is missing."""
     corpus: str | None
     """Digest of the passages; None while a shard is missing."""
     passages: int
@@ -109,7 +110,7 @@ class ServedCollection:
 
 
 class RemoteRetriever:
-    """Retriever over an index at a URL; many threads can use it at once."""
+    """Retriever over an index at a URL; many threads can use one object."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
         """Prepare to search the server at ``url``; this sends no request.
@@ -135,10 +136,10 @@ class RemoteRetriever:
         finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question; ``PartialHits`` if a shard is missing.
+        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard is missing.
 
         Raises:
-            BadInput: ``k`` is less than 1 or more than the server allows, a question is empty, or a filter is given.
+            BadInput: ``k`` is less than 1, the server refuses ``k`` or a question, or a filter is given.
             RemoteError: the server cannot be reached, does not answer in time, or all its shards are missing.
             Mismatch: the server uses a newer version of the protocol.
         """
@@ -150,7 +151,11 @@ class RemoteRetriever:
         return [hits for batch in batches for hits in self._search_batch(batch, k)]
 
     def fetch_collection(self) -> ServedCollection:
-        """Return the collection that the server serves now; raises the same errors as ``search``."""
+        """Return the collection that the server serves now.
+
+        Raises:
+            BadInput, RemoteError, Mismatch: as for ``search``.
+        """
         row = self._request("GET", HEALTH, max_bytes=_BYTES)
         try:
             return ServedCollection.from_json(row)
@@ -171,7 +176,7 @@ class RemoteRetriever:
         return [PartialHits(hits, missing) for hits in results] if missing else results
 
     def _request(self, method: str, path: str, body: bytes | None = None, *, max_bytes: int) -> dict[str, Any]:
-        """Send a request and return the response; raise the errors of ``search`` if it fails."""
+        """Send a request and return the response's JSON object; raise the errors of ``search`` if that fails."""
         try:
             status, data = self._exchange(method, self._path + path, body, max_bytes)
         except TimeoutError as error:
@@ -201,25 +206,17 @@ class RemoteRetriever:
     def _exchange(self, method: str, path: str, body: bytes | None, max_bytes: int) -> tuple[int, bytes]:
         """Send a request and return the status and body of the response."""
         deadline = monotonic() + self._timeout
-        # The server can have closed an idle connection. Repeating a search does no harm.
-        with suppress(IndexError, ConnectionError):
-            return self._exchange_over(self._idle.pop(), method, path, body, deadline, max_bytes)
-        connection = BoundedConnection(self._host, self._port, self._secure)
-        return self._exchange_over(connection, method, path, body, deadline, max_bytes)
 
-    def _exchange_over(
-        self,
-        connection: BoundedConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        deadline: float,
-        max_bytes: int,
-    ) -> tuple[int, bytes]:
-        status, data, is_open = connection.exchange(method, path, body, deadline=deadline, max_bytes=max_bytes)
-        if is_open:
-            self._idle.append(connection)
-        return status, data
+        def exchange_over(connection: BoundedConnection) -> tuple[int, bytes]:
+            status, data, is_open = connection.exchange(method, path, body, deadline=deadline, max_bytes=max_bytes)
+            if is_open:
+                self._idle.append(connection)
+            return status, data
+
+        # The server can have closed an idle connection. A search can safely be repeated.
+        with suppress(IndexError, ConnectionError):
+            return exchange_over(self._idle.pop())
+        return exchange_over(BoundedConnection(self._host, self._port, self._secure))
 
     def _make_error(self, why: str) -> RemoteError:
         return RemoteError(f"{self.url} does not answer as an index served by ragqa: {_shorten(why)}")
@@ -230,9 +227,9 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
     return {**{name: getattr(hit.passage, name) for name in _PASSAGE_FIELDS}, "score": hit.score}
 
 
-def _shorten(text: str, length: int = 500) -> str:
-    """Cut a server's text to ``length`` characters, for an error message."""
-    return text if len(text) <= length else f"{text[:length]}…"
+def _shorten(text: str) -> str:
+    """Cut a server's text to 500 characters, for an error message."""
+    return text if len(text) <= 500 else f"{text[:500]}…"
 
 
 def _read_hits(rows: Any, k: int) -> list[Hit]:

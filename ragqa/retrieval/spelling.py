@@ -1,7 +1,7 @@
 """Correction of misspelt words in questions, by the words of the passages.
 
-A word is suspect if the index does not know its term and if it is no English word, that is, no whole word of the
-vocabulary of the shipped encoder. It is replaced by the nearest word of the passages that fit the rest of the question.
+A word is taken for misspelt if the index does not contain its term, and the word is not one piece in the vocabulary of
+the shipped encoder. The correction is the nearest word in the passages that share terms with the question.
 """
 
 import re
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\w+")
 _SHORTEST, _LONG = 4, 8
-"""Shortest word that is corrected, and shortest word that may have two mistakes, in letters."""
+"""Minimum length in letters of a word that is corrected, and of a word that can have two mistakes."""
 _PASSAGES = 20
-"""Number of passages in which to look for the right spelling."""
+"""Number of passages in which the right spelling is searched."""
 _SUBSTITUTION, _TRANSPOSITION = 1.1, 0.9
-"""Costs of another letter and of two letters in the wrong order; a letter too many or too few costs 1."""
+"""Costs of a wrong letter and of two letters in the wrong order; an additional or missing letter costs 1."""
 _MARGIN = 3
-"""How often the best of two equally near words must occur for each time of the other."""
+"""Minimum ratio of the counts of two equally near words at which the more frequent one is certain."""
 
 
 @runtime_checkable
 class TermIndex(Protocol):
-    """Interface of rankers that know their terms."""
+    """Interface of rankers that can look up their terms."""
 
     def has_term(self, word: str) -> bool:
-        """Return True if a passage contains the term of a word, or if the word is not indexed."""
+        """Return True if a passage contains the term of a word, or if the engine does not index or look up the word."""
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to ``word``, those that fit the question first."""
+        """Return at most ``k`` rows with a term that is similar to ``word``, those with terms of the question first."""
 
 
 def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) -> str:
-    """Return the question with its misspelt words replaced, where the right word is certain.
+    """Return the question with each misspelt word replaced if the right word is certain.
 
-    Words with digits and words of fewer than four letters never change.
+    Function words, words of fewer than four letters, and words with other characters than A to Z never change.
 
     Args:
         question: question in one line.
@@ -58,7 +58,7 @@ def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) ->
             return word
         rows = terms.rank_similar(word, question, _PASSAGES).rows
         texts = [passage.titled_text for passage in passages.get(rows.tolist())]
-        if word[0].isupper():  # a name that the passages lack must not become any name that is spelt alike
+        if word[0].isupper():  # a name that is in no passage must not become another name with a similar spelling
             subject = {other.lower() for other in _WORD.findall(question) if other != word} - FUNCTION_WORDS
             texts = [text for text in texts if subject & set(_WORD.findall(text.lower()))]
         return choose_word(word, texts) or word
@@ -67,7 +67,7 @@ def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) ->
 
 
 def choose_word(word: str, texts: list[str]) -> str | None:
-    """Return the word of the texts, or the function word, of which ``word`` is a misspelling; None if not certain.
+    """Return the right spelling of a word, from the texts or the function words; None if not certain.
 
     Args:
         word: misspelt word.
@@ -81,7 +81,7 @@ def choose_word(word: str, texts: list[str]) -> str | None:
         candidates[found.lower()] += count
     near: dict[str, float] = {}
     for found in candidates:
-        # An ending can be right although the passages lack it: a "miler" is no misspelt "mile".
+        # A word can have an ending that is in no passage: "miler" is not a misspelling of "mile".
         if found[0] == lower[0] and found.isalpha() and not lower.startswith(found) and len(found) > 2:
             distance = measure_distance(lower, found)
             if distance < limit + 0.5:
@@ -98,9 +98,9 @@ def choose_word(word: str, texts: list[str]) -> str | None:
 
 
 def measure_distance(word: str, other: str) -> float:
-    """Return the cost of the mistakes that turn one word into the other (optimal string alignment).
+    """Return the least cost of the mistakes that change one word to the other (optimal string alignment).
 
-    Source: Damerau, Communications of the ACM 1964, with costs by kind of mistake.
+    Source: Damerau, Communications of the ACM 1964, here with a cost for each kind of mistake.
     """
     before: list[float] = []
     last: list[float] = [float(n) for n in range(len(other) + 1)]
@@ -116,7 +116,7 @@ def measure_distance(word: str, other: str) -> float:
 
 
 def _is_english(word: str) -> bool:
-    """Return True if a word is one piece in the vocabulary of the shipped encoder, as frequent words and names are."""
+    """Return True if a word is one piece in the vocabulary of the shipped encoder, like frequent words and names."""
     return len(_load_tokenizer().tokenize(word).ids) == 1
 
 

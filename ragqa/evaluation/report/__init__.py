@@ -1,1 +1,1 @@
-"""Reports on disk: figures, tables, the page and its plots."""
+"""Reports on disk: their figures and rows, a summary in text, and an HTML page with plots."""

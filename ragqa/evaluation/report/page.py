@@ -1,7 +1,7 @@
 """HTML page of a report or a comparison, which needs no network and no scripts.
 
-Questions, passages and names are untrusted text. The templates escape everything but the plots, and the content
-security policy of the page forbids it to load or run anything.
+Questions, passages and names are untrusted text. The templates escape all values except the plots, and the content
+security policy of the page forbids loading files and running scripts.
 """
 
 import re
@@ -29,7 +29,10 @@ _NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 
 
 def render_page(report: Report) -> str:
-    """Return the page of a report; the same report gives the same bytes."""
+    """Return the HTML page of a report, without plots if matplotlib is not installed.
+
+    The same report always gives the same page.
+    """
     figures, about = report.figures, report.figures["about"]
     return _render(
         "page.html",
@@ -50,7 +53,7 @@ def render_page(report: Report) -> str:
 
 
 def render_comparison_page(comparison: Comparison) -> str:
-    """Return the page of two reports on the same questions."""
+    """Return the HTML page of two reports on the same questions, without plots if matplotlib is not installed."""
     figures, a, b = comparison.figures, comparison.a, comparison.b
     word = "right" if figures["right"] is not None else f"found an answer in the top {find_common_depth(comparison)}"
     titles = {name: f"{name} {word}" for name in ("only a", "only b", "neither", "both")}
@@ -88,7 +91,7 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 
 
 def _describe_basis(about: Figures) -> str:
-    """Return the line above every table: the corpus, the split and the number of questions."""
+    """Return the line above each table: the corpus, the split and the number of questions."""
     passages = about["system"].get("passages")
     size = "number of passages not known" if passages is None else format_count(passages, "passages")
     split = _cut(about["split"] or "not named", 100)
@@ -113,7 +116,7 @@ def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
         where = "the corpus" if is_searched else f"the top {system.get('depth')} passages"
         covered = format_percent(bound["corpus" if is_searched else "retrieved"])
         tile = ("Coverage bound", covered, "%", f"questions with an answer in {where}")
-        tiles.insert(1 if figures["em"] else 0, tile)  # right after exact match, which it bounds
+        tiles.insert(1 if figures["em"] else 0, tile)  # after exact match, which it bounds
     if seconds:
         last = list(seconds)[-1]
         share = "median" if figures["about"]["batch"] == 1 else "median share of a batch"
@@ -182,7 +185,7 @@ def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> l
 
 
 def _list_untested(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Yield the figures of a report that a comparison shows without a test."""
+    """Yield the name and value of each figure of a report that a comparison shows without a test."""
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _format_share(bound["corpus"])
         yield "an answer occurs in the hits searched", _format_share(bound["retrieved"])
@@ -231,7 +234,7 @@ def _render(template: str, **values: Any) -> str:
     return _make_environment().get_template(template).render(values)
 
 
-# Characters that HTML does not allow or that are invisible, and those that reverse the text after them.
+# Characters that HTML does not allow or that are invisible, and characters that reverse the text after them.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
@@ -246,7 +249,7 @@ def _make_visible(value: Any) -> Any:
 
 
 def _cut(value: Any, length: int) -> str | None:
-    """Cut a text to ``length`` characters; None stays None."""
+    """Return a value as text of at most ``length`` characters; None for None."""
     text = None if value is None else str(value)
     return text if text is None or len(text) <= length else text[: length - 1] + "…"
 
@@ -264,5 +267,5 @@ def _format_milliseconds(seconds: float) -> str:
 
 
 def _format_signed(share: float) -> str:
-    """Return a share in percent with its sign; a share that rounds to zero has none."""
+    """Return a share in percent with its sign; zero has no sign."""
     return f"{round(100 * share, 1) + 0.0:+.1f}".replace("-", "−").replace("+0.0", "0.0")

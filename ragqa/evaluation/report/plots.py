@@ -1,6 +1,6 @@
-"""Plots of a report or a comparison, as SVG that takes its colours from the page.
+"""Plots of a report or a comparison, as SVG with the colours of the page.
 
-Plots need the extra ``eval``. Coordinates are shares in percent, as on the page.
+Plots need the extra ``eval``. They show shares in percent, as the page does.
 """
 
 import io
@@ -19,7 +19,7 @@ INK, SOFT, LINE, ONE, TWO = "#010101", "#020202", "#030303", "#040404", "#050505
 _COLOURS = {INK: "ink", SOFT: "soft", LINE: "line", ONE: "one", TWO: "two"}
 """Placeholder colours, replaced by the page's CSS variables.
 
-The page has a light and a dark set, both colour-blind safe.
+The page has a light and a dark set of colours, both of which colour-blind people can distinguish.
 """
 _STYLE: dict[Any, Any] = {
     "axes.edgecolor": LINE,
@@ -48,7 +48,7 @@ _WIDTH = 5.8
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot with its title and a sentence that explains it."""
+    """Plot as an SVG element, with its title and a sentence that explains it."""
 
     title: str
     svg: str
@@ -56,10 +56,10 @@ class Plot:
 
 
 def draw_report_plots(figures: Figures) -> list[Plot]:
-    """Draw the plots for which a report has figures.
+    """Return the plots for which a report has figures.
 
     Raises:
-        ImportError: matplotlib is missing.
+        ImportError: matplotlib is not installed.
     """
     plots: list[Plot] = []
     if any(figures["answer_recall"].values()):
@@ -81,7 +81,7 @@ def draw_report_plots(figures: Figures) -> list[Plot]:
 
 
 def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot]:
-    """Draw the plots for which a comparison has figures.
+    """Return the plots for which a comparison has figures.
 
     Args:
         figures: figures of the comparison.
@@ -89,7 +89,7 @@ def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot
         b: figures of the second report.
 
     Raises:
-        ImportError: matplotlib is missing.
+        ImportError: matplotlib is not installed.
     """
     plots: list[Plot] = []
     if tests := list_tests(figures):
@@ -109,7 +109,7 @@ def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot
 
 
 def list_tests(figures: Figures) -> dict[str, Figures]:
-    """Return the tests of a comparison by the name of the score."""
+    """Return the tests of a comparison that were made, by the name of the score."""
     named = {"EM": figures["em"], "F1": figures["f1"]}
     named |= {f"answer recall @{k}": test for k, test in figures["answer_recall"].items()}
     return {name: test for name, test in named.items() if test is not None}
@@ -118,7 +118,7 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 def _add_recall(
     plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
 ) -> None:
-    """Add one or two curves of answer recall, and accuracies of gold passages."""
+    """Add a plot of one or two curves of answer recall, and of the accuracies of gold passages and documents."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -149,7 +149,7 @@ def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
 
 
 def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, declining: Figures | None = None) -> None:
-    """Add one or two curves of risk; ``declining`` marks the threshold of a single curve."""
+    """Add a plot of one or two curves of risk; ``declining`` marks the threshold of a single curve."""
     explanation = (
         "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     )
@@ -209,7 +209,7 @@ def _compute_height(rows: int) -> float:
 
 
 def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
-    """Draw a point with its error bar for each interval, from the top down."""
+    """Draw a point with its error bar for each interval, from top to bottom."""
     value, errors = _percent_intervals(intervals.values())
     places = range(len(intervals))
     axes.errorbar(value, places, xerr=errors, fmt="o", color=ONE, capsize=3, linewidth=1.6, clip_on=False)
@@ -221,7 +221,7 @@ def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
 def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[list[float]]]:
     """Return the values, and the lengths of their error bars below and above, in percent.
 
-    Negative lengths become 0: by rounding, a mean may lie outside its interval.
+    Negative lengths become 0, since rounding can put a mean outside its interval.
     """
     rows = [[100 * interval[key] for key in ("value", "low", "high")] for interval in intervals]
     below, above = (
@@ -233,7 +233,7 @@ def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[
 
 @contextmanager
 def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height: float = 3.9) -> Iterator["Axes"]:
-    """Yield axes to draw in, and add the drawing to ``plots``.
+    """Yield axes to draw in, and add the plot to ``plots`` at the end of the block.
 
     Args:
         plots: list that the plot is added to.
@@ -254,14 +254,14 @@ def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height:
         yield axes
         axes.set_axisbelow(True)
         if axes.get_legend_handles_labels()[1]:
-            figure.legend(loc="outside upper left")  # outside the axes, where it hides nothing
+            figure.legend(loc="outside upper left")  # outside the axes, so that it covers no curve
         no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     plots.append(Plot(title, _embed_svg(buffer.getvalue(), key, title), explanation))
 
 
 def _embed_svg(svg: str, key: str, title: str) -> str:
-    """Turn an SVG document of matplotlib into an element of an HTML page."""
+    """Return an SVG document of matplotlib as an element of an HTML page."""
     from markupsafe import escape
 
     svg = svg[svg.index("<svg") :]
@@ -276,7 +276,7 @@ def _embed_svg(svg: str, key: str, title: str) -> str:
 
 
 def _number_ids(svg: str, key: str) -> str:
-    """Replace the ids in use by numbered ids, unique on the page, and drop the others."""
+    """Replace the ids that are referred to by numbered ids, unique on the page; remove the other ids."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

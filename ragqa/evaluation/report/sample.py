@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from ragqa.errors import SlowPattern
-from ragqa.evaluation.compare import Comparison
+from ragqa.evaluation.compare import OUTCOMES, Comparison
 from ragqa.evaluation.figures import is_reading
 from ragqa.evaluation.report.store import Report
 from ragqa.evaluation.rows import Excerpt, Row
@@ -21,14 +21,14 @@ from ragqa.matching.patterns import Pattern, compile_pattern
 SIZE = 20
 """Maximum number of questions shown for each group."""
 _CONTEXT = 700
-"""Maximum length in characters of a marked answer, and of the text on either side of it."""
+"""Maximum length in characters of a marked answer, and of the text before and after the answer."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a passage, which may belong to the predicted or to a gold answer."""
+    """Piece of a passage, which can be part of the predicted answer, of a gold answer or of both."""
 
     text: str
     is_predicted: bool = False
@@ -37,40 +37,43 @@ class Piece:
 
 @dataclass(frozen=True)
 class SampledQuestion:
-    """A question on the page: its row, and its passages in pieces."""
+    """Question on the page: its row, and its passages in pieces."""
 
     row: Row
     cited: tuple[Piece, ...]
-    """Passage cited for the prediction."""
+    """Passage cited for the prediction; empty if none is cited."""
     holding: tuple[Piece, ...]
-    """First passage that holds an answer, if another than the cited one."""
+    """First hit that contains a gold answer; empty if that is the cited passage, or there is none."""
 
 
 @dataclass(frozen=True)
 class Group(Generic[Item]):
-    """A group of questions: their number, and the sample that is shown."""
+    """Group of questions, with a sample for the page."""
 
     name: str
     count: int
+    """Number of questions in the group."""
     shown: list[Item]
+    """Sample of the questions."""
 
     @property
     def anchor(self) -> str:
-        """Anchor of the group in the page."""
+        """HTML id of the group on the page."""
         return "group-" + self.name.replace(" ", "-")
 
 
 def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
-    """Sample up to ``SIZE`` items of each group by a hash of the question.
+    """Sample up to ``SIZE`` items of each group, by a hash of the question and its number.
 
-    The hash makes the sample independent of the order, and equal in every report on the same questions.
+    The sample does not depend on the order of the items. If a group has the same questions in two reports, both show
+    the same sample.
 
     Args:
         items: name of the group, row and item of each question.
         order: names of the groups in the order of the result.
 
     Returns:
-        The groups that are not empty, each in the order of its rows.
+        The groups with questions; the items of each are in the order of their rows.
     """
     counts: Counter[str] = Counter()
     samples: defaultdict[str, list[tuple[int, int, Item]]] = defaultdict(list)
@@ -93,9 +96,9 @@ GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong
 
 
 def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
-    """Sample the questions of a report by the stage at which their answers were lost."""
+    """Sample the questions of a report, grouped by the stage at which their answers were lost."""
     missing, regex, has_answers = report.missing(), is_regex(report), is_read(report)
-    has_passages = report.figures["coverage_bound"] is not None  # predictions of another system may lack them
+    has_passages = report.figures["coverage_bound"] is not None  # predictions of another system can be without passages
 
     def name_group(row: Row) -> str:
         if not row.answers:
@@ -118,29 +121,30 @@ def is_regex(report: Report) -> bool:
 
 
 def is_read(report: Report) -> bool:
-    """Return True if the questions of a report were answered, and not only passages retrieved."""
+    """Return True if the system of a report answered questions, False if it only retrieved passages."""
     return is_reading(report.figures["about"])
 
 
-PAIR_GROUPS = {(True, False): "only a", (False, True): "only b", (False, False): "neither", (True, True): "both"}
-"""Groups by success in reports a and b.
-
-Success is a right answer or, if either report scores retrieval alone, a hit that holds an answer.
-"""
+PAIR_GROUPS = ("only a", "only b", "neither", "both", "unanswerable")
+"""Groups of a comparison in the order of the page: the outcomes, and questions without gold answers."""
 
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
-    """Sample the questions of two reports, grouped by the systems that succeeded."""
+    """Sample the questions of two reports, grouped by the systems that succeeded.
+
+    Success is a right answer. If either report scores retrieval alone, success is a hit with an answer within
+    ``find_common_depth``.
+    """
     is_answered, depth = comparison.figures["right"] is not None, find_common_depth(comparison)
 
     def name_group(*rows: Row) -> str:
         if not rows[0].answers:
             return "unanswerable"
         a, b = (row.em if is_answered else row.rank is not None and row.rank <= depth for row in rows)
-        return PAIR_GROUPS[a, b]
+        return OUTCOMES[a, b]
 
     items = ((name_group(a, b), a, (a, b)) for a, b in comparison.pairs())
-    groups, regex = sample_groups(items, (*PAIR_GROUPS.values(), "unanswerable")), is_regex(comparison.a)
+    groups, regex = sample_groups(items, PAIR_GROUPS), is_regex(comparison.a)
     return [
         Group(group.name, group.count, [(mark_row(a, regex), mark_row(b, regex)) for a, b in group.shown])
         for group in groups
@@ -164,7 +168,7 @@ def mark_row(row: Row, regex: bool) -> SampledQuestion:
 
 
 def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
-    """Cut a passage around the predicted answer, or around the gold answer, into pieces."""
+    """Cut the part of a passage around the predicted answer, or else around the gold answer, into pieces."""
     if excerpt is None:
         return ()
     text = excerpt.text
@@ -172,7 +176,7 @@ def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool)
     gold = _find_gold(text, answers, regex)
     first, last = predicted if any(predicted) else gold
     low = max(0, first - _CONTEXT)
-    high = min(len(text), max(low, min(last, first + _CONTEXT)) + _CONTEXT)  # a pattern may match the whole passage
+    high = min(len(text), max(low, min(last, first + _CONTEXT)) + _CONTEXT)  # a pattern can match the whole passage
     cuts = sorted({low, high, *(min(max(place, low), high) for place in (*predicted, *gold))})
     pieces = [
         Piece(text[start:end], predicted[0] <= start < predicted[1], gold[0] <= start < gold[1])
@@ -186,7 +190,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Return the span of the longest gold answer in a text, or (0, 0); case does not matter."""
+    """Return the start and end of the longest gold answer in a text, ignoring case; (0, 0) if there is none."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     if regex:
         matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)

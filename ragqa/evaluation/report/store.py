@@ -2,7 +2,7 @@
 
 report.json     the figures (``Report.figures``)
 rows.jsonl      a line for each question (``Report.rows``)
-missing.json    numbers of the questions whose answers the corpus lacks; null if the corpus was not searched
+missing.json    the questions whose answers are not in the corpus (``Report.missing``)
 report.html     the page
 """
 
@@ -26,13 +26,16 @@ class Report:
 
     path: Path
     figures: dict[str, Any]
+    """Result of ``ragqa.evaluation.figures.compute_figures``."""
 
     @classmethod
     def load(cls, path: str | Path) -> "Report":
         """Load the report in the directory ``path``.
 
         Raises:
-            ArtefactError, DamagedArtefact: the directory holds no report, or a damaged one.
+            ArtefactError: the directory is not a report.
+            DamagedArtefact: a file of the report is missing or damaged.
+            Mismatch: a newer version of ragqa wrote the report.
         """
         folder = Path(path)
         artefacts.read_manifest(folder, "report")
@@ -40,22 +43,32 @@ class Report:
             return cls(folder, dict(json.loads((folder / FIGURES).read_text(encoding="utf-8"))))
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows in the order of the questions."""
+        """Yield the rows in the order of the questions.
+
+        Raises:
+            DamagedArtefact: a line is not a row.
+        """
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions that the corpus cannot answer; None if the corpus was not searched."""
+        """Return the questions whose answers are not in the corpus; None if the corpus was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
-        """Share of exact matches among answerable questions; None if retrieval alone is scored."""
+        """Share of exact matches among answerable questions.
+
+        None if retrieval alone is scored, or if no question is answerable.
+        """
         return self.figures["em"] and float(self.figures["em"]["value"])
 
     @property
     def f1(self) -> float | None:
-        """Mean F1 over answerable questions; None for patterns and if retrieval alone is scored."""
+        """Mean F1 over answerable questions.
+
+        None for patterns, if retrieval alone is scored, or if no question is answerable.
+        """
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 
 

@@ -1,4 +1,4 @@
-"""Summary of a report or a comparison in a few lines of text."""
+"""Summaries of reports and comparisons in a few lines of text."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ RULES = {
     "F1 over the words of the same",
     "regex": "regex: gold answers are patterns, matched from the start of the answer in any case (CuratedTREC); no F1",
 }
+"""Description of each scoring rule, by its name."""
 
 
 def format_summary(report: Report) -> str:
@@ -21,7 +22,7 @@ def format_summary(report: Report) -> str:
     figures = report.figures
     about = figures["about"]
     scores = {"exact match": figures["em"], "F1": figures["f1"], **_name_recalls(figures)}
-    # Names of files and records in them may hold line ends, which could imitate the lines below.
+    # Names of files and documents can contain line ends, which could imitate the lines below.
     header = (describe_questions(about), f"corpus: {describe_corpus(about)}", f"rule {RULES[about['rule']]}", "")
     lines = list(map(to_one_line, header))
     lines += [_format_interval(name, interval) for name, interval in scores.items() if interval]
@@ -50,16 +51,16 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and figures of the gold passages and gold documents, if there are any."""
+    """Return the names and figures of the gold passages and gold documents, if a report has them."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def describe_gold(gold: dict[str, Any], name: str) -> str:
-    """Describe the number of questions with gold passages or documents, and the reciprocal rank.
+    """Return a sentence with the number of questions with gold passages or documents, and the mean reciprocal rank.
 
     Args:
-        gold: figures of the gold passages.
+        gold: figures of the gold passages or documents.
         name: ``gold passage`` or ``gold document``.
     """
     counts = f"{name.capitalize()}s: named for {format_count(gold['questions'], 'questions')}"
@@ -93,12 +94,12 @@ def describe_corpus(about: dict[str, Any]) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share in percent with one decimal."""
+    """Return a share in percent with one decimal, without a percent sign."""
     return f"{100 * share:.1f}"
 
 
 def format_probability(p: float) -> str:
-    """Format a probability with four decimals, or as < 0.0001."""
+    """Return a probability with four decimals, or ``< 0.0001``."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 

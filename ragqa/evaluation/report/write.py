@@ -1,4 +1,4 @@
-"""Write the figures and the page of a report from its rows."""
+"""Write the figures and the page of a report, from its rows."""
 
 import json
 import shutil
@@ -24,8 +24,11 @@ def write_report(
     Args:
         folder: directory of the report.
         about: description of the run.
-        missing: questions that the corpus cannot answer; None if the corpus was not searched.
+        missing: questions whose answers are not in the corpus; None if the corpus was not searched.
         user_files: relative paths of the user's files in ``folder``.
+
+    Raises:
+        DamagedArtefact: a line of the rows is not a row.
     """
     tally = Tally(read_rows(folder), regex=about["rule"] == "regex", missing=missing)
     figures = compute_figures(tally, about, missing)
@@ -39,10 +42,18 @@ def write_report(
 def rebuild_report(path: str | Path) -> Report:
     """Compute the figures and the page again from the rows, with the installed version of ragqa.
 
-    Other files in the directory stay. A damaged page is replaced.
+    Files of the user in the directory stay. A damaged page is replaced.
+
+    Args:
+        path: directory of the report.
+
+    Returns:
+        The new report.
 
     Raises:
-        ArtefactError, DamagedArtefact: the directory holds no report, or its rows are damaged.
+        ArtefactError: the directory is not a report.
+        DamagedArtefact: a file other than the page is damaged.
+        Mismatch: a newer version of ragqa wrote the report.
     """
     folder = Path(path)
     manifest = artefacts.peek_manifest(folder)

@@ -1,5 +1,5 @@
 """Engines of BM25, for ``ragqa.retrieval.bm25``.
 
-An engine is a class with ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``. The arguments are
-the same as in ``Tantivy``.
+An engine is a class with ``name``, ``check_installed``, ``build``, ``update``, ``open`` and ``rank``, which have the
+arguments of ``Tantivy``. An engine that can look up terms also has ``has_term`` and ``rank_similar``.
 """

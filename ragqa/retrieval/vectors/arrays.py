@@ -17,7 +17,7 @@ from ragqa.retrieval.base import Rows, Scores
 CHUNK_ROWS = 16_384
 """Number of rows converted to float32 at a time: 25 MB at a width of 384."""
 _GATHER_ROWS = 4096
-"""Number of rows gathered at a time: up to 256 MB, as the system maps pages around each row."""
+"""Number of rows gathered at a time: up to 256 MB of mapped pages, since the system maps 16 pages for each row."""
 _RESIDENT_ROWS = 1 << 19
 """Number of scattered rows read before their pages are released: 2 GB, or about 600 questions."""
 _LARGE_BYTES = 4 << 30
@@ -30,6 +30,7 @@ Queries = npt.NDArray[np.float32]
 DeletedRows = npt.NDArray[np.int64]
 """Sorted rows of deleted passages, which a search never returns."""
 NO_ROWS: DeletedRows = np.empty(0, np.int64)
+"""Value of ``DeletedRows`` if no passage is deleted."""
 
 
 class Vectors(Protocol):
@@ -46,10 +47,10 @@ class Vectors(Protocol):
 
 
 class StackedVectors:
-    """The rows of several arrays [N_i, D], one after the other."""
+    """Rows of several arrays [N_i, D], one after the other."""
 
     def __init__(self, parts: Sequence[Vectors]) -> None:
-        """Stack at least one part; raise DamagedArtefact if the widths of the parts differ."""
+        """Stack one or more parts; raise DamagedArtefact if the widths of the parts differ."""
         if len({part.shape[1] for part in parts}) != 1:
             raise DamagedArtefact("the files of vectors have different widths: make the index again")
         self._parts = parts
@@ -107,8 +108,8 @@ class SelectedVectors:
 class CodedVectors:
     """Vectors in 8 bits, with one scale per row.
 
-    They take half the space of float16 and lower recall@20 by 0.006. Pages are released from the process's memory after
-    reading; the system can still cache them.
+    They take half the space of float16 and lower recall@20 by 0.006. After many reads, the mapped pages are released
+    from the process's memory; the system can still cache them.
     """
 
     def __init__(self, codes_ND: npt.NDArray[np.int8], scale_N: npt.NDArray[np.float32]) -> None:
@@ -144,7 +145,7 @@ class CodedVectors:
         return scores
 
     def _prefetch(self, rows_K: Rows) -> None:
-        """Let the system read the pages of these rows together.
+        """Request the pages of these rows from the system all at once.
 
         Without this call, the system reads 31 more pages with each page.
         """
@@ -168,7 +169,7 @@ class CodedVectors:
 
 
 class _Buffers(threading.local):
-    """Buffers of one thread; allocation for each question would take longer than scoring."""
+    """Buffers of one thread; allocating them for each question would take longer than scoring."""
 
     def __init__(self, width: int) -> None:
         self.codes, self.values = np.empty((_SCORE_ROWS, width), np.int8), np.empty((_SCORE_ROWS, width), np.float32)
@@ -184,9 +185,12 @@ def release_pages(vectors_ND: Any) -> None:
 
 
 def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
-    """Yield rows ``first`` to ``last`` (exclusive) in chunks [C, D] of float32.
+    """Yield rows in chunks [C, D] of float32, each with the number of rows in all chunks so far.
 
-    The second value of each pair is the number of rows in all chunks so far.
+    Args:
+        vectors_ND: vectors to read.
+        first: first row.
+        last: row after the last row to yield; None for all rows.
 
     Raises:
         DamagedArtefact: a vector is not finite.
@@ -200,7 +204,7 @@ def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) ->
 
 
 def gather_rows(vectors_ND: Vectors, rows_K: Rows) -> Queries:
-    """Return the vectors at sorted rows as float32 [K, D]; few pages are mapped at a time.
+    """Return the vectors at sorted rows as float32 [K, D], with few pages mapped at a time.
 
     Raises:
         DamagedArtefact: a vector is not finite.

@@ -24,13 +24,13 @@ from ragqa.retrieval.vectors.index_kinds import FlatEngine
 from ragqa.retrieval.vectors.scores import check_queries, exact_scores
 
 _QUERIES = 256
-"""Number of queries scored at a time: their scores take 16 MB per chunk."""
+"""Number of queries scored at a time; their scores take 16 MB per chunk."""
 _CACHED_BYTES = 2**30
 """Maximum size of cached float32 vectors in bytes: 700,000 rows of width 384."""
 
 
 class ExactIndex:
-    """Index for exact maximum inner product search; ties are in ascending order of rows."""
+    """Index for exact maximum inner product search; rows of equal score are in ascending order."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class ExactIndex:
         """Make an index over vectors.
 
         Args:
-            vectors_ND: vectors of all passages; numpy leaves them on disk, torch copies them to ``device``.
+            vectors_ND: vectors of all passages; torch copies them to ``device``.
             deleted: sorted rows that no search returns.
             engine: ``numpy`` or ``torch``.
             device: ``cpu``, ``cuda`` or ``cuda:N``; numpy needs ``cpu``.
-            cache: keep float32 vectors for the next search (numpy only).
+            cache: True to cache float32 vectors in memory for later searches, up to 1 GiB (numpy only).
 
         Raises:
             MissingExtra: torch is not installed.
@@ -83,12 +83,12 @@ class ExactIndex:
             deleted = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
             for start in range(0, len(queries), _QUERIES):
                 part = slice(start, start + _QUERIES)
-                # Only scores above the k-th best so far count, since at equal score the earlier row wins.
+                # Only scores above the k-th best so far count, since the earlier row is better at equal score.
                 floors = [ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings[part]]
                 new = self._scan.find_above(chunk_CD, first, deleted, queries[part], np.array(floors, np.float32), k)
                 pairs = zip(rankings[part], new, strict=True)
                 rankings[part] = [merge_rankings(old, candidates, k) for old, candidates in pairs]
-        # The scores of a matrix product depend on its shape. Scores of the best rows, computed again, do not.
+        # The rounding of a matrix product depends on its shape, so the best rows are scored again.
         return [
             select_best(ranking.rows, exact_scores(self.vectors, ranking.rows, query), k)
             for ranking, query in zip(rankings, queries, strict=True)
@@ -96,13 +96,23 @@ class ExactIndex:
 
 
 def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-    """Return the ``k`` of some sorted rows with the largest inner products for each query, best first."""
+    """Return the ``k`` rows with the largest inner products among given rows for each query, best first.
+
+    Args:
+        vectors_ND: vectors of all passages.
+        rows: sorted rows to search.
+        queries_BD: query vectors.
+        k: maximum number of rows to return.
+
+    Raises:
+        BadInput, Mismatch, DamagedArtefact: as for ``ExactIndex.search``.
+    """
     rankings = ExactIndex(SelectedVectors(vectors_ND, rows), cache=False).search(queries_BD, k)
     return [Ranking(rows[ranking.rows], ranking.scores) for ranking in rankings]
 
 
 class _NumpyScan:
-    """Scan of vectors on disk by numpy.
+    """Scan of vectors by numpy, chunk by chunk.
 
     Converting a chunk to float32 takes ten times as long as multiplying it. So a chunk is cached at its second search,
     unless all vectors together take more than ``_CACHED_BYTES``.
@@ -137,7 +147,7 @@ class _NumpyScan:
             deleted: positions in the chunk of deleted rows.
             queries_BD: query vectors.
             floor_B: score for each query; only rows with higher scores are returned.
-            k: number of rows.
+            k: number of rows, without ties.
 
         Raises:
             DamagedArtefact: a vector is not finite.
@@ -197,7 +207,7 @@ def _import_torch(device: str) -> Any:
 
 
 def make_gpu_error(device: str, library: str) -> BadInput:
-    """Return the error for a GPU that ``library`` does not see."""
+    """Return the error for a device that ``library`` needs a GPU for, on a machine where it sees none."""
     return BadInput(
         f"device {device}: {library} sees no GPU here; use device cpu (the extra 'gpu' is for a machine with one)"
     )

@@ -28,9 +28,9 @@ from ragqa.retrieval.vectors.index_kinds import SPECS, IndexKind
 PART_ROWS = 262_144
 """Default number of rows in a part: 200 MB of float16 at a width of 384."""
 _VECTORS_PER_LIST = 39
-"""Number of training vectors for each centroid; FAISS warns about fewer."""
+"""Number of training vectors for each centroid; FAISS warns if there are fewer."""
 _MAX_LISTS = 8192
-"""Maximum number of lists, since each added vector is compared with every centroid."""
+"""Maximum number of lists; each added vector is compared with the centroid of every list."""
 _KMEANS_ROUNDS = 10
 """Number of k-means rounds; FAISS's default of 25 has no measurable advantage."""
 _CODES = 256
@@ -38,7 +38,7 @@ _CODES = 256
 
 
 def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, progress: Callable[[int], None]) -> None:
-    """Build an index of ``kind`` for inner products, and write it to ``folder``.
+    """Build a FAISS index of ``kind`` for inner products, and write it to ``folder``.
 
     Args:
         vectors_ND: vectors of all passages.
@@ -76,7 +76,7 @@ def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[in
 
 
 def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cpu") -> None:
-    """Train an index of ``kind`` on a random sample, and write it without vectors.
+    """Train a FAISS index of ``kind`` on a random sample, and write it without vectors.
 
     Args:
         vectors_ND: vectors of all passages, from which the sample is drawn.
@@ -85,7 +85,7 @@ def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cp
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        MissingExtra, BadInput, DamagedArtefact: for the same reasons as in ``build_faiss``.
+        MissingExtra, BadInput, DamagedArtefact: as for ``build_faiss``.
     """
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
@@ -120,7 +120,7 @@ def add_part(
     device: str = "cpu",
     progress: Callable[[int], None] = lambda row: None,
 ) -> None:
-    """Write the part with rows ``first`` to ``last`` (exclusive).
+    """Add a range of rows to a trained index, and write the result as a part.
 
     Args:
         trained: file that ``train_index`` wrote.
@@ -129,10 +129,10 @@ def add_part(
         last: row after the last row of the part.
         file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        progress: function called with the next row to add.
+        progress: function called with the number of the next row to add.
 
     Raises:
-        MissingExtra, BadInput, DamagedArtefact: for the same reasons as in ``build_faiss``.
+        MissingExtra, BadInput, DamagedArtefact: as for ``build_faiss``.
     """
     faiss = load_faiss(IndexKind.FLAT, "cpu")
     index = faiss_files.move_to(faiss, faiss.read_index(str(trained)), device)
@@ -146,19 +146,20 @@ def add_part(
 
 
 def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
-    """Merge parts, in any order, into one index in ``folder``; keep the parts.
+    """Merge parts into one index in ``folder``, without deleting the parts.
 
     Args:
         trained: file that ``train_index`` wrote.
-        files: files of the parts.
+        files: files of the parts, in any order.
         folder: directory of the index.
 
     Raises:
-        BadInput: the disk has too little space for the index.
+        MissingExtra: FAISS is not installed.
+        BadInput: the disk has too little space for the index, or a file cannot be written.
         DamagedArtefact: a part is damaged, or the parts belong to different indexes.
     """
     file, lists_file = folder / INDEX_FILE, folder / LISTS_FILE
-    lists_file.unlink(missing_ok=True)  # a file that a killed run left would take the space
+    lists_file.unlink(missing_ok=True)  # a file of an interrupted run would take space
     file.unlink(missing_ok=True)
     if len(files) == 1:
         artefacts.link_file(files[0], file)
@@ -185,7 +186,7 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random, or repeat a small set: FAISS needs one vector per code."""
+    """Draw training vectors at random; repeat the vectors of a small set, since FAISS needs one per code."""
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

@@ -1,4 +1,4 @@
-"""Load FAISS, and read and write its files with readable errors."""
+"""Load FAISS, and read and write its files."""
 
 import ctypes
 import os
@@ -14,6 +14,7 @@ from ragqa.retrieval.vectors.exact import make_gpu_error
 from ragqa.retrieval.vectors.index_kinds import GPU_KINDS, SPECS
 
 INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
+"""Files of an index: the index, and the codes of an index that was merged from parts."""
 
 
 def load_faiss(kind: str, device: str) -> Any:
@@ -24,8 +25,8 @@ def load_faiss(kind: str, device: str) -> Any:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        MissingExtra: FAISS, or its version for GPUs, is not installed.
-        BadInput: the kind works on the CPU only, or there is no GPU.
+        MissingExtra: FAISS is not installed, or ``device`` is a GPU and FAISS was built without GPU support.
+        BadInput: ``device`` is a GPU, and the kind works on the CPU only or FAISS sees no GPU.
     """
     on_gpu = device != "cpu"
     if on_gpu and kind not in GPU_KINDS:
@@ -42,7 +43,7 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return an index in CPU memory, or a copy of the index on ``device`` if that is a GPU.
+    """Return a copy of an index on a GPU in half precision, or the index itself if ``device`` is ``cpu``.
 
     Args:
         faiss: module that ``load_faiss`` returned.
@@ -58,7 +59,7 @@ def move_to(faiss: Any, index: Any, device: str) -> Any:
 
 
 def write_index(faiss: Any, index: Any, file: Path, device: str = "cpu") -> None:
-    """Write an index to ``file`` in one step.
+    """Write an index to a file, so that the file appears whole or not at all.
 
     Args:
         faiss: module that ``load_faiss`` returned.
@@ -106,7 +107,7 @@ def read_mapped(file: Path, kind: str) -> Any:
 
 
 def find_disk_lists(index: Any) -> Any:
-    """Return the inverted lists of an index if they are on disk, or else None."""
+    """Return the inverted lists of an index if they are on disk, else None."""
     if not hasattr(index, "invlists"):
         return None
     import faiss
@@ -116,13 +117,13 @@ def find_disk_lists(index: Any) -> Any:
 
 
 def describe_error(error: RuntimeError) -> str:
-    """Return FAISS's message without the C++ location around it."""
+    """Return FAISS's message without the C++ location before it."""
     return summarize_error(error).split("Error: ")[-1]
 
 
 @contextmanager
 def mute_stdout() -> Iterator[None]:
-    """Suppress the output of FAISS's C++ code: standard output is for results."""
+    """Suppress the output of FAISS's C++ code in the block, since standard output is for results."""
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)

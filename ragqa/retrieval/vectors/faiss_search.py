@@ -1,6 +1,6 @@
-"""Search by FAISS, and score the candidates of FAISS again.
+"""Search by FAISS, and scoring of the candidates that FAISS finds.
 
-So the score of a passage is the inner product with its stored vector, whatever the kind of index.
+The score of a passage is the inner product with its stored vector, for every kind of index.
 
 Shapes: N passages, B questions, D width.
 """
@@ -27,13 +27,13 @@ GPU_LIMIT = 2048
 _QUERY_BITS = 4
 """Bits per value of a query on one-bit codes; with 8 bits, recall is equal and search 10 % slower."""
 _PARALLEL_CODES = 30_000
-"""Number of codes above which all cores share a query; for fewer codes, threads cost more."""
+"""Number of scanned codes above which all cores share a query; for fewer codes, threads take more time."""
 _PREFETCH_READS = 4
-"""Number of probes per list after which all lists are assumed to be in the system's cache."""
+"""Mean number of probes of a list after which all lists are assumed to be in the system's cache."""
 _PARALLEL_QUERIES = 8
-"""Number of queries from which threads save time."""
+"""Number of queries at which threads begin to save time."""
 _EXACT_FACTOR = 4
-"""Number of candidates per returned passage that are scored in double precision."""
+"""Maximum number of candidates per returned passage that are scored in double precision, if there are many."""
 
 
 class FaissIndex:
@@ -69,11 +69,11 @@ class FaissIndex:
         return int(getattr(self._index, "nlist", 1))
 
     def with_effort(self, effort: Effort) -> "FaissIndex":
-        """Return an index on the CPU that searches with another effort."""
+        """Return the same index on the CPU with another search effort."""
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return approximately the ``k`` rows with the largest inner products for each query.
+        """Return, approximately, the ``k`` rows with the largest inner products for each query, best first.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.
@@ -92,6 +92,9 @@ class FaissIndex:
             queries_BD: query vectors.
             candidates: candidate rows of each query.
             k: maximum number of rows to return.
+
+        Raises:
+            DamagedArtefact: a vector is not finite.
         """
         if len(candidates) < _PARALLEL_QUERIES:
             return [self._rank_one(query, rows, k) for query, rows in zip(queries_BD, candidates, strict=True)]
@@ -99,12 +102,12 @@ class FaissIndex:
             return list(pool.map(self._rank_one, queries_BD, candidates, repeat(k)))
 
     def propose(self, queries_BD: Queries, count: int, *, at_least: int = 1) -> list[Rows]:
-        """Return up to ``count`` candidate rows for each query, by falling score in FAISS.
+        """Return the candidate rows of each query that FAISS finds, by falling score in FAISS.
 
         Args:
             queries_BD: query vectors.
-            count: maximum number of candidates; a GPU can return fewer.
-            at_least: minimum number of candidates that the caller needs.
+            count: number of candidates; a GPU returns at most ``GPU_LIMIT``, and one more for each deleted row.
+            at_least: number of candidates that the caller needs.
 
         Raises:
             BadInput: a GPU cannot return ``at_least`` rows.
@@ -127,10 +130,10 @@ class FaissIndex:
         return [row[row >= 0] for row in ids]
 
     def _prefetch(self, queries: int) -> None:
-        """Let many threads of FAISS read lists on disk, until all lists are probably cached.
+        """Stop FAISS's threads that read lists from disk as soon as all lists are probably cached.
 
-        With cached lists, the threads only cost time: at 2 million vectors and 362 of 5,656 lists, a question takes
-        4.6 ms with 32 threads and 1.6 ms without them.
+        With cached lists, the threads take time and save none: for 2 million vectors and 362 of 5,656 lists, a question
+        takes 4.6 ms with 32 threads and 1.6 ms without them.
         """
         if self._disk_lists is None:
             return
@@ -157,7 +160,7 @@ class FaissIndex:
     def _rank_one(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
         if len(self._deleted):
             rows = np.setdiff1d(rows, self._deleted)
-        # The probed lists, or the reached part of a graph, can have fewer than k rows. Then search exactly.
+        # The probed lists, or the visited part of a graph, can have fewer than k rows. Then search exactly.
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self.vectors, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _EXACT_FACTOR * k:
@@ -174,7 +177,7 @@ def open_faiss(
     effort: Effort | None = None,
     deleted: DeletedRows = NO_ROWS,
 ) -> FaissIndex:
-    """Open the index of ``kind`` in ``folder``; on the CPU, by memory mapping.
+    """Open the FAISS index in ``folder``: on the CPU by memory mapping, on a GPU in its memory.
 
     Args:
         vectors_ND: vectors from which the index was built.
@@ -212,9 +215,9 @@ def open_faiss(
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
-    """Load all vectors into memory as float16, for exact search by FAISS.
+    """Load all vectors into the device's memory as float16, for exact search by FAISS.
 
-    This is fast for one question. FAISS chooses which rows of equal score are among the first k.
+    The search for one question is fast. If rows of equal score compete for the last places, any of them can be found.
 
     Args:
         vectors_ND: vectors of all passages.

@@ -1,4 +1,4 @@
-"""Kinds of vector index, and the search effort of approximate kinds.
+"""Kinds of vector indexes, and the search effort of approximate kinds.
 
 To add a kind of FAISS index, add one member to ``IndexKind`` and one entry to ``SPECS``.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from ragqa.artefacts import check_count
 
 DEFAULT_RECALL = 0.95
-"""Share of the 20 nearest passages that a search of an approximate kind must find."""
+"""Default target of tuning: mean share of the 20 nearest passages that a search of an approximate kind finds."""
 TUNED_K = 20
 """Number of nearest passages over which recall is measured and tuned."""
 
@@ -29,10 +29,10 @@ class IndexKind(StrEnum):
 
 
 class FlatEngine(StrEnum):
-    """Library that searches an index of kind flat."""
+    """Library that searches an index of kind ``flat``."""
 
     AUTO = "auto"
-    """numpy on a CPU; on a GPU, torch if it is installed, or else FAISS."""
+    """numpy on a CPU; on a GPU, torch if it is installed, else FAISS."""
     NUMPY = "numpy"
     TORCH = "torch"
     FAISS = "faiss"
@@ -43,12 +43,12 @@ DEFAULT_KIND = IndexKind.FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class KindSpec:
-    """Settings with which an approximate kind is built and searched."""
+    """Settings for building and tuning an approximate kind."""
 
     recipe: str
-    """FAISS ``index_factory`` string with the fields ``{lists}`` and ``{parts}`` (sub-vectors)."""
+    """String for FAISS's ``index_factory``, with the fields ``{lists}`` and ``{parts}`` (number of sub-vectors)."""
     factors: tuple[int, ...]
-    """Numbers of candidates per passage that tuning tries; coarser codes need more candidates."""
+    """Values of ``Effort.factor`` that tuning tries; coarser codes need more candidates."""
     runs_on_gpu: bool = False
     is_graph: bool = False
     """True if the index is a graph, which is built as one part."""
@@ -76,7 +76,7 @@ class Effort:
     reach: int = 64
     """Number of lists to probe (nprobe), or of candidates in a graph search (efSearch)."""
     factor: int = 4
-    """Number of candidates per passage to score again when k is 20."""
+    """Number of candidates per returned passage to score again when 20 passages are returned."""
 
     def count_candidates(self, k: int) -> int:
         """Return the number of candidates to score again; it grows with the square root of ``k``.

@@ -35,7 +35,13 @@ class Mips(Protocol):
     def __len__(self) -> int: ...
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` rows with the largest inner products for each query, best first."""
+        """Return the ``k`` rows with the largest inner products for each query vector [B, D], best first.
+
+        Raises:
+            BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.
+            Mismatch: the queries have another width than the vectors.
+            DamagedArtefact: a vector is not finite.
+        """
 
 
 def check_kind(kind: str, device: str) -> None:
@@ -64,22 +70,24 @@ def build(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
-    """Write vectors into ``folder``; for kinds other than flat, also an index of FAISS.
+    """Write vectors into ``folder``; for kinds other than flat, also build and tune an index of FAISS.
 
     Args:
         vectors: passage vectors [N, D], in memory or memory-mapped.
         kind: an ``IndexKind``.
         folder: directory without files of an index.
         device: device on which FAISS builds: ``cpu``, ``cuda`` or ``cuda:N``.
-        recall: share of the 20 nearest vectors that a search should find, from 0 to 1.
+        recall: target of tuning: mean share of the 20 nearest vectors that a search finds, from 0 to 1.
         queries: vectors of sample questions for tuning [B, D]; None to make synthetic queries.
         progress: receiver of progress reports.
 
     Returns:
-        The effort for ``open_index``; None for kind flat, whose search is exact.
+        The effort for ``open_index`` with its recall; None for kind flat, whose search is exact.
 
     Raises:
-        BadInput: the kind or device is unknown, or FAISS cannot build the kind on ``device``.
+        BadInput: the kind or device is unknown, FAISS cannot build the kind on ``device``, a file cannot be written, or
+            a query is not finite.
+        Mismatch: the queries have another width than the vectors.
         MissingExtra: FAISS is not installed.
         DamagedArtefact: a vector is not finite.
     """
@@ -93,7 +101,11 @@ def build(
 
 
 def write_rows(vectors: Vectors, kind: str, folder: Path) -> None:
-    """Write the vectors into ``folder`` in the precision of ``kind``: 8 bits or float16."""
+    """Write the vectors into ``folder`` in the precision of ``kind``: 8 bits or float16.
+
+    Raises:
+        DamagedArtefact: a vector is not finite.
+    """
     if kind in SPECS and SPECS[kind].stores_codes:
         store.write_codes(vectors, folder)
     else:
@@ -109,14 +121,17 @@ def tune_index(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult:
-    """Find the search effort for the index in ``folder``; the arguments are those of ``build``."""
+    """Find the search effort for the index in ``folder``.
+
+    Arguments and errors are those of ``build``; errors are also those of ``open_faiss``.
+    """
     index = open_faiss(store.open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
         return tune(index, vectors, kind, target=recall, queries_BD=queries, progress=step.advance_to)
 
 
 class _UpdatedIndex:
-    """Built index, with exact search over the rows that updates added later."""
+    """Index that was built once, with exact search over the rows that updates added later."""
 
     def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
         self.vectors, self.width = vectors_ND, built.width
@@ -126,7 +141,7 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best rows of both parts for each query; scores of both are comparable."""
+        """Return the best rows of both parts for each query; the scores of both parts are comparable."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)
@@ -148,7 +163,7 @@ def open_index(
     Args:
         folder: directory with the vectors, and ``faiss.index`` unless the kind is flat.
         kind: an ``IndexKind``.
-        effort: search effort that ``build`` returned; None for a medium effort.
+        effort: search effort that ``build`` chose; None for a medium effort.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         engine: a ``FlatEngine``; kinds other than flat need ``auto`` or ``faiss``.
         deleted: sorted rows that no search returns.
@@ -175,7 +190,7 @@ def open_index(
 
 
 def _open_approximate(folder: Path, kind: str, device: str, effort: Effort | None, deleted: DeletedRows) -> Mips:
-    """Open a FAISS index; exact search covers the rows that updates added later."""
+    """Open a FAISS index, with exact search over the rows that updates added later."""
     vectors = store.open_built_vectors(folder)
     border = np.searchsorted(deleted, len(vectors))
     built = open_faiss(vectors, kind, folder, device=device, effort=effort, deleted=deleted[:border])

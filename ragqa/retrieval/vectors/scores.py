@@ -16,7 +16,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
 
     Raises:
         Mismatch: the queries have another width than the index.
-        BadInput: a value is not finite, which would make every score wrong.
+        BadInput: a value is not finite.
     """
     queries = np.ascontiguousarray(queries_BD, np.float32)
     if queries.ndim != 2 or queries.shape[1] != width:
@@ -29,7 +29,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
 
 
 def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
-    """Return inner products [K] of rows with a query in single precision, to preselect rows."""
+    """Return the inner products [K] of rows with one query in single precision, to preselect rows."""
     if isinstance(vectors_ND, CodedVectors):
         return vectors_ND.score(rows_K, query_D)
     scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D
@@ -39,7 +39,7 @@ def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
 def exact_scores(vectors_ND: Vectors, rows_K: npt.ArrayLike, query_D: Queries) -> Scores:
     """Return the inner products [K] of rows with one query, summed in double precision.
 
-    So the scores do not depend on the engine that found the rows, nor on the number of rows.
+    The scores depend neither on the engine that found the rows, nor on the number of rows.
 
     Raises:
         DamagedArtefact: a vector is not finite.

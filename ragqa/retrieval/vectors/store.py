@@ -5,6 +5,7 @@
     scales.npy          with codes.npy: scale of each row, float32 [N]; a vector is its codes times its scale
     added-000001.npy …  vectors that updates added, float16, one file for each update
     faiss.index         FAISS's index of the first N rows, for kinds other than flat (see ``faiss_build``)
+    faiss.lists         the codes of that index, if it was merged from parts
 
 Shapes: N passages, D width.
 """
@@ -26,10 +27,10 @@ CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """Vectors in one file, opened for each read, because thousands of files cannot stay mapped."""
+    """Float16 vectors in one file, opened for each read, because thousands of files cannot stay mapped."""
 
     def __init__(self, file: Path) -> None:
-        """Check the file; raise DamagedArtefact if it is missing or damaged."""
+        """Check the file; raise DamagedArtefact if it is missing, damaged or not of float16 vectors."""
         self._file, self.shape = file, open_file(file).shape
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class VectorsOnDisk:
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
-    """Write vectors in 8 bits; vectors that were read from codes get the same codes again.
+    """Write vectors in 8 bits; ``CodedVectors`` are written with the same codes.
 
     Args:
         vectors_ND: vectors to write.

@@ -1,4 +1,4 @@
-"""Choose the cheapest search effort that reaches a target recall on sample queries.
+"""Choice of the cheapest search effort that reaches a target recall on sample queries.
 
 Shapes: N passages, B queries, D width.
 """
@@ -22,9 +22,9 @@ SYNTHETIC_QUERIES = 400
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in scanned codes: 110 in a single search, 50 in a batch."""
+"""Cost of scoring a candidate again, in scanned codes; measured: 110 for one query, 50 in a batch."""
 _Z = 1.64
-"""Number of standard errors by which recall must exceed the target: one-sided 95 % confidence."""
+"""Number of standard errors by which recall must exceed the target, for one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
 """Number of queries below which a sample is small, and its minimum standard deviation."""
 _MAX_WALK = 4096
@@ -33,7 +33,7 @@ _MAX_WALK = 4096
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Cheapest effort that reached the target recall, or else the effort of highest recall."""
+    """Cheapest effort that surely exceeds the target recall; if there is none, the effort of highest recall."""
 
     effort: Effort
     recall: float
@@ -43,7 +43,7 @@ class TuningResult:
     queries: int
     """Number of sample queries."""
     made_up: bool
-    """True if the queries are synthetic."""
+    """True if the sample queries are synthetic."""
     sure: bool
     """True if recall exceeds the target with 95 % confidence."""
 
@@ -78,7 +78,7 @@ class _Tuner:
     """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost until no later effort can be cheaper than a sufficient one."""
+        """Try efforts of rising cost until no later effort can be cheaper than one that is surely sufficient."""
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
@@ -92,9 +92,9 @@ class _Tuner:
         return trials
 
     def try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
-        """Yield a trial for each factor, in ascending order.
+        """Yield a trial for each of the factors, which are in ascending order.
 
-        One search serves all factors: the candidates for a small factor are the first candidates for a large factor.
+        One search suffices: the candidates for a small factor are the first candidates for a large factor.
         """
         k, searcher = TUNED_K, self.index.with_effort(Effort(reach, factors[-1]))
         candidates = searcher.propose(self.queries_BD, k * factors[-1])
@@ -124,7 +124,15 @@ def tune(
         kind: ``IndexKind`` of the index.
         target: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
         queries_BD: vectors of real questions; None to make synthetic queries.
-        progress: function called with a number that grows to N.
+        progress: function called with a measure of the work done so far, from 0 to N.
+
+    Returns:
+        The effort with its recall. Without passages or queries, the recall is 1 and the effort is the default.
+
+    Raises:
+        BadInput: a query is not finite.
+        Mismatch: the queries have another width than the vectors.
+        DamagedArtefact: a vector is not finite.
     """
     made_up = queries_BD is None
     queries = make_queries(vectors_ND) if queries_BD is None else np.ascontiguousarray(queries_BD, np.float32)
@@ -135,7 +143,7 @@ def tune(
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
         best = min(enough, key=lambda trial: trial.cost)
-        # Each reach is 1.4 times the last, so half a step less can be enough.
+        # Each reach is 1.4 times the one before, so a reach half a step below may be enough.
         (smaller,) = tuner.try_factors(max(1, round(best.effort.reach / 2**0.25)), (best.effort.factor,))
         best = smaller if smaller.sure else best
     else:
@@ -166,7 +174,7 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, in steps of about 1.4 times, up to all lists or ``_MAX_WALK``."""
+    """Return the reaches to try, each about 1.4 times the one before, up to all lists or ``_MAX_WALK``."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
@@ -175,7 +183,7 @@ def _list_reaches(kind: str, lists: int) -> list[int]:
 def make_queries(vectors_ND: Vectors) -> Queries:
     """Make synthetic queries [B, D] that are as hard for an index as real questions.
 
-    A query is the vector of a passage with noise of the same covariance as the passages. Over 165,871 passages of
+    A query is the vector of a passage plus noise with the covariance of the passages. Over 165,871 passages of
     Wikipedia, a search of 128 of 1,600 lists has recall@20 0.958 for NQ questions and 0.96 for these queries. With
     white noise, the queries are too easy: recall@20 is 0.98.
     """
@@ -188,6 +196,5 @@ def make_queries(vectors_ND: Vectors) -> Queries:
     noise = rng.standard_normal((SYNTHETIC_QUERIES, len(sample)), np.float32) @ (sample - sample.mean(axis=0))
     size = np.linalg.norm(noise, axis=1, keepdims=True)
     size[size < 1e-6] = np.inf  # no noise if all passages have the same vector
-
     noise *= np.linalg.norm(passages, axis=1, keepdims=True) / size
     return _COSINE * passages + math.sqrt(1 - _COSINE**2) * noise
