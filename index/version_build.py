@@ -121,7 +121,10 @@ class PassageEmbedder(Protocol):
         """Load the weights in ``snapshot`` and return the encoder's fingerprint."""
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
-        """Embed ``shards`` with the last loaded weights and write them into the prepared ``folder``."""
+        """Embed ``shards`` with the last loaded weights, and write them into ``folder``.
+
+        Call this method inside ``prepare_shard_folder(folder)``.
+        """
 
 
 class LocalEmbedder(PassageEmbedder):

@@ -9,13 +9,12 @@ and without the start of a process. ``peer_failed`` counts the files that markit
 
 import json
 import subprocess
-import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.bench.process import measure_memory
+from eval.bench.process import measure_memory, time_call
 from eval.bench.record import report
 from eval.command import run_command
 from ragqa.corpus.sources import read_documents
@@ -75,7 +74,8 @@ def main(config: FormatBenchConfig) -> None:
     for kind in sorted(files):
         size = sum(path.stat().st_size for path in files[kind])
         row: dict[str, Any] = {"files": len(files[kind]), "mb": round(size / 1e6, 3)}
-        row |= _rate(min(_read(files[kind]) for _ in range(config.repeats + 1)), len(files[kind]), size)
+        best = min(time_call(deque, read_documents(files[kind]), 0)[0] for _ in range(config.repeats + 1))
+        row |= _rate(best, len(files[kind]), size)
         if kind in peer:
             seconds, row["peer_failed"] = peer[kind]["seconds"], peer[kind]["failed"]
             row |= {f"peer_{name}": value for name, value in _rate(seconds, len(files[kind]), size).items()}
@@ -83,14 +83,6 @@ def main(config: FormatBenchConfig) -> None:
         rows[kind] = row
     corpus = ", ".join(map(str, config.folders))
     report(config.out, {"formats": rows, **measure_memory()}, corpus=corpus, questions="none")
-
-
-def _read(paths: list[Path]) -> float:
-    """Return the seconds to read files."""
-    began = time.perf_counter()
-    for _ in read_documents(paths):
-        pass
-    return time.perf_counter() - began
 
 
 def _rate(seconds: float, files: int, size: int) -> dict[str, float]:

@@ -63,7 +63,12 @@ class KindsConfig:
 
 
 def main(config: KindsConfig) -> None:
-    """Measure every kind of vector index at every size; write the figures."""
+    """Measure every kind of vector index at every size; write the figures.
+
+    Raises:
+        ArtefactError: ``config.vectors`` holds no vectors, or their encoder is missing.
+        BadInput: a file of questions cannot be read.
+    """
     prepare(config)
     rows = []
     for size in config.sizes:

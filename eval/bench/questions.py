@@ -42,7 +42,7 @@ class QuestionsConfig:
 
 
 def main(config: QuestionsConfig) -> None:
-    """Measure both kinds of questions; write the figures."""
+    """Measure follow-up questions and misspelt questions; write the figures."""
     pipeline = Pipeline.load(demo_index())
     rows = [json.loads(line) for line in config.follow_ups.read_text().splitlines()]
     figures = {

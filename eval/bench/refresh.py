@@ -45,7 +45,11 @@ class RefreshBenchConfig:
 
 
 def main(config: RefreshBenchConfig) -> None:
-    """Measure the refreshes of a training run; write the figures."""
+    """Measure the refreshes of a training run; write the figures.
+
+    Raises:
+        RagqaError: as for ``pipelines.realm.pretrain_loop.main``.
+    """
     from pipelines.common.config import MaskingConfig, RefreshConfig, TrainingIndexConfig
     from pipelines.realm import pretrain_loop
     from pipelines.realm.config import PretrainConfig

@@ -84,7 +84,7 @@ def main(config: ScaleConfig) -> None:
 
 
 def write_passages(config: ScaleConfig) -> None:
-    """Write the passages of an index, repeated, into a TSV file of DPR's form."""
+    """Write the passages of an index into a TSV file of DPR's form, repeated until there are ``config.rows``."""
     store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -135,7 +135,12 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 
 
 def measure(config: ScaleConfig) -> None:
-    """Measure the time and memory of dense search, BM25 and hybrid search, and the recall of dense search."""
+    """Measure the time and memory of dense search, BM25 and hybrid search, and the recall of dense search.
+
+    Raises:
+        ArtefactError: the index or the vectors are missing.
+        BadInput: the file of questions cannot be read.
+    """
     texts = [question.text for question in read_questions(config.questions)][: config.sample]
     figures: dict[str, Any] = {"before": measure_memory()}
     retriever = open_retriever(config.index, RetrieverKind.HYBRID)

@@ -60,6 +60,7 @@ def main(config: ServeBenchConfig) -> None:
     """Measure each retriever with each number of shards; write the figures.
 
     Raises:
+        RagqaError: the documents or questions cannot be read, or the index cannot be made or served.
         RuntimeError: a shard did not answer, so the times are not valid.
     """
     from index.serve.deploy import ServeConfig, serve_collection

@@ -360,7 +360,7 @@ def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
 
 
 def print_table(config: ClosedWorldConfig) -> None:
-    """Make a table of the closed world, and print it."""
+    """Make a table of the closed world, and print it; errors are those of ``main``."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}

@@ -106,7 +106,11 @@ def main(config: CorpusConfig) -> dict[str, Any]:
 
 
 def read_gold_passages(config: CorpusConfig) -> Iterator[tuple[str, str]]:
-    """Yield the title and the text of each gold passage."""
+    """Yield the title and the text of each gold passage; a passage can occur several times.
+
+    Raises:
+        BadInput: a question file cannot be read.
+    """
     with lzma.open(config.data / NQ_GOLD, "rt", encoding="utf-8") as lines:
         for passage in (passage for line in lines for passage in json.loads(line)["ctxs"]):
             if passage["isgold"]:

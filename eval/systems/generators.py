@@ -21,11 +21,11 @@ from typing import Any
 
 from eval.command import run_command
 from eval.systems.real_text import TableConfig, add_differences
-from eval.systems.runner import Arm, Stage, TableRunner, format_table, notify_about, select_arms
+from eval.systems.runner import Arm, Stage, TableRunner, format_table, select_arms
 from ragqa import artefacts
 from ragqa.progress import Bars
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.terminal import print_text
+from ragqa.terminal import print_error, print_text
 
 SUITES = ("nq", "webq", "curatedtrec", "squad")
 READ, BATCH = 4, 8
@@ -157,7 +157,7 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
     from pipelines.common.stages import run_stage
     from pipelines.rag.loop import plan_pipeline
 
-    stages, notify = ARMS[name].reading, partial(notify_about, name)
+    stages, notify = ARMS[name].reading, partial(print_error, name)
     if not stages:
         return runner.work / "index"
     settings = runner.configure(stages[-1])

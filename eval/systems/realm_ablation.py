@@ -23,13 +23,13 @@ import numpy as np
 from eval.command import run_command
 from eval.systems.corpus import INDEX
 from eval.systems.real_text import TableConfig, add_differences
-from eval.systems.runner import DEPTH, Arm, Stage, TableRunner, format_table, notify_about, select_arms
+from eval.systems.runner import DEPTH, Arm, Stage, TableRunner, format_table, select_arms
 from ragqa.corpus.store import PassageStore
 from ragqa.errors import BadInput
 from ragqa.progress import Bars
 from ragqa.retrieval.base import Ranking, Rows, Scoring
 from ragqa.retrieval.registry import RetrieverKind
-from ragqa.terminal import print_text
+from ragqa.terminal import print_error, print_text
 
 SUITES = ("nq", "squad")
 
@@ -269,7 +269,7 @@ def _measure_answers(runner: TableRunner, config: AblationConfig, name: str, sui
         tuning.out.mkdir(parents=True, exist_ok=True)
         reuse_vectors(vectors, retriever, tuning.out / "vectors")
     runner.train(reading)
-    notify = partial(notify_about, name)
+    notify = partial(print_error, name)
     system = run_stage(
         plan_pipeline(tuning, out / "system"), partial(assemble.main, progress=Bars(), notify=notify), notify
     )

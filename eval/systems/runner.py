@@ -76,7 +76,11 @@ class TowersConfig:
 
 
 def make_towers(config: TowersConfig) -> Path:
-    """Write an untrained dual encoder; return its directory."""
+    """Write an untrained dual encoder; return its directory.
+
+    Raises:
+        ArtefactError: there is no encoder.
+    """
     import torch
 
     from ragqa.models.dual_encoder import DualEncoder
@@ -107,7 +111,11 @@ class GeneratorConfig:
 
 
 def make_generator(config: GeneratorConfig) -> Path:
-    """Write an untrained generator; return its directory."""
+    """Write an untrained generator; return its directory.
+
+    Raises:
+        ArtefactError: as for ``make_from_encoder``.
+    """
     return init_generator(config.encoder, config.out / "model", config.seed)
 
 
@@ -161,7 +169,7 @@ class TableRunner:
         return self.paths["work"]
 
     def configure(self, stage: Stage) -> Any:
-        """Return the config of a stage."""
+        """Return the config of a stage: its settings, with ``changes`` and with paths in place of names in braces."""
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
@@ -191,7 +199,7 @@ class TableRunner:
 
         directories = []
         for stage in stages:
-            main, notify = load_recipes()[stage.recipe], partial(notify_about, stage.out)
+            main, notify = load_recipes()[stage.recipe], partial(print_error, stage.out)
             options = {"progress": Bars(), "notify": notify, **({"tagger": self.tagger} if self.tagger else {})}
             accepted = {name: value for name, value in options.items() if name in signature(main).parameters}
             directories.append(run_stage(self.configure(stage), partial(main, **accepted), notify))
@@ -227,11 +235,11 @@ class TableRunner:
             BadInput: the output file is not a table.
         """
         settings = [self.describe(self.configure(stage)) for stage in stages]
-        digest = digest_settings([options, settings])
+        digest = hashlib.sha256(json.dumps([options, settings], sort_keys=True).encode()).hexdigest()[:16]
         for row in read_table(self.out):
             if row["settings"] == digest and key.items() <= row.items():
                 return row
-        notify_about(" ".join(map(str, key.values())), "started")
+        print_error(" ".join(map(str, key.values())), "started")
         row = {**key, **measure(), "settings": digest}
         self.out.parent.mkdir(parents=True, exist_ok=True)
         # The lock is needed, because other processes write rows into the same file.
@@ -259,16 +267,6 @@ class TableRunner:
         own_settings = {name: value for name, value in row.items() if name not in digests}
         described: dict[str, Any] = json.loads(json.dumps(own_settings | {INPUTS: digests}, default=str))
         return described
-
-
-def notify_about(name: str, line: str) -> None:
-    """Print a line about an arm or a stage on standard error."""
-    print_error(name, line)
-
-
-def digest_settings(settings: Any) -> str:
-    """Return a short digest of settings, which are JSON values."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_table(file: Path) -> list[dict[str, Any]]:

@@ -63,7 +63,11 @@ class Tower(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Maximum length of a text in tokens, including [CLS] and [SEP]."""
+        """Maximum length of a text in tokens, including [CLS] and [SEP].
+
+        Raises:
+            DamagedArtefact: the configuration has a limit that is not a number of tokens.
+        """
         return get_max_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

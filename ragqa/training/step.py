@@ -13,17 +13,9 @@ from ragqa.training import parallel
 def optimise(
     loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Compute the gradients of the loss and take a step by ``apply_gradients``.
+    """Compute the gradients of a scalar loss, and take a step by ``apply_gradients``.
 
-    Args:
-        loss: scalar loss.
-        optimizer: optimizer of all parameters.
-        rate: learning rate, or a learning rate for each of the optimizer's groups.
-        clip: maximum norm of the gradient.
-        step: number of the step, for the error message.
-
-    Returns:
-        The norm of the gradient before clipping.
+    The other arguments and the result are those of ``apply_gradients``.
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.

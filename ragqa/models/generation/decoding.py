@@ -78,17 +78,10 @@ def stream_token(
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
     """Yield the next token ``[B]`` of each answer at each step of greedy RAG-Token decoding.
 
-    Args:
-        model: the seq2seq model.
-        states: B * K encoded pairs of question and passage, ordered by question.
-        relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
-        search: settings of the search, with one beam.
+    Arguments and errors are those of ``decode_token``; ``search`` has one beam.
 
     Returns:
         The candidate of each question, as a list of one.
-
-    Raises:
-        BadInput: a question has no passage.
     """
     run, prior_BK = DecoderRun(model, states), _compute_prior(relevance_BK)
     tokens = []

@@ -67,7 +67,11 @@ class PassageGenerator(nn.Module):
         return self._pairs.encode(self._respell(questions), passages)
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the input of a pair contains the passage up to the character ``end``."""
+        """Return True if the input of a pair contains the passage up to the character ``end`` (exclusive).
+
+        Raises:
+            BadInput: as for ``make_inputs``.
+        """
         return self._pairs.can_read(self._respell([question])[0], passage, end)
 
     @property
@@ -129,13 +133,9 @@ class RagGenerator(PassageGenerator):
     def score_labels(
         self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return ``compute_nll`` and the log-probabilities of the labels under each passage.
+        """Return the losses of ``compute_nll``, and the log-probabilities of the labels under each passage.
 
-        Args:
-            inputs: N pairs.
-            relevance_BK: ``[B, K]`` scores by the towers in training; -inf where there is no passage.
-            labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing, from 0 to 1.
+        The arguments are those of ``compute_nll``.
 
         Returns:
             -log p(y|x) ``[B]`` with label smoothing, and log p(y_i|x,z,y_<i) ``[B, K, T]`` without, both in nats.
@@ -177,7 +177,7 @@ class RagGenerator(PassageGenerator):
 def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``RagGenerator.score_labels`` from encoded pairs.
+    """Return the losses and log-probabilities of ``RagGenerator.score_labels`` for encoded pairs.
 
     Args:
         model: the seq2seq model.

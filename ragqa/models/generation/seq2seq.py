@@ -98,7 +98,11 @@ class Seq2Seq(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Maximum length of a text in tokens that both encoder and decoder accept."""
+        """Maximum length of a text in tokens that both encoder and decoder accept.
+
+        Raises:
+            DamagedArtefact: the configuration has a limit that is not a number of tokens.
+        """
         config = self.model.config
         if (encoder := getattr(config, "encoder", None)) is not None:
             return min(get_max_input(encoder), get_max_input(config.decoder))
