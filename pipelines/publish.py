@@ -1,4 +1,4 @@
-r"""Publish models: make pipelines of published checkpoints, and add model cards.
+r"""Make pipelines of published checkpoints, and add model cards to exports.
 
     ragqa index psgs_w100.tsv --retriever bm25 --out wiki.index
     python -m pipelines.publish --rag facebook/rag-token-nq --passages facebook/dpr-ctx_encoder-multiset-base \
@@ -11,17 +11,16 @@ r"""Publish models: make pipelines of published checkpoints, and add model cards
 
     python -m pipelines.publish --card CARD.md --export reader
 
-A checkpoint of RAG holds the question tower and the generator. The index of passages that belongs to it is not read.
-Instead, the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores
-differ a little from those of the published index, because the encoder reads title and text without DPR's
-[SEP] between them.
+A checkpoint of RAG holds the question tower and the generator. The published index of passages is not read. Instead,
+the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores differ a
+little from those of the published index, because the encoder reads title and text without DPR's [SEP] between them.
 
-Nothing is trained, but the output has the form of trained models: ``model`` has both towers. For RAG, ``generator`` is
-the generator, from which pipelines.rag.train can continue. With a corpus, ``system`` is the pipeline, as
-pipelines.common.assemble makes it.
+Nothing is trained, but the output has the same directories as a training: ``model`` has both towers. For RAG,
+``generator`` is the generator, from which pipelines.rag.train can continue. With a corpus, ``system/pipeline`` is the
+pipeline, made by pipelines.common.assemble.
 
-``--card`` adds a model card to an exported encoder or reader whose scores are known. Weights and calibration stay as
-they are. The manifest is written again, with the checksum of the card.
+``--card`` adds a model card to an exported encoder or reader. Weights and calibration do not change. The manifest is
+written again, with the checksum of the card.
 """
 
 import shutil
@@ -42,7 +41,7 @@ from ragqa.settings.checks import report_together, require_choice, require_non_n
 
 @dataclass(frozen=True, kw_only=True)
 class PublishConfig:
-    """Settings of publishing: models to make a pipeline from, or a model card to add."""
+    """Settings of the command: models to make a pipeline from, or a model card to add."""
 
     passages: str | None = None
     """Passage encoder of DPR: a directory or a hub name."""
@@ -61,7 +60,7 @@ class PublishConfig:
     workers: int = 0
     """Number of Ray actors that embed the passages; 0 embeds in this process."""
     insecure: bool = False
-    """Accept a Ray cluster that asks for no token, in which everybody who reaches it can run code."""
+    """Accept a Ray cluster that asks for no token; everybody who reaches the cluster can run code in it."""
     device: str = "cpu"
     """Device to embed on: cpu, cuda or cuda:N."""
     card: Path | None = None
@@ -88,16 +87,22 @@ class PublishConfig:
 
 
 def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Write the models, embed and index the corpus, or add a card.
+    """Write models and, with a corpus, their pipeline; or add a model card.
+
+    Args:
+        config: settings of the command.
+        progress: shows the embedding and the building of the index.
+        notify: receives a line about the generator and about its calibration.
 
     Returns:
         The directory of the pipeline; without a corpus, of the retriever; with a card, of the export.
 
     Raises:
         ArtefactError, DamagedArtefact: a checkpoint, index or export has another format, or is damaged.
-        BadInput: the card or the corpus cannot be used.
+        BadInput: the card, the corpus or the directory ``out`` cannot be used.
         Mismatch: the encoders of questions and passages differ in width or vocabulary.
-        MissingExtra: exporting, or this kind of index, needs a package that is not installed.
+        MissingExtra: exporting, Ray or this kind of index needs a package that is not installed.
+        RagqaError: the Ray cluster was lost.
     """
     if config.card and config.export:
         add_card(config.card, config.export)
@@ -131,7 +136,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
         config: settings, which name the checkpoint of RAG or the question encoder.
         passages: passage encoder of DPR, a directory or a hub name.
         out: directory to write into.
-        notify: takes a line about the generator.
+        notify: receives a line about the generator.
 
     Returns:
         The kind of the generator, or None without RAG.
@@ -186,7 +191,7 @@ def add_card(card: Path, export: Path) -> None:
 
     Raises:
         ArtefactError, DamagedArtefact: ``export`` is not an export, or is damaged.
-        BadInput: ``card`` is not a text file.
+        BadInput: ``card`` does not exist, or is not text in UTF-8.
     """
     if not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")

@@ -3,27 +3,27 @@ r"""Calibrate the confidence of an exported span reader on held-out questions.
     python -m pipelines.calibrate --reader DIR --squad train-v1.1.json.xz --questions nq/dev.jsonl \
         --index wiki.index --work DIR --out FILE.json --plot FILE.png
 
-The reader answers the questions of the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from
-each question's own paragraph, and from all paragraphs of the file. It answers the questions of ``--questions`` from
-``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and ``--selection-sample``
-must be ``--seed``, ``--held-out`` and ``--sample`` of the training. All questions of ``--own-questions`` are answered
-from ``--own-index``; they may include questions without an answer.
+The reader answers the questions about the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from
+each question's own paragraph, and from all paragraphs of the file. The reader answers the questions of ``--questions``
+from ``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and
+``--selection-sample`` must be ``--seed``, ``--held-out`` and ``--sample`` of the training. All questions of
+``--own-questions`` are answered from ``--own-index``; some of them can be without an answer.
 
-Half of the other questions are answered again without the documents that contain an answer, so that every answer is
-wrong. These answers have the low weight ``UNANSWERABLE_WEIGHT``, because most questions of users have an answer.
-Answers from the first ``SHALLOW_HITS`` passages alone have the weight ``SHALLOW_WEIGHT``, because some users read few
-passages. All files have the same total weight.
+Half of the questions of SQuAD and of ``--questions`` are answered again, from an index without the documents that
+contain an answer, so that every answer is wrong. These answers have the low weight ``UNANSWERABLE_WEIGHT``, because
+most questions of users have an answer. Answers from only the first ``SHALLOW_HITS`` passages have the weight
+``SHALLOW_WEIGHT``, because some users read few passages. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
-and each of them counts as right. With one annotator's answer alone, confidence would be too low. So an answer that
-shares a word with this answer is right with the probability that another annotator would have given it
+and each of them counts as right. With the answer of one annotator, confidence would be too low. So if an answer shares
+a word with this answer, it counts as right with the probability that another annotator would have given it
 (``judge_by_agreement`` in ``conditions.py``).
 
-The weight of retrieval scores in reading (per standard deviation) is chosen first: the weight that makes right answers
-from an index most probable. Then a regression is fitted, and a threshold of confidence is chosen below which questions
-are declined: the highest threshold that declines at most 5 % of right answers over an index. All three are written
-into the reader's ``calibration.json``. All figures come from fits on one half of the questions, applied to the other
-half.
+First the weight of retrieval scores in reading (per standard deviation) is chosen: the weight that makes right answers
+from an index most probable. Then a regression is fitted. The threshold of confidence, below which questions are
+declined, is the highest threshold that declines at most 5 % of right answers from an index. All three are written into
+the reader's ``calibration.json``. The figures in ``--out`` come from fits on one half of the questions, applied to the
+other half, and from fits on all other files.
 """
 
 import sys

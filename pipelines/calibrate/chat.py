@@ -3,10 +3,11 @@ r"""Calibrate the confidence of a language model's answers on held-out questions
     python -m pipelines.calibrate.chat --reader chat:http://localhost:11434/v1#llama3.2 \
         --questions questions.jsonl --index notes.index
 
-The model answers the questions from the index. A part of them is asked again without the documents that contain an
-answer, so that every answer is wrong. An answer is right if it contains a gold answer. A regression is fitted on the
-evidence of each answer (``CHAT_FEATURES``), and a threshold is chosen: the highest that declines at most 5 % of right
-answers. Both are saved for this model in the user's folder of settings, where ``--reader chat:…`` finds them.
+The model answers the questions from the index. Some of the questions are asked again without the documents that contain
+an answer, so that every answer is wrong. An answer counts as right if it contains a gold answer. A regression is fitted
+on the evidence of each answer (``CHAT_FEATURES``). The threshold of confidence is the highest threshold that declines
+at most 5 % of right answers. Regression and threshold are saved for this model in the user's folder of settings, from
+which ``--reader chat:…`` loads them.
 """
 
 from collections.abc import Sequence
@@ -40,15 +41,15 @@ class ChatCalibrateConfig:
     reader: str
     """The language model: ``chat:URL#MODEL`` or ``chat:FILE.gguf``."""
     questions: Path
-    """File of questions with gold answers; ``[]`` for a question that the index does not answer."""
+    """File of questions with gold answers; the list of answers is empty if the index does not answer a question."""
     index: Path
     """Index directory."""
     k: int = PASSAGES
     """Number of passages to read for each question."""
     count: int = 300
-    """Number of questions to ask, drawn at random."""
+    """Size of the random sample of questions to ask."""
     without: int = 100
-    """Number of them to ask again without the documents that contain an answer."""
+    """Largest number of sampled questions to ask again without the documents that contain an answer."""
     seed: int = 0
     """Seed of the sample."""
     out: Path | None = None
@@ -67,13 +68,18 @@ class ChatCalibrateConfig:
 def collect_evidence(
     reader: ChatReader, condition: Condition, questions: Sequence[Question], progress: Progress = SILENT
 ) -> list[tuple[ChatEvidence, bool]]:
-    """Answer questions; return the evidence of each answer, and True if it contains a gold answer.
+    """Answer questions; return the evidence of each answer, and True if the answer contains a gold answer.
+
+    A question without an answer of the model is left out.
 
     Args:
         reader: the language model.
-        condition: returns the passages to read.
+        condition: function that returns the passages to read.
         questions: questions with gold answers.
         progress: shows the number of questions.
+
+    Raises:
+        RemoteError: the server of the model fails.
     """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
@@ -86,25 +92,27 @@ def collect_evidence(
     return rows
 
 
-def fit_chat(answered: list[tuple[ChatEvidence, bool]], vain: list[tuple[ChatEvidence, bool]], name: str) -> CrossFit:
+def fit_chat(
+    answered: list[tuple[ChatEvidence, bool]], unanswerable: list[tuple[ChatEvidence, bool]], name: str
+) -> CrossFit:
     """Fit the calibration of a language model, with its threshold.
 
     Args:
-        answered: evidence and rightness of answers to all questions.
-        vain: the same without the documents that contain an answer.
+        answered: evidence of answers from all documents, each with True if the answer is right.
+        unanswerable: evidence of answers without the documents that contain an answer; all of them count as wrong.
         name: description of the questions, saved with the calibration.
 
     Raises:
         BadInput: too few answers are right, or too few are wrong.
     """
-    rows = [*answered, *((evidence, False) for evidence, _ in vain)]
+    rows = [*answered, *((evidence, False) for evidence, _ in unanswerable)]
     right = sum(is_right for _, is_right in rows)
     if min(right, len(rows) - right) < MIN_ANSWERS:
         raise BadInput(
             f"{right} answers are right and {len(rows) - right} are wrong, but a calibration needs {MIN_ANSWERS} of "
             "each: give more --questions"
         )
-    weights = [1.0] * len(answered) + [UNANSWERABLE_WEIGHT] * len(vain)
+    weights = [1.0] * len(answered) + [UNANSWERABLE_WEIGHT] * len(unanswerable)
     result = cross_fit(rows, name, features=CHAT_FEATURES, weights=weights)
     count = len(answered)
     threshold = choose_threshold(result.confidence[:count], result.right[:count])
@@ -112,11 +120,19 @@ def fit_chat(answered: list[tuple[ChatEvidence, bool]], vain: list[tuple[ChatEvi
 
 
 def run_chat_calibration(config: ChatCalibrateConfig, progress: Progress = SILENT) -> tuple[Calibration, str]:
-    """Ask the questions, save the calibration, and return it with a line for the user.
+    """Ask the questions, and save the calibration.
+
+    Args:
+        config: settings of the calibration.
+        progress: shows the number of questions.
+
+    Returns:
+        The calibration, and a line about it for the user.
 
     Raises:
-        BadInput: too few answers are right, or too few are wrong.
-        RemoteError: the server failed.
+        BadInput, BadLine: a setting or the file of questions cannot be used, or too few answers are right or wrong.
+        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: the index or the file of the model cannot be used.
+        RemoteError: the server of the model fails.
     """
     _, source = registry.split_setting(config.reader)
     assert source is not None
@@ -124,18 +140,18 @@ def run_chat_calibration(config: ChatCalibrateConfig, progress: Progress = SILEN
     retriever = open_retriever(config.index)
     questions = sample_questions(list(read_questions(config.questions)), config.count, config.seed)
     answered = collect_evidence(reader, search_passages(retriever, config.k), questions, progress)
-    vain_questions = [question for question in questions if question.answers][: config.without]
-    vain = collect_evidence(reader, search_other_documents(retriever, config.k), vain_questions, progress)
-    vain_part = f"{len(vain_questions)} of them in vain"
-    name = f"{len(questions)} questions of {config.questions.name} and {vain_part}, k = {config.k}"
-    result = fit_chat(answered, vain, f"{identity}: {name}")
+    repeated = [question for question in questions if question.answers][: config.without]
+    unanswerable = collect_evidence(reader, search_other_documents(retriever, config.k), repeated, progress)
+    repeated_part = f"{len(repeated)} of them again, documents with an answer left out"
+    name = f"{len(questions)} questions of {config.questions.name} and {repeated_part}, k = {config.k}"
+    result = fit_chat(answered, unanswerable, f"{identity}: {name}")
     folder = config.out or get_calibration_dir(identity)
     folder.mkdir(parents=True, exist_ok=True)
     result.calibration.save(folder)
     right = sum(is_right for _, is_right in answered)
     line = (
-        f"confidence calibrated on {len(answered) + len(vain)} answers, {right} of them right; calibration error "
-        f"{result.error:.3f}; questions are declined below {result.calibration.threshold}; saved in {folder}"
+        f"confidence calibrated on {len(answered) + len(unanswerable)} answers, {right} of them right; calibration "
+        f"error {result.error:.3f}; questions are declined below {result.calibration.threshold}; saved in {folder}"
     )
     return result.calibration, line
 

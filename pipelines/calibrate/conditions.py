@@ -1,7 +1,7 @@
 """Conditions under which questions are read for calibration.
 
-Users' questions are answered from an index. For comparison, some questions are answered from their own paragraph, and
-some without the documents that contain an answer, so that no answer can be right.
+Users' questions are answered from an index. For comparison, some questions are answered from their own paragraph. Other
+questions are answered without the documents that contain an answer, so that every answer is wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ ANSWERABLE, MISSED, UNANSWERABLE, NEAR_MISS = "answerable", "missed", "vain", "n
 """Kinds of questions in reports.
 
 ANSWERABLE: a passage that is read has an answer. MISSED: only passages that are not read can have an answer.
-UNANSWERABLE: all documents with an answer were removed. NEAR_MISS: the file of the question says that it has no answer.
+UNANSWERABLE: all documents that contain an answer were left out. NEAR_MISS: the question has no gold answer.
 """
 OWN_PARAGRAPH = "SQuAD, own paragraph"
 """Name of the set whose questions are answered from their own paragraphs."""
@@ -47,17 +47,20 @@ class CalibrationSet:
     name: str
     """Name in reports."""
     questions: Sequence[Question]
+    """Questions with gold answers."""
     condition: Condition
+    """Function that returns the passages to read for each question."""
     judge: Judge
+    """Function that returns the probability that each answer is right."""
     is_unanswerable: bool = False
-    """True if the condition removes all passages with an answer."""
+    """True if the condition leaves out all documents that contain an answer."""
 
     def __str__(self) -> str:
-        return f"{self.name}, in vain" if self.is_unanswerable else self.name
+        return f"{self.name}, documents with an answer left out" if self.is_unanswerable else self.name
 
 
 def search_passages(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the ``k`` best passages.
+    """Return the condition to read the ``k`` best passages.
 
     Args:
         retriever: retriever over the corpus.
@@ -67,10 +70,10 @@ def search_passages(retriever: Retriever, k: int) -> Condition:
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return the condition that reads the ``k`` best passages of documents without an answer.
+    """Return the condition to read the ``k`` best passages of documents without an answer.
 
-    Two sorts of documents are left out: gold documents of the question, and documents of which a retrieved passage
-    contains an answer.
+    Two sorts of documents are left out: those with the title of a gold passage of the question, and those of which a
+    retrieved passage contains an answer.
 
     Args:
         retriever: retriever over the corpus.
@@ -92,8 +95,8 @@ def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerabl
 
     Args:
         hits: passages to read.
-        question: question with gold answers; without any for ``NEAR_MISS``.
-        is_unanswerable: True if all documents with an answer were removed.
+        question: question with its gold answers; ``NEAR_MISS`` if there are none.
+        is_unanswerable: True if all documents that contain an answer were left out.
     """
     if is_unanswerable:
         return UNANSWERABLE
@@ -113,11 +116,11 @@ def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[fl
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return for each answer the probability that an annotator of the question gives it.
+    """Return for each answer the probability that one of three annotators gives the same answer.
 
-    The gold answer is that of one annotator. Other annotators are assumed to mean the same and to choose their words
-    independently: each answer that shares a word with the gold answer is given with a probability in proportion to its
-    weight. This is an assumption, not a measurement.
+    The gold answer is that of one annotator. The two other annotators are assumed to choose their words independently:
+    each of them gives an answer that shares a word with the gold answer, with a probability in proportion to the weight
+    that the reader gives this answer. This is an assumption, not a measurement.
 
     Args:
         answers: answers of the reader to a question.

@@ -12,12 +12,12 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 
 SELECTION_SAMPLE, SELECTION_SEED = 500, 0
-"""Number of questions per file that selected the shipped reader, and the seed that drew them."""
+"""Number of questions per file that selected the shipped reader, and the seed of their choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig:
-    """Settings of a calibration."""
+    """Settings of the calibration of a span reader."""
 
     reader: Path
     """Directory of the exported reader."""
@@ -32,13 +32,13 @@ class CalibrateConfig:
     index: Path | None = None
     """Index directory for ``questions``."""
     own_questions: Path | None = None
-    """File of questions over own documents, some of which may have no answer; all of them are used."""
+    """File of questions about own documents. All questions are used, also those without an answer."""
     own_index: Path | None = None
     """Index directory for ``own_questions``."""
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     count: int = 1200
-    """Number of questions per file."""
+    """Largest number of questions per file; ``own_questions`` has no limit."""
     selection_sample: int = SELECTION_SAMPLE
     """Number of questions per file that selected the weights (``--sample`` of the training)."""
     seed: int = SELECTION_SEED
@@ -50,7 +50,7 @@ class CalibrateConfig:
     k: int = DEFAULT_PASSAGES
     """Number of passages to read for each question."""
     plot: Path | None = None
-    """Picture of the figures to write: .png, .svg or .pdf."""
+    """Picture of refusals and reliability to write: .png, .svg or .pdf."""
 
     @report_together()
     def __post_init__(self) -> None:

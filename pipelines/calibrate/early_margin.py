@@ -1,4 +1,7 @@
-"""Choice of the margin by which windows are left out after a reader's early layer."""
+"""Choice of the margin of a reader's early layer.
+
+A window is not read further if its early relevance is below that of the best window by more than the margin.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,26 +13,28 @@ from ragqa.reading.span_candidates import ScoredPassages
 MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Margins to try, in nats."""
 MAX_LOSS = 0.003
-"""Largest loss of right answers, as a share of the answerable questions of all sets together."""
+"""Largest loss of right answers, as a share of the chosen questions of all sets together."""
+_PRIOR_WEIGHT = 0.5
+"""Weight of retrieval scores in reading."""
 
 
 def choose_early_margin(
     reader: ExtractiveReader,
     sets: Sequence[CalibrationSet],
     scored: Sequence[Sequence[ScoredPassages]],
-    prior_weight: float = 0.5,
 ) -> tuple[float | None, dict[str, Any]]:
-    """Choose the smallest margin that loses at most ``MAX_LOSS`` of right answers over an index.
+    """Choose the smallest margin that loses at most ``MAX_LOSS`` of right answers from an index.
+
+    Only questions with gold answers that are answered from an index count, without the sets of unanswerable questions.
 
     Args:
         reader: reader with an early layer.
-        sets: questions with the judge of their answers.
+        sets: sets of questions.
         scored: scored passages of the questions of each set.
-        prior_weight: weight of retrieval scores in reading.
 
     Returns:
-        The margin, or None if every margin loses more or no question is over an index; and the figures of all margins:
-        share of right answers, and share of windows that are read on.
+        The margin in nats, or None if every margin loses more or no question counts; and the figures of each margin and
+        of all windows: the share of right answers, ``right``, and the share of windows that are read further, ``read``.
     """
     chosen = [
         (question, passages, questions.judge)
@@ -47,7 +52,7 @@ def choose_early_margin(
         for question, passages, judge in chosen:
             part = passages if margin is None else passages.read_on(margin)
             read += len(part.windows)
-            if answers := reader.merge_spans(part, prior_weight):
+            if answers := reader.merge_spans(part, _PRIOR_WEIGHT):
                 right += judge(answers[:1], question.answers)[0]
         return {"right": round(right / len(chosen), 4), "read": round(read / windows, 4)}
 

@@ -1,4 +1,4 @@
-"""Fit of a span reader's confidence, and choice of the threshold below which questions are declined."""
+"""Fit of a span reader's confidence, and choice of the threshold below which the reader declines."""
 
 import datetime
 import json
@@ -46,7 +46,7 @@ from ragqa.types import Hit, Question
 UNANSWERABLE_WEIGHT = 0.1
 """Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Number of passages that some users read, and the weight of an answer from them in the fit."""
+"""Number of passages in a second reading of each question, and the weight of an answer from them in the fit."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
 _MIN_PROBABILITY = 1e-4
@@ -58,6 +58,7 @@ class CalibrationRow:
     """Answer to a question, with one weight of retrieval scores."""
 
     file: Path
+    """File that the question comes from."""
     name: str
     """Name of the question's set in reports."""
     number: int
@@ -65,10 +66,11 @@ class CalibrationRow:
     kind: str
     """Kind of the question, as ``classify_question`` returns it."""
     evidence: Evidence
+    """Evidence of the answer, from which confidence is computed."""
     right: float
     """Probability that the answer is right."""
     log_likelihood: float
-    """Log of the summed probability of all right answers."""
+    """Log of the probability that the reader gives to right answers, in nats."""
     is_shallow: bool = False
     """True if only the first ``SHALLOW_HITS`` passages were read."""
 
@@ -80,15 +82,16 @@ class CalibrationRow:
 
 
 def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
-    """Fit and install the calibration, and write its figures.
+    """Fit the calibration, save it in the reader's directory, write its figures, and return it.
 
     Args:
         config: settings of the calibration.
         command: command line to record with the figures.
 
     Raises:
-        BadInput: no question is left, or too few answers are right.
-        ArtefactError, DamagedArtefact: the reader or an index has another format, or is damaged.
+        BadInput, BadLine: a file of questions cannot be used, no question is left, or too few answers are right.
+        ArtefactError, DamagedArtefact, Mismatch: the reader or an index has another format, or is damaged.
+        MissingExtra: a package for the index or for the plot is not installed.
     """
     identity = artefacts.read_manifest(config.reader, "reader").config["identity"]
     config.out.parent.mkdir(parents=True, exist_ok=True)
@@ -124,10 +127,11 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 
 
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
-    """Return the sets of questions with the conditions under which they are answered.
+    """Return the sets of questions that the settings name; SQuAD's paragraphs are indexed for them.
 
     Raises:
-        BadInput: no question of a file is left.
+        BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.
+        ArtefactError, DamagedArtefact, Mismatch: an index cannot be used.
     """
     sets = []
     if squad := config.squad:
@@ -159,6 +163,9 @@ def search_index(
         name: name of the set in reports.
         questions: questions of the file.
         judge: function that returns the probability that an answer is right.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch: the index cannot be used.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
@@ -169,7 +176,7 @@ def search_index(
 
 
 def select_questions(questions: Sequence[Question], config: CalibrateConfig, file: Path) -> list[Question]:
-    """Return ``config.count`` questions that did not select the weights.
+    """Return at most ``config.count`` questions that did not select the weights.
 
     Args:
         questions: held-out questions of a file.
@@ -208,7 +215,10 @@ def score_questions(
 def make_rows(
     reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
 ) -> list[list[CalibrationRow]]:
-    """Return the rows of answers for each of ``PRIOR_WEIGHTS``.
+    """Return the rows of the best answers for each of ``PRIOR_WEIGHTS``.
+
+    Each question has a row for all passages. If there are more than ``SHALLOW_HITS`` passages, it also has a row for
+    the first ``SHALLOW_HITS`` of them.
 
     Args:
         reader: reader to calibrate.
@@ -258,8 +268,8 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
 def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
     """Return the mean log-likelihood of right answers to answerable questions, in nats.
 
-    If some questions were answered from an index, only these count, because the weight of retrieval scores makes no
-    difference in a single paragraph.
+    Questions that were answered from their own paragraph count only if there are no others, because the weight of
+    retrieval scores makes no difference in a single paragraph.
 
     Raises:
         BadInput: no question is answerable.
@@ -276,7 +286,7 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
 
     Args:
         by_weight: rows of answers by the weight of retrieval scores.
-        prior: the reader's rule for retrieval scores; other rules than ``SPREAD`` have the weight 1.
+        prior: the reader's rule for retrieval scores; for rules other than ``SPREAD`` the weight is 1.
 
     Returns:
         The weight, and the mean log-likelihood of right answers with each weight, in nats.
@@ -292,13 +302,16 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
 def fit_rows(
     rows: list[CalibrationRow], fitted_on: str, prior_weight: float, features: Sequence[str] = SPAN_FEATURES
 ) -> tuple[Calibration, dict[str, Any]]:
-    """Return a calibration fitted on ``rows``, and figures of its quality.
+    """Fit a calibration on answers, and measure its quality.
 
     Args:
         rows: answers of all sets.
         fitted_on: description of the questions, saved with the calibration.
         prior_weight: weight of retrieval scores.
         features: names of the features of the fit.
+
+    Returns:
+        The calibration with its threshold, and figures by name as JSON values.
 
     Raises:
         BadInput: too few answers are right.
@@ -327,15 +340,14 @@ def fit_rows(
 
 
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
-    """Choose the highest threshold that declines at most 5 % of right answers over an index.
+    """Choose the highest threshold that declines at most 5 % of right answers from an index.
 
     Args:
         rows: answers of all sets.
         result: fit with the confidence of each answer.
 
     Returns:
-        The threshold, and the share of right answers below it in each set. In a set where few questions have an answer,
-        right answers are less confident, and more of them are declined.
+        The threshold, and the share of right answers below it in each set with right answers from an index.
     """
     name = np.array([row.name for row in rows])
     kinds = (ANSWERABLE, MISSED)
@@ -354,7 +366,7 @@ def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> di
 
     Args:
         rows: answers of all sets.
-        confidence: confidence of each answer, from a fit on the other half of the answers.
+        confidence: confidence of each answer, from a fit on other answers.
     """
     name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
     right = np.array([row.right for row in rows])

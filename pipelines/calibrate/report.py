@@ -1,4 +1,4 @@
-"""Figures and a plot of how reliable the confidence of answers is.
+"""Figures and a plot of the calibration of confidence.
 
 Legend: N answers.
 """
@@ -31,17 +31,17 @@ _CURVE_POINTS = 100
 def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the figures of the answers to the questions of one set.
 
-    Unanswerable questions count only in figures that name them. ``times_em`` is the accuracy of the more confident half
-    of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is the value that it would have if as
-    many answers as possible of that half were right.
+    Unanswerable questions count only in figures by kind and in ``refusals``. ``times_em`` is the accuracy of the more
+    confident half of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is the largest possible
+    value of ``times_em``: all answers of that half are right, or all right answers are in that half.
 
     Args:
-        confidence_N: confidence of each answer, 0 for a question without an answer.
-        right_N: probability that the answer is right; shares of right answers count only answers with 1.
-        kind_N: kind of the question (see ``pipelines.calibrate.conditions``).
+        confidence_N: confidence of each answer.
+        right_N: probability that each answer is right. In ``refusals`` an answer is right only if the value is 1.
+        kind_N: kind of each question (see ``pipelines.calibrate.conditions``).
 
     Returns:
-        Figures by name; shares are from 0 to 1.
+        Figures by name; shares are from 0 to 1. A figure is None if the answers do not determine it.
     """
     ordinary = kind_N != UNANSWERABLE
     coverage, risk = compute_risk_coverage(confidence_N[ordinary], right_N[ordinary])
@@ -69,11 +69,18 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the shares of questions that are declined, by threshold.
 
-    Arguments are as in ``summarise_answers``.
+    By a strict rule, a refusal is wrong if the question is answerable. By a mild rule, a refusal is wrong only if the
+    declined answer is right.
 
-    Each row of ``curve`` has a threshold and three shares below it: of answerable questions, of right answers, and of
-    unanswerable questions. By a strict rule, a refusal is wrong if the question is answerable. By a mild rule, it is
-    wrong only if the declined answer is right.
+    Args:
+        confidence_N: confidence of each answer.
+        right_N: 1 for a right answer; other values count as wrong.
+        kind_N: kind of each question (see ``pipelines.calibrate.conditions``).
+
+    Returns:
+        ``curve``: at most 100 rows of a threshold and of the shares below it of answerable questions, of right answers,
+        and of unanswerable questions. ``vain_declined_at_5_percent_of``: the largest share of unanswerable questions
+        that are declined if at most ``MAX_DECLINED`` of the answerable questions, or of the right answers, are.
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)
@@ -93,7 +100,7 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
 
 
 def plot_figures(figures: Mapping[str, dict[str, Any]], file: Path) -> None:
-    """Plot the refusal curves and the reliability of each set.
+    """Plot the refusal curves and the reliability diagram of each set.
 
     Args:
         figures: figures of ``summarise_answers`` by the name of the set.

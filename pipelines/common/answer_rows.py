@@ -30,6 +30,7 @@ class AnsweredQuestions:
     """Questions with the rows of the passages that contain their answers."""
 
     questions: list[Question]
+    """Questions with gold answers."""
     rows: list[np.ndarray]
     """Sorted rows for each question; a passage contains an answer by DPR's rule (``metrics.has_answer``)."""
 

@@ -111,6 +111,11 @@ class AssembleConfig:
 def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Make a pipeline from trained parts; return its directory.
 
+    Args:
+        config: settings of the assembly.
+        progress: shows the embedding, the building of the index, and the calibration.
+        notify: receives a line about the calibration of each reader.
+
     Raises:
         BadInput, BadLine: a setting or a file of questions cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a directory has another format, is damaged, or does not fit the

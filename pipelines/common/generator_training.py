@@ -195,7 +195,7 @@ def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, devic
     Args:
         index: index to search.
         tower: question encoder.
-        passages: number of passages to read. The function returns at least as many as ``max(KS)``, for recall.
+        passages: number of passages to read. The function returns more, up to ``max(KS)``, if recall needs them.
         device: device of the encoder.
     """
     depth = min(max(*KS, passages), index.store.live_count)

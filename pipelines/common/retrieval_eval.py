@@ -35,7 +35,9 @@ class HeldOutQuestions:
     """Held-out questions for the evaluation of a retriever, and the passages to search."""
 
     questions: Sequence[Question]
+    """Questions with gold answers."""
     passages: TokenizedPassages
+    """Wordpieces of the passages, with the store of their texts."""
     regex: bool = False
     """True if the answers are regular expressions (CuratedTREC)."""
 

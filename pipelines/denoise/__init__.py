@@ -1,1 +1,1 @@
-"""Pretrain a sequence-to-sequence model by denoising (T5, BART)."""
+"""Pretraining of a sequence-to-sequence model by denoising (T5, BART)."""

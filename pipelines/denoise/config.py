@@ -12,32 +12,32 @@ from ragqa.settings.checks import report_together, require, require_choice, requ
 class DenoiseConfig(TrainingConfig):
     """Settings of pretraining by denoising.
 
-    The papers: T5 has batches of 128 texts of 512 tokens and 524,288 steps, BART has
-    batches of 8,000 texts and 500,000 steps.
+    In the papers, T5 has batches of 128 texts of 512 tokens and 524,288 steps, and BART has batches of 8,000 texts and
+    500,000 steps.
     """
 
     corpus: Path
     """Index directory of the passages."""
     generator: Path | None = None
-    """Directory with config.json, a tokenizer, and weights to begin from unless ``fresh``."""
+    """Directory with config.json, a tokenizer and, unless ``fresh`` is set, weights to begin from."""
     fresh: bool = False
     """Begin from random weights."""
     encoder: Path | None = None
     """Directory of a BERT or RoBERTa to make a generator from, instead of ``generator``."""
     decoder_layers: int | None = None
-    """Decoder layers of a generator made from ``encoder``; by default as many as the encoder has."""
+    """Number of decoder layers of a generator made from ``encoder``; default: as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """Objective: spans (T5) writes the missing parts, infilling (BART) writes the whole text."""
+    """Objective: spans (T5), to write the missing spans; or infilling (BART), to write the whole text."""
     rate: float | None = None
-    """Share of the tokens that are missing; by default 0.15 (spans) or 0.3 (infilling)."""
+    """Share of the tokens that are missing; default: 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0
-    """Mean length of a span in tokens."""
+    """Mean length of a missing span in tokens."""
     permute: bool = False
-    """Put the sentences of a text into random order (infilling)."""
+    """Put the sentences of the input into random order (infilling)."""
     batch: int = 128
-    """Texts per step."""
+    """Number of texts per step."""
     max_text: int = 288
-    """Tokens of a text, special tokens included."""
+    """Largest length of a text in tokens, including special tokens."""
 
     @report_together()
     def __post_init__(self) -> None:

@@ -30,9 +30,9 @@ from ragqa.training.meter import count_seq2seq_weights
 from ragqa.training.precision import autocast
 
 FITTED = 600
-"""Number of passages on which a new decoder's copying is fitted."""
+"""Number of passages on which a new decoder is fitted to copy its input."""
 MARKS = "denoising.json"
-"""File beside the weights with the objective and the ids that replace missing parts."""
+"""Name of the file beside the weights with the objective and the ids that replace missing parts."""
 
 
 def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]) -> BatchLoss:
@@ -41,7 +41,8 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
     Args:
         model: sequence-to-sequence model.
         batch: corrupted texts.
-        weights: numbers of weights that process a token of the input and a token of the target, to count operations.
+        weights: results of ``count_seq2seq_weights``: numbers of weights that multiply an input token, and an output
+            token.
     """
     is_written_BT = batch.labels_BT != IGNORED
     with autocast(batch.labels_BT.device):
@@ -55,8 +56,13 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
 def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Pretrain a generator, or continue a run; return the directory of the generator.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: receives a line if the run continues.
+
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)
@@ -80,7 +86,7 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def _find_source(config: DenoiseConfig) -> Path:
-    """Return the directory from which training begins."""
+    """Return the directory that training begins from."""
     source = config.generator or config.encoder
     assert source is not None
     return source
@@ -93,7 +99,7 @@ def _init_model(config: DenoiseConfig) -> Seq2Seq:
 
 
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
-    """Return random passages on which the decoder's copying is fitted."""
+    """Return the texts of random passages on which a decoder is fitted to copy its input."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 

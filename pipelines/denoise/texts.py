@@ -32,7 +32,7 @@ from ragqa.pretraining.denoising import (
 from ragqa.training import parallel
 
 _TRIES = 100
-"""Number of draws after which training stops if the texts are too short to corrupt."""
+"""Number of draws of a text after which training stops if all of them are too short to corrupt."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 """Patterns of the names of sentinels in the vocabularies of T5 and of BERT."""
 
@@ -56,8 +56,8 @@ class Frame:
         """Return the ids that a tokenizer puts around a text.
 
         Args:
-            tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``;
-                ``start`` is left out if it is the padding id, as in T5.
+            tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``. In
+                this case ``start`` is left out if it is ``end`` or ``pad`` (T5).
             start: id with which the decoder starts; the target does not contain it.
             end: id that ends the target.
             pad: padding id.
@@ -71,7 +71,7 @@ class Frame:
 
     @property
     def room(self) -> int:
-        """Largest number of tokens around a text, plus one that span corruption can add."""
+        """Number of special ids around input or target, whichever has more, plus one for a further sentinel."""
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 
@@ -88,8 +88,9 @@ class Marks:
     def from_tokenizer(cls, tokenizer: Any, rows: int) -> "Marks":
         """Return the marks of a tokenizer and a model.
 
-        Sentinels are ``<extra_id_0>``, … If the vocabulary has none, they are ``[unused0]``, …, and otherwise the ids
-        without a piece, in rising order. The mask is the tokenizer's mask, or else the first sentinel.
+        Sentinels are the pieces ``<extra_id_N>``. If the vocabulary has none, they are the pieces ``[unusedN]``; if it
+        has none of these either, they are the ids without a piece. They are in rising order. The mask is the piece
+        ``[MASK]`` or ``<mask>``; without both, it is the first sentinel.
 
         Args:
             tokenizer: tokenizer of transformers.
@@ -114,14 +115,14 @@ def make_corruption(
     Args:
         objective: ``spans`` (T5) or ``infilling`` (BART).
         marks: ids that replace the missing parts.
-        room: tokens of the longest text.
+        room: largest length of a text in tokens, without its frame.
         rate: share of the tokens that are missing; None for the share in the paper.
         mean: mean length of a span in tokens.
         is_permuted: True to put the sentences into random order (infilling).
         source: directory of the model, for the error.
 
     Raises:
-        BadInput: the vocabulary has too few ids without a meaning.
+        BadInput: the vocabulary has too few sentinels, or no mask.
     """
     options = {"mean": mean} if rate is None else {"mean": mean, "rate": rate}
 
@@ -168,7 +169,10 @@ class DenoisingBatch:
 
 
 class DenoisedTexts:
-    """Batches of corrupted texts; a text depends on seed, step and its number in the batch."""
+    """Batches of corrupted texts by the number of the step.
+
+    The seed, the step and the number of a text in the batch determine the text.
+    """
 
     def __init__(
         self,
@@ -190,9 +194,10 @@ class DenoisedTexts:
             corrupt: function that corrupts a text.
             frame: special ids around a text.
             batch: texts per step.
-            room: tokens of the longest text without its frame; a text is a run of sentences of a passage.
+            room: largest length of a text in tokens, without its frame. A text is one or more consecutive sentences of
+                a passage.
             seed: seed of all random numbers.
-            has_sentences: True to pass each sentence of a text to ``corrupt``, False to pass the text as one.
+            has_sentences: True to pass the sentences of a text to ``corrupt``, False to pass the whole text as one.
 
         Raises:
             BadInput: there are no passages.
@@ -203,7 +208,11 @@ class DenoisedTexts:
         self._batch, self._room, self._seed, self._has_sentences = batch, room, seed, has_sentences
 
     def __getitem__(self, step: int) -> DenoisingBatch:
-        """Return this process's share of a batch; raise BadInput if all texts are too short."""
+        """Return this process's share of the batch of a step.
+
+        Raises:
+            BadInput: too many texts in a row are too short, or the processes cannot share the batch evenly.
+        """
         rngs = [np.random.default_rng([self._seed, step, n]) for n in parallel.take_share(list(range(self._batch)))]
         pairs: list[Pair | None] = [None] * len(rngs)
         for _ in range(_TRIES):
@@ -234,17 +243,17 @@ class DenoisedTexts:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences, each with the white space before it."""
+    """Split a text into sentences; each sentence includes the white space before it."""
     ends = [end for _, end, _ in find_sentences(text, 0)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Return the beginning of a text, as sentences with at most ``room`` tokens together.
+    """Return the first ``room`` tokens of a text, divided into sentences.
 
     Args:
         sentences: token ids of each sentence.
-        room: number of tokens.
+        room: largest number of tokens in all sentences together.
     """
     truncated = []
     for sentence in sentences:

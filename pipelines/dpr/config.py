@@ -38,8 +38,7 @@ class DprConfig(TrainingConfig):
     rounds: int = 1
     """Number of rounds of training. The first has negatives of BM25; later rounds also have those of the retriever."""
     continue_weights: bool = False
-    """Begin a later round with the weights of the round before (ANCE). By default it begins with the weights of
-    ``encoder`` or ``retriever`` (DPR)."""
+    """Begin a later round with the weights of the round before (ANCE), not with the first weights (DPR)."""
     depth: int = 100
     """Number of passages to retrieve per question, from which positives and negatives are chosen."""
     pool: int = 30

@@ -1,11 +1,9 @@
 """Training loop of a dual encoder (``pipelines.dpr.train``)."""
 
-import json
 import shlex
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,7 +12,7 @@ from pipelines.common.config import HeldOutConfig
 from pipelines.common.contrastive import ContrastiveBatch, contrastive_step
 from pipelines.common.retrieval_eval import HeldOutQuestions, evaluate_with_new_index
 from pipelines.common.run import Run, open_run, write_model
-from pipelines.common.run_directory import FREE, check_directory, lock_directory, read_record
+from pipelines.common.run_directory import check_directory, lock_directory, record_settings
 from pipelines.common.tokenized_passages import TokenizedPassages
 from pipelines.dpr.batches import RetrievalBatches
 from pipelines.dpr.config import DprConfig
@@ -30,12 +28,14 @@ from ragqa.runtime.export import export
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
-DONE_FILE = "done.json"
-"""Name of the file with the settings of a finished round, in the directory of the round."""
-
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Mine examples, train and export a retriever, or continue a run; return the directory of the retriever.
+
+    Args:
+        config: settings of the run.
+        progress: shows the questions that are mined, and the steps.
+        notify: receives a line for each file of mined examples and each evaluation, and about the results.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -88,7 +88,8 @@ def train_round(
         notify: receives a line for each evaluation.
 
     Raises:
-        BadInput: the round was trained with other settings.
+        BadInput: the round was trained with other settings or inputs.
+        DamagedArtefact: the recorded settings or a checkpoint cannot be read.
         ArtefactError: the weights to begin from are missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
         BadInput, ArtefactError, RagqaError, MissingExtra: an evaluation cannot embed the passages.
@@ -96,7 +97,8 @@ def train_round(
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
     folder = get_round_folder(config, number)
     settings = replace(config, out=folder, steps=steps, rounds=number, no_export=False)
-    if is_finished(settings):
+    if (folder / "model").is_dir():  # the end of a round writes it
+        record_settings(settings, has_begun=True)
         return
     torch.manual_seed(config.seed)
     retriever = load_start(config, number).to(config.device)
@@ -127,8 +129,6 @@ def train_round(
             train_step(run, retriever, batches[step], settings)
         best.restore()
     write_model(retriever, folder / "model")
-    if parallel.is_first_process():
-        artefacts.write_text_whole(folder / DONE_FILE, json.dumps(list_settings(settings)))
 
 
 def train_step(run: Run, retriever: DualEncoder, batch: ContrastiveBatch, config: DprConfig) -> None:
@@ -162,7 +162,7 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the retriever with which round ``number`` begins.
+    """Return the retriever with which the round ``number``, from 1, begins.
 
     Raises:
         BadInput: the directory to begin from does not exist.
@@ -182,29 +182,6 @@ def load_start(config: DprConfig, number: int) -> DualEncoder:
 def get_round_folder(config: DprConfig, number: int) -> Path:
     """Return the directory of round ``number``, from 1."""
     return config.out / f"round-{number}"
-
-
-def list_settings(config: DprConfig) -> dict[str, Any]:
-    """Return the settings that must not change when a run continues, as JSON values."""
-    fixed = {name: value for name, value in asdict(config).items() if name not in FREE}
-    settings: dict[str, Any] = json.loads(json.dumps(fixed, default=str))
-    return settings
-
-
-def is_finished(config: DprConfig) -> bool:
-    """Return True if the round in ``config.out`` was trained to its end.
-
-    Raises:
-        BadInput: the round was trained with other settings.
-        DamagedArtefact: the record of the settings cannot be read.
-    """
-    file = config.out / DONE_FILE
-    if not file.is_file():
-        return False
-    before, now = read_record(file), list_settings(config)
-    if changed := [f"{name} {before.get(name)}, not {now[name]}" for name in now if before.get(name) != now[name]]:
-        raise BadInput(f"{config.out} was trained with other settings ({', '.join(changed)}): choose another directory")
-    return True
 
 
 def publish(config: DprConfig, notify: Notify) -> Path:

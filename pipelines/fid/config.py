@@ -14,8 +14,8 @@ from ragqa.settings.groups import FLAT
 class FidConfig(TrainingConfig):
     """Settings of the training of FiD or of a closed book.
 
-    The papers: FiD is T5 with 100 passages of 250 tokens, 64 questions per step and 10,000 steps. The closed book is T5
-    with 10,000 to 20,000 steps.
+    In the papers, FiD is T5 with 100 passages of 250 tokens, 64 questions per step and 10,000 steps. The closed book is
+    T5 with 10,000 to 20,000 steps.
     """
 
     questions: Path
@@ -23,20 +23,20 @@ class FidConfig(TrainingConfig):
     writing: Annotated[WritingConfig, FLAT]
     """Generator that training begins from."""
     index: Path | None = None
-    """Index directory of the passages; optional for a closed book.
-    With an index, a closed book is also saved as a pipeline."""
+    """Index directory of the passages; without an index, the recipe trains a closed book.
+    With an index, the recipe also writes a pipeline."""
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     k: int = 10
-    """Passages per question; 0 is the closed book. More passages give better answers and take longer."""
+    """Number of passages per question; 0 is the closed book. More passages give better answers and take longer."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=500)
     """Held-out questions."""
     calibrate: int = 1000
-    """Largest number of held-out questions to calibrate confidence on."""
+    """Largest number of held-out questions on which confidence is calibrated; 0 does not calibrate."""
     steps: int = 10_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 64
-    """Questions per step."""
+    """Number of questions per step."""
 
     @report_together()
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """Training loop of FiD and of the closed book (``pipelines.fid``).
 
-Legend: B questions, K passages of a question, T tokens of an answer.
+Legend: B questions, T tokens of the longest answer.
 """
 
 from dataclasses import replace
@@ -32,8 +32,13 @@ from ragqa.types import Hit, Question
 def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train a generator, or continue a run; return the directory of the generator.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: receives a line for each evaluation and alarm.
+
     Raises:
-        BadInput, ArtefactError, Mismatch: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     find_passages = open_passage_finder(config)
@@ -67,14 +72,18 @@ def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ig
 
 
 def open_passage_finder(config: FidConfig) -> PassageFinder:
-    """Return a function that searches the index, or that finds no passages for a closed book."""
+    """Return a function that searches the index, or that finds no passages for a closed book.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: the index cannot be used, or is smaller than ``config.k``.
+    """
     if config.index is None or config.k == 0:
         return lambda texts: [[] for _ in texts]
     check_corpus_size(config.index, config.k, "--k")
     retriever = open_retriever(config.index, config.retriever, device=config.device)
 
     def find_passages(texts: list[str]) -> list[list[Hit]]:
-        return retriever.search(texts, max(*KS, config.k))  # recall is measured deeper than passages are read
+        return retriever.search(texts, max(*KS, config.k))  # as many as recall needs, even if fewer are read
 
     return find_passages
 
@@ -86,10 +95,13 @@ def compute_loss(
 
     Args:
         generator: generator in training.
-        find_passages: function from questions to passages.
+        find_passages: function that retrieves the passages.
         training: all training questions.
         config: settings of the run.
-        step: number of the step, which determines the questions and their answers.
+        step: number of the step, from 0; with the seed, it determines the questions and their answers.
+
+    Raises:
+        BadInput: the processes cannot share the batch evenly.
     """
     questions, answers = generator_training.draw_questions(training, batch=config.batch, seed=config.seed, step=step)
     texts = [question.text for question in questions]
@@ -108,11 +120,16 @@ def compute_loss(
 def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train in ``config.processes`` processes, and write a pipeline if there is an index.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps, and the questions of the calibration.
+        notify: receives a line for each evaluation and alarm, and about the calibration.
+
     Returns:
         The directory of the pipeline; without an index, the directory of the generator.
 
     Raises:
-        RagqaError: an input cannot be used, or training fails.
+        RagqaError: an input cannot be used, a package is missing, or training fails.
     """
     if config.index is not None:
         artefacts.read_manifest(config.index, "index")  # an error now saves the user hours of training
@@ -123,21 +140,25 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train and publish a closed book; ``config.k`` is ignored."""
+    """Train a closed book, and write a pipeline if there is an index; as ``main`` with ``config.k`` = 0."""
     return main(replace(config, k=0), progress=progress, notify=notify)
 
 
 def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Calibrate the trained generator, and write its pipeline.
+    """Calibrate the trained generator if there are held-out questions, and write its pipeline.
 
     Args:
         config: settings of the run.
         index: index directory of the pipeline.
         progress: shows the number of questions.
-        notify: takes a line about the calibration.
+        notify: receives a line about the calibration.
 
     Returns:
         The directory of the pipeline.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: a file of questions, the index or the generator cannot be
+            used.
     """
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever

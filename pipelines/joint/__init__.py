@@ -1,1 +1,1 @@
-"""Joint training: one retriever learns from masked words and questions at the same time."""
+"""Joint training: one retriever learns from masked words and from questions."""

@@ -8,9 +8,9 @@ The loss is L = λ_mlm · L_REALM + λ_gen · L_RAG + λ_span · L_reader, over 
 step draws a batch for every active loss, and one optimizer step takes the sum of their gradients.
 
 Training begins with masked words. With few questions a generator would memorise the answers before passages help, and
-then nothing would train the retriever. So training on questions begins after a share of the steps (``gen_from``, by
-default half). An alarm is raised if the reader of masked words does not use passages by then. Another alarm is raised
-if the generator answers training questions, but no held-out questions.
+then the retriever would learn nothing from the questions. So training on questions begins after a share of the steps
+(``--gen-from``, by default half). An alarm is raised if at this step the reader of masked words does not use passages.
+Another alarm is raised if the generator answers training questions, but no held-out questions.
 """
 
 from pathlib import Path
@@ -23,8 +23,13 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 def main(config: JointConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train jointly, and make a pipeline; return the directory of the pipeline.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps, and the work of the assembly.
+        notify: receives a line for each evaluation and alarm, and about each calibration.
+
     Raises:
-        RagqaError: an input cannot be used, or training or assembling fails.
+        RagqaError: an input cannot be used, a package is missing, or training or assembling fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

@@ -40,18 +40,18 @@ class JointConfig(TrainingConfig):
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""
     encoder: Path
-    """Directory of the masked language model from which the readers begin."""
+    """Directory of the masked language model that the readers begin from."""
     retriever: Path
-    """Directory of the dual encoder; it learns little unless the inverse cloze task trained it."""
+    """Directory of the dual encoder, from pipelines.orqa.inverse_cloze; an untrained one would learn little."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     generator: Path | None = None
     """Directory of a generator, or of a sequence-to-sequence model with its tokenizer.
-    By default this run's masked language model becomes the generator when training on questions begins."""
+    Default: the masked language model of this run becomes the generator when training on questions begins."""
     decoder_layers: int | None = None
-    """Decoder layers of a generator made from the encoder; default: as many as the encoder has."""
+    """Number of decoder layers of a generator made from the encoder; default: as many as the encoder has."""
     texts: Path | None = None
-    """Index directory of the texts X that are masked; by default the passages themselves."""
+    """Index directory of the texts X to mask; default: the passages themselves."""
     mlm: float = 1.0
     """Weight λ_mlm of the loss of masked words; 0 leaves it out."""
     gen: float = 1.0
@@ -59,24 +59,24 @@ class JointConfig(TrainingConfig):
     span: float = 1.0
     """Weight λ_span of the loss of marked answers; 0 leaves it out."""
     gen_from: float = 0.5
-    """Share of the steps before training on questions begins."""
+    """Share of the steps after which training on questions begins."""
     mlm_until: float = 1.0
-    """Share of the steps after which no words are masked; with the value of ``gen_from``, RAG follows REALM."""
+    """Share of the steps after which no words are masked; if it equals ``gen_from``, RAG follows REALM."""
     steps: int = 200_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     lr: float = 3e-5
-    """Peak learning rate of all readers; the warm-up of a reader begins with its loss."""
+    """Peak learning rate of all readers; the rate of a reader begins to rise when its loss begins."""
     retriever_lr: float | None = None
-    """Peak learning rate of the retriever; by default a fifth of ``lr``."""
+    """Peak learning rate of the retriever; default: a fifth of ``lr``."""
     frozen: int | None = None
-    """Steps before the retriever learns; default: half of the steps before training on questions.
-    By then the reader of masked words must use passages, because the retriever learns from it."""
+    """Number of steps before the retriever learns; default: half of the steps before training on questions begins.
+    In these steps the reader of masked words must learn to use passages, because the retriever learns from it."""
     realm: PretrainConfig = REALM
-    """Settings of the loss of masked words: batch, k, marginal, masking, max_text, max_block …"""
+    """Settings of the loss of masked words, for example batch, k, marginal, masking, max_text and max_block."""
     rag: RagConfig = RAG
-    """Settings of the loss of written answers: batch, k, marginal, smoothing, max_input, max_answer."""
+    """Settings of the loss of written answers, for example batch, k, marginal, smoothing and max_answer."""
     tune: FineTuneConfig = SPAN
-    """Settings of the loss of marked answers: batch, beam, read, max_input, max_span, hidden."""
+    """Settings of the loss of marked answers, for example batch, beam, read, max_input, max_span and hidden."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
@@ -133,7 +133,7 @@ class JointSettings:
 
     @classmethod
     def split(cls, config: JointConfig) -> "JointSettings":
-        """Return the settings of each loss, completed with the settings that all of them share."""
+        """Return ``config`` with the settings of each loss, in which shared settings have the values of ``config``."""
         names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever

@@ -2,8 +2,6 @@
 
 One retriever learns under three losses: REALM's for masked words, RAG's for answers that a generator writes, and ORQA's
 for answers that a span reader marks in passages.
-
-Legend: B texts or questions, K passages.
 """
 
 from contextlib import closing
@@ -68,6 +66,15 @@ class Joint(nn.Module):
     """Modules in training: one retriever and three readers."""
 
     def __init__(self, settings: JointSettings, notify: Notify = ignore_line) -> None:
+        """Load the modules.
+
+        Args:
+            settings: settings of joint training and of each loss.
+            notify: receives a line if the generator cannot read or write texts of the set lengths.
+
+        Raises:
+            BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory cannot be used, or tokenizers differ.
+        """
         super().__init__()
         config, marked = settings.whole, settings.marked
         self.retriever = DualEncoder.load(config.retriever)
@@ -105,10 +112,10 @@ def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -
     Args:
         config: settings of the joint training.
         rag_config: settings of RAG's loss.
-        notify: takes a line if a limit of input or answer is lowered.
+        notify: receives a line if the generator cannot read or write texts of the set lengths.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact: the generator or the encoder cannot be used.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: the generator or the encoder cannot be used.
     """
     kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:
@@ -133,7 +140,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
         settings: settings of joint training and of each loss.
         model: modules in training.
         data: training data.
-        saved: extra state of the run's checkpoint, with the state of the monitors.
+        saved: further values of the run's checkpoint, with the state of the monitors.
     """
     config, written, index = settings.whole, settings.written, data.index
     realm, generating, marking = model.realm, model.rag, model.make_span_model(index.tokenizer)
@@ -170,18 +177,19 @@ def main(
 ) -> Path:
     """Train jointly, or continue a run; return the directory of the retriever.
 
-    The readers are written beside it, into ``masked``, ``generator`` and ``reader``.
+    The retriever is written into ``model`` in ``config.out``, and the readers into ``masked``, ``generator`` and
+    ``reader``.
 
     Args:
         config: settings of the run.
-        tagger: finds salient spans instead of the tagger that ``config.realm`` names.
-        progress: shows the steps.
-        notify: takes a line for each evaluation, new index and alarm.
+        tagger: tagger of salient spans; None loads the tagger that ``config.realm`` names.
+        progress: shows the tokenization of the passages, the search for answers, and the steps.
+        notify: receives a line for each evaluation and alarm.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        StaleIndex, RefreshFailed: no index of the present weights could be made.
+        StaleIndex, RefreshFailed: as for ``RefreshedIndex.adopt_newer_index``.
     """
     settings = JointSettings.split(config)
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
@@ -238,10 +246,14 @@ def locate_marked_answers(
         index: passages to search for answers.
         training: training questions.
         held_out: held-out questions.
-        progress: shows the number of questions.
+        progress: shows the number of passages.
 
     Returns:
-        The questions of each part, or None twice if the run has no loss of marked answers.
+        The training questions with an answer in the corpus, and all held-out questions; None for both if the run has
+        no loss of marked answers.
+
+    Raises:
+        BadInput, SlowPattern: as for ``locate_answers``.
     """
     if not config.span:
         return None, None
@@ -258,10 +270,14 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
         settings: settings of joint training and of each loss.
         model: modules in training.
         data: training data, with the held-out questions.
-        step: number of steps taken.
+        step: number of finished steps.
 
     Returns:
         ``recall@k`` of the retriever; exact match of the generator as ``em``, and of the span reader as ``span_em``.
+        All of them are from 0 to 1.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     config, index = settings.whole, data.index
     has_begun = step > config.first_question_step
@@ -283,7 +299,7 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
 
 
 def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float], questions: int) -> None:
-    """Report alarms if retrieval collapses, or if the generator memorises answers.
+    """Raise an alarm of the run if retrieval collapses, or if the generator memorises answers.
 
     Args:
         run: run in progress.
@@ -299,7 +315,7 @@ def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float],
 
 
 def write_models(config: JointConfig, model: Joint) -> None:
-    """Write the retriever and the readers."""
+    """Write the retriever and the readers into ``config.out``; raise BadInput if they cannot be written."""
     write_model(model.retriever, config.out / "model")
     write_model(model.masked, config.out / "masked")
     generator_training.write_generator(model.generator, config.out / "generator", config.out / "model")

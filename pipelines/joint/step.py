@@ -20,13 +20,13 @@ class WeightedLoss:
     """Loss of joint training, with its weight and the steps in which it is active."""
 
     prefix: str
-    """Prefix of the loss's figures in the log."""
+    """Prefix of the figures of the loss in the log."""
     weight: float
     """Weight of the loss in the sum."""
     begins: int
     """First step with this loss."""
     ends: int
-    """First step after this loss has ended."""
+    """First step after ``begins`` without this loss."""
     module: nn.Module
     """Module that only this loss trains."""
     compute: Callable[[int], BatchLoss]
@@ -46,13 +46,13 @@ class WeightedLoss:
     def check_step(
         self, step: int, figures: dict[str, dict[str, float]], first_question_step: int, frozen: int
     ) -> list[str]:
-        """Return the new alarms of a step.
+        """Record the figures of a step, and return its new alarms.
 
         Args:
             step: number of the step.
-            figures: figures of the step, by the prefixes of the losses.
-            first_question_step: first step with questions; by then the reader of masked words must use passages.
-            frozen: steps before the retriever learns.
+            figures: figures of the step, by the prefixes of the active losses.
+            first_question_step: first step with questions; before it, the reader of masked words must use passages.
+            frozen: number of steps before the retriever learns.
         """
         if self.health is None or self.prefix not in figures:
             return []
@@ -63,9 +63,9 @@ class WeightedLoss:
 
 
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the learning rates of a step: two for the retriever, then two for each loss.
+    """Return the learning rates of a step: two for the retriever, then two for the module of each loss.
 
-    Each module has two parameter groups: with and without weight decay.
+    Each module has two parameter groups: with and without weight decay. The rate of an inactive loss is 0.
 
     Args:
         step: number of the step.
@@ -91,7 +91,7 @@ def train_step(
     *,
     staleness: int,
 ) -> dict[str, dict[str, float]]:
-    """Take an optimizer step on the weighted sum of all active losses.
+    """Take an optimizer step on the weighted sum of all active losses, and log it.
 
     Args:
         run: run in progress.
@@ -99,7 +99,7 @@ def train_step(
         losses: all losses, active or not.
         config: settings of the run.
         rates: learning rates of retriever and readers.
-        staleness: steps by which the index is older than the weights.
+        staleness: number of steps that the retriever has learned since the index was made.
 
     Returns:
         The figures of each active loss, by its prefix.

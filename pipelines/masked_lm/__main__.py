@@ -2,7 +2,7 @@
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
-The training of REALM's towers and reader can begin from the result, if no published model is available or wanted.
+REALM's towers and reader can begin from the result instead of a published model.
 """
 
 from pipelines.common.command import run_recipe

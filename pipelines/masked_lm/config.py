@@ -14,23 +14,23 @@ _MASKINGS = ("words", "spans", "uniform")
 class MaskedLMConfig(TrainingConfig):
     """Settings of masked language modelling.
 
-    The paper has 256 texts of 512 tokens per step and 1,000,000 steps.
+    The paper has 256 texts of up to 512 tokens per step and 1,000,000 steps.
     """
 
     corpus: Path
     """Index directory of the passages."""
     encoder: Path
-    """Directory with tokenizer.json, config.json, and weights to begin from unless ``fresh``."""
+    """Directory with tokenizer.json, config.json and, unless ``fresh`` is set, weights to begin from."""
     fresh: bool = False
     """Begin from random weights."""
     batch: int = 256
-    """Texts per step."""
+    """Number of texts per step."""
     masking: str = "words"
-    """Units of masking: words (whole words), spans (SpanBERT) or uniform (single wordpieces)."""
+    """Unit of masking: words (whole words), spans (SpanBERT) or uniform (single wordpieces)."""
     rate: float = 0.15
     """Share of the wordpieces to predict."""
     max_text: int = 128
-    """Wordpieces of a text, [CLS] and [SEP] included."""
+    """Largest length of a text in wordpieces, including [CLS] and [SEP]."""
 
     @report_together()
     def __post_init__(self) -> None:

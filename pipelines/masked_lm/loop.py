@@ -1,6 +1,6 @@
 """Training loop of masked language modelling (``pipelines.masked_lm``).
 
-Legend: B texts, L tokens, M masked positions (the largest number in a text), V vocabulary.
+Legend: N or B texts, L tokens, M masked positions (the largest number in a text), V vocabulary.
 """
 
 from pathlib import Path
@@ -42,8 +42,13 @@ def compute_loss(model: KnowledgeAugmentedEncoder, batch: MaskedBatch) -> BatchL
 def main(config: MaskedLMConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Pretrain an encoder, or continue a run; return the directory of the encoder.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: receives a line if the run continues.
+
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)

@@ -6,8 +6,8 @@ This recipe trains and assembles the system of Lee et al. 2019.
         --out runs/orqa
     ragqa ask --pipeline runs/orqa/system/pipeline "…"
 
-First the inverse cloze task trains a retriever, and the passages are indexed once. Then the question tower and a reader
-learn together to find answers. An interrupted run continues; finished stages are not repeated.
+First a retriever learns by the inverse cloze task, and the passages are indexed once. Then the question tower and a
+reader learn together to find answers. The same command continues an interrupted run and skips finished stages.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]:
-    """Return the settings of the stages; each begins with the result of the one before."""
+    """Return the settings of the inverse cloze task, and those of fine-tuning, which begins from its result."""
     common = {"corpus": config.corpus, "encoder": config.encoder, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, out=config.out / "cloze", **common)
@@ -36,10 +36,15 @@ def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]
 
 
 def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train the stages that are not finished; return the pipeline directory.
+    """Run the stages that are not finished; return the directory of the pipeline.
+
+    Args:
+        config: settings of the recipe.
+        progress: shows the work of each stage.
+        notify: receives a line when a stage begins, and the lines of the stages.
 
     Raises:
-        RagqaError: an input cannot be used, or a stage fails.
+        RagqaError: an input cannot be used, a package is missing, or a stage fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

@@ -31,32 +31,33 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class InverseClozeConfig(TrainingConfig):
-    """Settings of the inverse cloze task. The paper has 4,096 pairs per step and 100,000 steps."""
+    """Settings of the inverse cloze task; ``batch`` and ``steps`` are those of the paper."""
 
     corpus: Path
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
     encoder: Path
     """Directory of the encoder that the towers begin from."""
     batch: int = 4096
-    """Pairs of sentence and passage per step."""
+    """Number of pairs of a sentence and its passage per step."""
     chunk: int = 128
     """Number of texts whose activations are in memory at the same time."""
     width: int = 128
     """Width of the vectors."""
     pooling: Literal["cls", "mean"] = "cls"
-    """Pooling of hidden states: [CLS], or their mean, with which a small encoder learns sooner."""
+    """Pooling of hidden states: the state of [CLS], or the mean. A small encoder learns sooner with the mean."""
     gain: float = 1.0
-    """Initial gain of the layer norms; small random towers need ``width ** -0.25``."""
+    """Initial weight of the layer norms; small towers with random weights learn faster with ``width ** -0.25``."""
     shared: bool = False
     """Use one encoder for questions and passages."""
     keep_rate: float = KEEP_RATE
     """Share of the pairs whose passage still contains the sentence."""
     drop_rate: float | None = None
-    """Share of a passage's wordpieces to drop; the others are the query, instead of a sentence."""
+    """Share of a passage's wordpieces to drop.
+    If it is given, the query is the remaining wordpieces instead of a sentence, and the passage stays whole."""
     max_query: int = 64
-    """Wordpieces of a sentence, [CLS] and [SEP] included."""
+    """Largest length of a query in wordpieces, including [CLS] and [SEP]."""
     max_block: int = 288
-    """Wordpieces of a passage, [CLS] and [SEP] included."""
+    """Largest length of a passage in wordpieces, including [CLS] and [SEP]."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig(eval_every=100_000)
     """Held-out questions to measure recall on; each evaluation embeds all passages."""
 
@@ -75,40 +76,40 @@ class InverseClozeConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainingConfig):
-    """Settings of fine-tuning; the defaults are those of ORQA and REALM."""
+    """Settings of fine-tuning; most defaults are those of ORQA and REALM."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
-    """Directory of the dual encoder that the inverse cloze task or pretraining trained."""
+    """Directory of the dual encoder from the inverse cloze task or from REALM's pretraining."""
     encoder: Path
-    """Directory of the reader's initial encoder; in REALM the pretrained masked language model."""
+    """Directory of the encoder that the reader begins from; in REALM, the pretrained masked language model."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     steps: int = 160_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 1
-    """Questions per step."""
+    """Number of questions per step."""
     beam: int = 5000
-    """Number of passages that the question tower learns to rank: passages with an answer first."""
+    """Number of passages per question among which the question tower learns to rank those with an answer first."""
     read: int = 5
     """Number of the beam's best passages to read."""
     max_input: int = 320
-    """Wordpieces of question, title and passage that are read together."""
+    """Largest length of question, title and passage together in wordpieces."""
     max_span: int = 10
-    """Wordpieces of an answer."""
+    """Largest length of an answer in wordpieces."""
     hidden: int = 256
     """Width of the layer that scores spans."""
     freeze_retriever: bool = False
-    """Train the reader alone (an ablation)."""
+    """Train only the reader (an ablation)."""
     lr: float = 1e-5
     """Peak learning rate."""
     warmup: int | None = None
-    """Steps of warm-up; by default 10,000, or a tenth of all if that is less."""
+    """Steps in which the learning rates rise; default: 10,000, but at most a tenth of all steps."""
     retriever_lr: float | None = None
-    """Peak learning rate of the question encoder; by default ``lr``."""
+    """Peak learning rate of the question tower; default: ``lr``."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
-    """Held-out questions; ``regex`` holds for ``questions`` as well."""
+    """Held-out questions; the setting ``regex`` is also that of ``questions``."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages, made once."""
 
@@ -142,7 +143,7 @@ class OrqaConfig:
     out: Path
     """Directory of the stages and of the finished ``system``; finished stages are skipped."""
     dev: Path | None = None
-    """File of held-out questions for recall, the best weights, and calibration."""
+    """File of held-out questions, which measure recall, select the best weights and calibrate confidence."""
     regex: bool = False
     """Treat answers as regular expressions (CuratedTREC)."""
     kind: Annotated[str, IndexKind] = DEFAULT_KIND

@@ -48,7 +48,7 @@ class OpenQA(nn.Module):
     """Model that fine-tuning trains: question tower and span reader."""
 
     def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
-        """Combine a question tower and a reader with its tokenizer."""
+        """Combine a question tower and a reader with the reader's tokenizer."""
         super().__init__()
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
@@ -58,9 +58,9 @@ def compute_loss(
 ) -> BatchLoss:
     """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section "Learning").
 
-    The live question tower searches, the passages of the beam are scored, and the best of them are read. The retrieval
-    term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is read has
-    an answer.
+    The question tower in training searches, the passages of the beam are scored, and the best of them are read. The
+    retrieval term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is
+    read has a gold span.
 
     Args:
         model: question tower and reader.
@@ -68,6 +68,9 @@ def compute_loss(
         answered: training questions, with the passages that answer them.
         places: positions in ``answered`` of the questions of this process's share of the batch.
         config: settings of the run.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     questions = [answered.questions[place] for place in places]
     texts = [question.text for question in questions]
@@ -102,18 +105,21 @@ def compute_loss(
 
 
 def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
-    """Draw the questions of a step; return the positions of this process's share of them.
+    """Return the positions in ``answered`` of this process's share of the questions of a step.
 
     Args:
-        answered: training questions, to which the positions refer.
-        config: settings of the run, which have the size of a batch and the seed.
-        step: number of the step.
+        answered: training questions.
+        config: settings of the run, for the size of a batch and the seed.
+        step: number of the step, from 0.
+
+    Raises:
+        BadInput: the processes cannot share the batch evenly.
     """
     return parallel.take_share(draw_step(len(answered), batch=config.batch, seed=config.seed, step=step))
 
 
 def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the learning rates of a step: two for the question tower, then two for the reader.
+    """Return the learning rates of step ``step``: two for the question tower, then two for the reader.
 
     Each module has two parameter groups: with and without weight decay.
     """
@@ -126,7 +132,7 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Evaluate the model on held-out questions; it answers them as a pipeline does.
+    """Evaluate the model on held-out questions, which it answers by the same code as a pipeline.
 
     Args:
         model: question tower and reader.
@@ -137,6 +143,9 @@ def evaluate(
     Returns:
         ``em``: exact match of the answers, from 0 to 1. ``recall@k``, ``in_beam`` and ``in_read``: shares of questions
         with an answer in one of the k best passages, in the beam, and in the passages that are read.
+
+    Raises:
+        SlowPattern: an answer is a pattern that takes too long.
     """
     model.eval()
     scorer = make_torch_scorer(model.reader, model.tokenizer, config.out, "in training", device=config.device)
@@ -166,9 +175,13 @@ def _make_hits(index: TrainingIndex, ranking: Ranking, read: int) -> list[Hit]:
 
 
 def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
-    """Return the model before fine-tuning, and the retriever that contains its question tower."""
+    """Return the model before fine-tuning, and the retriever that contains its question tower.
+
+    Raises:
+        ArtefactError, DamagedArtefact: the retriever or the encoder is missing or damaged.
+    """
     retriever = DualEncoder.load(config.retriever)
-    if retriever.is_shared:  # training the question tower must not change the passages' vectors
+    if retriever.is_shared:  # a copy, because training the question tower must not change the passages' vectors
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     reader = MlpSpanReader.from_encoder(config.encoder, hidden=config.hidden, max_span=config.max_span)
     reader.config.reader_tokens = config.max_input  # so that answering reads as much as training
@@ -180,19 +193,33 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 
 def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
-    """Check passages and questions without training; raise the errors of ``main``."""
+    """Check the corpus and the questions without training.
+
+    Args:
+        config: settings of the run.
+        notify: receives a line about training questions that are left out.
+
+    Raises:
+        BadInput, BadLine, ArtefactError, DamagedArtefact: the corpus or a file of questions cannot be used.
+    """
     read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune question tower and reader, or continue a run; return the retriever's directory.
+    """Fine-tune question tower and reader, or continue a run; return the directory of the retriever.
 
-    The reader is written beside it, into ``reader``.
+    The retriever is written into ``model`` in ``config.out``, and the reader into ``reader``.
+
+    Args:
+        config: settings of the run.
+        progress: shows the embedding of the passages, the search for answers, and the steps.
+        notify: receives a line about the training questions, and for each evaluation.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        RagqaError: the Ray cluster was lost.
     """
     training, sample = read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.read, "--read")
@@ -206,7 +233,7 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
         answered, held_out = locate_answers(
             index.store, index.corpus_fingerprint, training, sample, cache, regex=regex, progress=progress
         )
-        notify(f"{len(answered)} questions of {len(training)} are answered by a passage")
+        notify(f"training questions with an answer in the corpus: {len(answered)} of {len(training)}")
         for step in run.remaining_steps(
             config.save_every,
             save=best.save,
@@ -226,7 +253,7 @@ def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
 
     Args:
         config: settings of the run.
-        out: directory to write the parts of the pipeline into.
+        out: directory of the pipeline and its parts.
     """
     return AssembleConfig.after_training(
         config,

@@ -1,6 +1,6 @@
 """Training loop of the inverse cloze task (``pipelines.orqa.inverse_cloze``).
 
-Legend: B pairs of a batch, N texts of a chunk, L tokens, D width.
+Legend: B pairs of a batch.
 """
 
 from bisect import bisect_right
@@ -32,23 +32,26 @@ from ragqa.types import Passage
 
 @dataclass(frozen=True)
 class InverseClozePairs:
-    """Wordpieces of the B queries and passages of a batch, with [CLS] and [SEP]."""
+    """Pairs of a query and its passage, for a whole batch."""
 
     questions: list[list[int]]
+    """Wordpiece ids of the B queries, including [CLS] and [SEP]."""
     passages: list[list[int]]
+    """Wordpiece ids of the B passages, including [CLS] and [SEP]."""
     texts: list[int]
-    """Number of each passage's text; equal texts have equal numbers."""
+    """Number of the text of each passage; equal texts have equal numbers."""
 
 
 class InverseClozeBatches:
-    """Batches of pairs; a batch depends on the seed and the number of its step alone."""
+    """Batches of pairs by the number of the step; seed and step determine a batch."""
 
     def __init__(self, config: InverseClozeConfig, passages: TokenizedPassages) -> None:
-        """Prepare the batches; raise BadInput if a batch is larger than the corpus."""
+        """Prepare the batches from ``passages``; raise BadInput if a batch is larger than the corpus."""
         _check_batch(config, passages.store)
         self._config, self._passages = config, passages
 
     def __getitem__(self, step: int) -> InverseClozePairs:
+        """Return the batch of a step, the same in all processes."""
         config, tokenized = self._config, self._passages
         store, tokenizer = tokenized.store, tokenized.tokenizer
         rng = np.random.default_rng([config.seed, step])
@@ -75,12 +78,15 @@ class InverseClozeBatches:
 def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[int]]]:
     """Split the wordpieces of a passage into those of its title and of each sentence.
 
-    Title and text are tokenized as a whole, as an index embeds them. A wordpiece belongs to the sentence of its last
-    character, because some wordpieces begin with the space before the sentence.
+    A wordpiece belongs to the sentence of its last character, because some wordpieces begin with the space before the
+    sentence.
 
     Args:
         passage: a passage.
-        pieces: wordpieces of ``passage.titled_text``, with the offsets of their characters.
+        pieces: wordpieces of ``passage.titled_text``, tokenized as a whole as for an index.
+
+    Returns:
+        The ids of the title, and the ids of each sentence.
     """
     text_start = len(passage.titled_text) - len(passage.text)
     starts = [text_start + start for start, _, _ in find_sentences(passage.text, 0)]
@@ -103,15 +109,20 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        BadInput: the processes cannot share the batch evenly.
     """
     text_B = torch.tensor(pairs.texts)
-    same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # the same text in another row is no wrong answer
+    same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # another pair with the same text is no negative
     batch = ContrastiveBatch(pairs.questions, pairs.passages, torch.arange(config.batch), same_BB)
     contrastive_step(run, retriever, batch, config, chunk=config.chunk, rate=config.compute_rate(run.step))
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
-    """Check passages and held-out questions without training; raise the errors of ``main``."""
+    """Check the corpus and the held-out questions without training.
+
+    Raises:
+        BadInput, BadLine, ArtefactError, DamagedArtefact: the corpus or the file of questions cannot be used.
+    """
     artefacts.read_manifest(config.corpus, "index")
     _check_batch(config, PassageStore.open(config.corpus / "passages"))
     if config.held_out.dev is not None:
@@ -126,8 +137,13 @@ def _check_batch(config: InverseClozeConfig, store: PassageStore) -> None:
 def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train a retriever, or continue a run; return the directory of the retriever.
 
+    Args:
+        config: settings of the run.
+        progress: shows the tokenization of the passages, and the steps.
+        notify: receives a line for each evaluation.
+
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)

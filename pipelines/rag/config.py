@@ -30,7 +30,7 @@ from ragqa.settings.groups import FLAT
 class RagConfig(TrainingConfig):
     """Settings of RAG's training.
 
-    The paper begins from DPR and BART-large, reads 5 or 10 passages, and has at most 100 epochs.
+    The paper begins from DPR and BART-large, reads 5 or 10 passages, and trains for at most 100 epochs.
     """
 
     corpus: Path
@@ -46,24 +46,24 @@ class RagConfig(TrainingConfig):
     learn_passages: bool = False
     """Train the passage encoder as well, and refresh the index (not in the paper)."""
     batch: int = 8
-    """Questions per step."""
+    """Number of questions per step."""
     k: int = 5
-    """Passages per question."""
+    """Number of passages per question."""
     smoothing: float = 0.1
-    """Label smoothing: the share of the loss that is spread over all tokens."""
+    """Weight of label smoothing over the vocabulary."""
     lr: float = 3e-5
     """Peak learning rate of the generator."""
     retriever_lr: float | None = None
-    """Peak learning rate of the retriever; by default ``lr``, as in the paper."""
+    """Peak learning rate of the retriever; default: ``lr``, as in the paper."""
     frozen: int | None = 0
-    """Steps before the retriever learns; the paper, which begins from BART, has none.
-    An untrained generator must learn to use passages first."""
+    """Number of steps before the retriever learns; None takes half of all steps.
+    The paper has 0. A generator that cannot answer yet must learn to use passages first."""
     weight_decay: float = 0.001
-    """Weight decay of matrices; biases and norms have none."""
+    """Weight decay; biases and layer norms have none."""
     clip: float = 0.1
-    """Largest norm of the gradient."""
+    """Largest norm of the gradient; a larger gradient is scaled down."""
     max_block: int = 288
-    """Wordpieces of a passage, if the passage encoder learns."""
+    """Largest length of a passage in wordpieces, if the passage encoder learns."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
@@ -98,41 +98,41 @@ class WarmGeneratorConfig(TrainingConfig):
     """Settings of the training of a generator that is made from a span reader."""
 
     reader: Path
-    """Directory of a span reader in torch, from pipelines.span_reader.train."""
+    """Directory of the torch weights of a span reader, from pipelines.span_reader.train."""
     questions: Path
-    """File of questions with answers and gold passages; questions without one are left out."""
+    """File of questions with answers and gold passages; questions without a gold passage are left out."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
     decoder_layers: int = 1
-    """Layers of the decoder."""
+    """Number of layers of the decoder."""
     template: str | None = None
     """Template of the input with {question}, {title} and {passage}.
-    By default question, separator, title and passage, as in the training of the reader."""
+    Default: question, separator, title and passage, as in the training of the reader."""
     fitted: int = 1000
     """Number of questions on which the decoder's attention is fitted."""
     steps: int = 2000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 16
-    """Questions per step."""
+    """Number of questions per step."""
     lr: float = 1e-3
     """Peak learning rate of the decoder."""
     encoder_lr: float | None = None
-    """Peak learning rate of the encoder; by default a tenth of ``lr``."""
+    """Peak learning rate of the encoder; default: a tenth of ``lr``."""
     frozen: int | None = None
-    """Steps before the encoder learns; default: a quarter of all steps."""
+    """Number of steps before the encoder learns; default: a quarter of all steps."""
     warmup: int | None = None
-    """Warm-up steps; default: 100, or a tenth of all if that is less.
-    The encoder's warm-up begins when it starts to learn."""
+    """Steps in which each learning rate rises; default: 100, but at most a tenth of the steps.
+    The encoder's rate begins to rise when the encoder starts to learn."""
     guide: float = 1.0
-    """Weight of the loss that makes the decoder attend to the answer in the passage."""
+    """Weight of the loss by which the decoder learns to attend to the answer in the passage."""
     max_input: int = 192
-    """Tokens of a question and a passage, read together."""
+    """Largest length of a question with a passage in tokens."""
     max_answer: int = 20
-    """Tokens of an answer, the end token included."""
+    """Largest length of an answer in tokens, including the end token."""
 
     @property
     def frozen_steps(self) -> int:
-        """Steps before the encoder learns."""
+        """Number of steps before the encoder learns."""
         return self.steps // 4 if self.frozen is None else self.frozen
 
     @report_together()

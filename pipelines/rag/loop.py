@@ -26,12 +26,18 @@ from ragqa.training.health import Health
 def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Train retriever and generator, or continue a run; return the directory of the retriever.
 
-    The generator is written beside it, into ``generator``.
+    The retriever is written into ``model`` in ``config.out``, and the generator into ``generator``.
+
+    Args:
+        config: settings of the run.
+        progress: shows the embedding or tokenization of the passages, and the steps.
+        notify: receives a line for each evaluation and alarm.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        StaleIndex, RefreshFailed: no index of the present weights could be made.
+        StaleIndex, RefreshFailed: as for ``RefreshedIndex.adopt_newer_index``.
+        RagqaError: the Ray cluster was lost.
     """
     training, held_out = read_training_questions(config.questions, config.held_out, config.seed, notify)
     check_corpus_size(config.corpus, config.k, "--k")
@@ -75,7 +81,15 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
-    """Return the modules in training, and the retriever with both towers."""
+    """Load the modules in training, and the retriever with both towers.
+
+    Args:
+        config: settings of the run.
+        notify: receives a line if the generator cannot read or write texts of the set lengths.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch, BadInput: the retriever or the generator cannot be used.
+    """
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
         # The question tower gets weights of its own, because the vectors of the passages must not change.
@@ -93,7 +107,10 @@ def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Pr
         config: settings of the run.
         retriever: retriever in training.
         run: run in progress, whose checkpoints name the version of the index.
-        progress: shows the number of embedded passages.
+        progress: shows the number of passages.
+
+    Raises:
+        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``FrozenIndex.open`` and ``RefreshedIndex``.
     """
     if not config.learn_passages:
         return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
@@ -103,7 +120,7 @@ def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Pr
 def open_refreshed_index(
     config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
 ) -> RefreshedIndex:
-    """Open the index of a run whose passage tower learns; arguments as in ``open_index``."""
+    """Open the index of a run whose passage tower learns; arguments and errors are those of ``open_index``."""
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
@@ -120,7 +137,7 @@ def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
 
     Args:
         config: settings of the run.
-        out: directory to write the parts of the pipeline into.
+        out: directory of the pipeline and its parts.
     """
     return AssembleConfig.after_training(
         config,

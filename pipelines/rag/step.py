@@ -28,6 +28,7 @@ class Rag(nn.Module):
     """Modules of RAG in training: the question tower or both towers, and the generator."""
 
     def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
+        """Combine a retriever, of which a question tower is enough, and a generator."""
         super().__init__()
         self.retriever, self.generator = retriever, generator
         self.token_flops = generator_training.count_token_flops(generator.seq2seq)
@@ -43,27 +44,27 @@ class AnswerLikelihoods:
     """Likelihoods of the answers to a batch of questions."""
 
     nll_B: Tensor
-    """Loss of each question, with label smoothing."""
+    """Loss of each question in nats, with label smoothing."""
     gold_BKT: Tensor
     """log p(y_i | x, z, y_<i) of the answers' tokens."""
     alone_B1T: Tensor
-    """The log-probabilities with an empty passage in place of ``z``, without gradient."""
+    """log p(y_i | x, y_<i) of the answers' tokens: with an empty passage, without gradient."""
     relevance_BK: Tensor
-    """Retrieval scores of the passages."""
+    """Retrieval scores of the passages; -inf for a missing passage."""
     rows_BK: np.ndarray
-    """Rows of the passages in the corpus."""
+    """Rows of the passages in the corpus; ``NOT_FOUND`` for a missing passage."""
     counted_BT: Tensor
     """True for tokens of the answers, False for padding."""
     tokens: int
-    """Tokens that went through a model, padding included."""
+    """Number of tokens of passages, inputs and answers, including padding, without the pass with an empty passage."""
     flops: float
-    """Floating-point operations of the step."""
+    """Floating-point operations of the step in this process."""
 
 
 def score_answers(
     model: Rag, index: TrainingIndex, texts: list[str], answers: Sequence[str], config: RagConfig
 ) -> AnswerLikelihoods:
-    """Retrieve and score passages, and score the answers with each passage.
+    """Retrieve passages for each question, and compute the likelihood of its answer with each passage.
 
     Args:
         model: modules in training.
@@ -83,7 +84,7 @@ def score_answers(
     alone = generator.make_inputs(texts, [[] for _ in texts]).to(config.device)
     with autocast(config.device):
         nll_B, gold_BKT = generator.score_labels(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
-        with torch.no_grad():  # measuring the worth of retrieval costs about one part in 3 K of the step
+        with torch.no_grad():  # the measurement of what retrieval adds takes about a share of 1 / (3 K) of the step
             _, alone_B1T = generator.score_labels(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
     read_flops, write_flops = model.token_flops
     tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
@@ -101,8 +102,8 @@ def compute_loss(
 ) -> BatchLoss:
     """Return RAG's loss of a batch, with figures of retrieval (section 2 of the paper).
 
-    The figure ``nll`` is the loss without label smoothing; ``loss`` is the loss that is minimised. Both are means over
-    the answers, in nats.
+    The figures ``loss``, ``nll`` and ``nll_alone`` are means over the answers, in nats: the loss that is minimised; the
+    loss without label smoothing; and the loss without label smoothing and without passages.
 
     Args:
         model: modules in training.

@@ -4,9 +4,9 @@ r"""Train retriever and generator end to end (RAG, Lewis et al. 2020).
         --questions train.jsonl --dev dev.jsonl --out runs/rag
 
 The retriever finds passages for each question. The generator, a sequence-to-sequence model, reads the question with
-each passage and writes the answer. The likelihood of the answer, marginalised over the passages, trains the question
-tower and the generator. The vectors of the passages stay as they are, as in the paper. With ``--learn-passages`` the
-passage tower learns as well, and the index is refreshed during training, as in ``pipelines.realm.pretrain``.
+each passage and writes the answer. The question tower and the generator learn from the likelihood of the answer,
+marginalised over the passages. The vectors of the passages do not change, as in the paper. With ``--learn-passages``
+the passage tower learns as well, and the index is refreshed during training, as in ``pipelines.realm.pretrain``.
 ``pipelines.common.assemble`` makes a pipeline from the result.
 """
 

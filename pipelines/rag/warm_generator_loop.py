@@ -1,6 +1,7 @@
 """Training loop of a generator made from a span reader (``pipelines.rag.warm_generator``).
 
-Legend: B questions, N = B pairs, L tokens of a pair, T tokens of an answer, H heads, V vocabulary, M answer tokens.
+Legend: B questions, each with a passage, L tokens of question and passage, T tokens of the longest answer, H heads,
+V vocabulary, M tokens of all answers.
 """
 
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ from ragqa.models.generation.copying import Example, initialise_answering
 from ragqa.models.generation.encoder_decoder import make_from_reader
 from ragqa.models.generation.rag import RagGenerator
 from ragqa.models.generation.template import Template
+from ragqa.models.inputs import pad_rows
 from ragqa.models.pretrained import set_dropout
 from ragqa.objectives import IGNORED
 from ragqa.progress import SILENT, Notify, Progress, ignore_line
@@ -43,13 +45,13 @@ _MIN_ATTENTION = 1e-6
 
 
 class GoldQuestions:
-    """Questions, each with a block of its gold passage that has an answer if possible."""
+    """Questions with a gold passage; for each, a block of 100 words of the passage is sampled."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
-        """Select the questions with a gold passage; raise BadInput if ``file`` has none of them."""
+        """Select the questions with a gold passage; raise BadInput, which names ``file``, if there are none."""
         self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
-            raise BadInput(f"{file}: no question names the passage where its answer stands")
+            raise BadInput(f"{file}: no question has an answer and a gold passage")
         mix = PassageMix(positives=1, negatives=0, hard=0, whole=0, untitled=0)
         training_set = TrainingSet(QuestionFile(file), self.questions)
         self._sampler = PassageSampler([training_set], [], None, make_word_splitter(), mix)
@@ -58,7 +60,7 @@ class GoldQuestions:
         return len(self.questions)
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """Return a question, a passage, and an answer that stands in the passage if possible.
+        """Return a question, a block of its gold passage, and an answer; if possible the block contains the answer.
 
         Args:
             number: number of the question.
@@ -75,8 +77,11 @@ class GoldBatch:
     """Questions, each with a passage and an answer."""
 
     texts: list[str]
+    """Texts of the questions."""
     passages: list[Passage]
+    """Passage to read for each question."""
     answers: list[str]
+    """Answer to each question."""
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
@@ -91,7 +96,7 @@ class GoldBatch:
         return cls(list(texts), list(passages), list(answers))
 
     def take_share(self) -> "GoldBatch":
-        """Return this process's share of the batch; all processes draw the same batch."""
+        """Return this process's share of the batch; raise BadInput if the batch cannot be shared evenly."""
         return GoldBatch(
             parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
         )
@@ -101,7 +106,7 @@ class GoldBatch:
 
         Args:
             generator: generator with the tokenizer and the template.
-            limit: tokens of an answer, the end token included.
+            limit: largest length of an answer in tokens, including the end token.
         """
         tokens = generator.seq2seq.tokens
         rows = generator.make_inputs(self.texts, [[passage] for passage in self.passages])
@@ -116,13 +121,14 @@ class GoldBatch:
 
 
 def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
-    """Return an example whose answer has the same tokens as in the input.
+    """Return an example whose answer has, if possible, the same tokens as in the passage.
 
-    Some tokenizers split words differently after a space.
+    Some tokenizers split words differently after a space. If the passage has neither form of the answer, the example
+    has the first form and no positions.
 
     Args:
         ids: token ids of the input.
-        labels_2T: token ids of the answer, and of the answer after a space.
+        labels_2T: token ids of the answer, and of the answer after a space; ``IGNORED`` for padding.
         first: position in ``ids`` where the passage begins.
     """
     alone, after_space = (labels[labels != IGNORED].tolist() for labels in labels_2T)
@@ -138,26 +144,27 @@ def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[i
     Args:
         ids: token ids of the input.
         answer: token ids of the answer.
-        first: first position to look at.
+        first: first position to compare.
     """
     sequence = list(answer)
-    end = len(ids) - len(sequence)  # the last token is the end mark, and no answer reaches it
+    end = len(ids) - len(sequence)  # the last token is the end mark, which belongs to no answer
     starts = range(first, end) if sequence else ()
     return [start for start in starts if list(ids[start : start + len(sequence)]) == sequence]
 
 
 def count_placed_tokens(example: Example) -> int:
-    """Return the number of answer tokens with a known position in the input."""
+    """Return the number of tokens of the answer, including the end token; 0 if its positions are unknown."""
     return len(example.answer) if example.places else 0
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log attention on the right positions, over the tokens of the answers.
+    """Return the mean of -log attention on the right positions, over the tokens of the answers, in nats.
 
-    The right positions of token i of an answer are i tokens after each beginning of the answer in the input.
+    The right positions of token i of an answer are i tokens after each beginning of the answer in the input. An answer
+    without positions does not count; without any positions, the result is 0.
 
     Args:
-        weights_BHTL: attention of the decoder on the input, by head.
+        weights_BHTL: attention of the decoder on the input.
         examples: inputs and answers.
     """
     mean_BTL, attention_M = weights_BHTL.float().mean(1), []
@@ -180,6 +187,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        BadInput: the processes cannot share the batch evenly.
     """
     seq2seq = generator.seq2seq
     seq2seq.model.get_encoder().requires_grad_(run.step >= config.frozen_steps)
@@ -188,7 +196,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     batch = GoldBatch.sample(golds, numbers, np.random.default_rng([config.seed, run.step]))
     examples = batch.take_share().make_examples(generator, config.max_answer)
     inputs = seq2seq.tokens.pad_rows([example.ids for example in examples]).to(config.device)
-    labels_BT = stack_labels(examples).to(config.device)
+    labels_BT = pad_rows([example.answer for example in examples], IGNORED).ids_NL.to(config.device)
     counted_BT = labels_BT != IGNORED
     with autocast(config.device), attention.record_weights() as recorded:
         logits_MV = seq2seq.compute_logits(seq2seq.encode(inputs), seq2seq.shift_labels(labels_BT), counted_BT)
@@ -206,14 +214,8 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
     run.take_step(result, rate=compute_rates(run.step, config), clip=config.clip)
 
 
-def stack_labels(examples: Sequence[Example]) -> Tensor:
-    """Return the answers' ids ``[B, T]``, padded with ``IGNORED``."""
-    longest = max(len(example.answer) for example in examples)
-    return torch.tensor([[*example.answer, *[IGNORED] * (longest - len(example.answer))] for example in examples])
-
-
 def compute_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
-    """Return the learning rates of a step: two for the encoder, then two for the decoder.
+    """Return the learning rates of step ``step``: two for the encoder, then two for the decoder.
 
     Each module has two parameter groups: with and without weight decay.
     """
@@ -234,7 +236,12 @@ def freeze_embeddings(generator: RagGenerator) -> None:
 
 
 def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
-    """Return the generator before its attention is fitted."""
+    """Return the generator before its attention is fitted.
+
+    Raises:
+        ArtefactError, DamagedArtefact: the reader is missing or damaged.
+        BadInput: the template cannot be used.
+    """
     seq2seq = make_from_reader(config.reader, decoder_layers=config.decoder_layers)
     template = config.template or f"{{question}} {seq2seq.tokens.tokenizer.sep_token} {{title}} / {{passage}}"
     generator = RagGenerator(
@@ -272,8 +279,13 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
 def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Fit and train a generator, or continue a run; return the directory of the generator.
 
+    Args:
+        config: settings of the run.
+        progress: shows the steps.
+        notify: receives a line for each evaluation.
+
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     torch.manual_seed(config.seed)

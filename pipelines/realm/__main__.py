@@ -7,8 +7,8 @@ This recipe trains and assembles the system of Guu et al. 2020.
     ragqa ask --pipeline runs/realm/system/pipeline "…"
 
 This is ORQA with one more stage between the inverse cloze task and fine-tuning: retriever and reader are pretrained
-together to predict the masked words of a text from passages. An interrupted run continues; finished stages are not
-repeated.
+together to predict the masked words of a text from passages. The same command continues an interrupted run and skips
+finished stages.
 """
 
 from dataclasses import dataclass
@@ -27,19 +27,23 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 class RealmConfig(OrqaConfig):
     """Settings of REALM: the settings of ORQA, and those of pretraining.
 
-    The defaults are those of the paper, except that the retriever learns later and at a lower rate.
+    The defaults of pretraining are those of the paper, except that the retriever learns later and at a lower rate.
     """
 
     reader: Path | None = None
-    """Directory of the reader's initial weights (pipelines.realm.reader_warmup); default: ``encoder``."""
+    """Directory of the masked language model that the reader begins from; default: ``encoder``.
+    pipelines.realm.reader_warmup trains one."""
     texts: Path | None = None
-    """Index directory of the texts X that are masked; by default the passages themselves."""
+    """Index directory of the texts X to mask; default: the passages themselves."""
     pretrain: PretrainConfig = PRETRAIN
     """Settings of pretraining; they override the settings of the whole recipe."""
 
 
 def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig, FineTuneConfig]:
-    """Return the settings of the stages; each begins with the result of the one before."""
+    """Return the settings of the inverse cloze task, pretraining and fine-tuning.
+
+    Pretraining and fine-tuning begin from the result of the stage before.
+    """
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, encoder=config.encoder, out=config.out / "cloze", **common)
@@ -64,10 +68,15 @@ def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig
 
 
 def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train the stages that are not finished; return the pipeline directory.
+    """Run the stages that are not finished; return the directory of the pipeline.
+
+    Args:
+        config: settings of the recipe.
+        progress: shows the work of each stage.
+        notify: receives a line when a stage begins, and the lines of the stages.
 
     Raises:
-        RagqaError: an input cannot be used, or a stage fails.
+        RagqaError: an input cannot be used, a package is missing, or a stage fails.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

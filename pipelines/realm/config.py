@@ -36,17 +36,17 @@ class ReaderWarmupConfig(TrainingConfig):
     encoder: Path
     """Directory of the masked language model that training begins from."""
     steps: int = 10_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 512
-    """Texts per step."""
+    """Number of texts per step."""
     own_share: float = 0.5
-    """Share of the texts read with their own passage; the other texts get a random passage.
+    """Share of the texts that are read with their own passage; the other texts get a random passage.
     The share falls from 1 to this value in the first half of the steps."""
     keep_share: float = 0.5
-    """Share of own passages that still contain the text; the text is cut out of the others.
+    """Share of own passages that still contain the text; from the other own passages the text is cut out.
     The share falls from 1 to this value in the first half of the steps."""
     max_block: int = 288
-    """Wordpieces of a passage."""
+    """Largest length of a passage in wordpieces."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
     """Masking of the texts."""
 
@@ -71,29 +71,29 @@ class PretrainConfig(TrainingConfig):
     encoder: Path
     """Directory of the masked language model that reads text and passage."""
     retriever: Path
-    """Directory of the retriever; it learns little unless the inverse cloze task trained it."""
+    """Directory of the dual encoder, from pipelines.orqa.inverse_cloze; an untrained one would learn little."""
     texts: Path | None = None
-    """Index directory of the texts X that are masked; by default the passages themselves."""
+    """Index directory of the texts X to mask; default: the passages themselves."""
     steps: int = 200_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 512
-    """Texts per step."""
+    """Number of texts per step."""
     k: int = 8
-    """Passages of a text, the null passage included."""
+    """Number of passages per text, including the null passage."""
     null: bool = True
-    """Add the empty passage to the candidates, for masked words that need no passage."""
+    """Add the null passage, which is empty, to the candidates, for masked words that need no passage."""
     marginal: Literal["token", "sequence"] = "token"
-    """Marginalise per masked token (the released code) or per text (the paper)."""
+    """Marginalise over the passages per masked token (the released code) or per text (the paper)."""
     lr: float = 3e-5
     """Peak learning rate of the reader."""
     retriever_lr: float | None = None
-    """Peak learning rate of the towers; default: a fifth of ``lr``.
+    """Peak learning rate of the retriever; default: a fifth of ``lr``.
     A retriever that learns as fast as its reader collapses. The paper has one rate for both."""
     frozen: int | None = None
-    """Steps before the retriever learns; default: half of all steps.
-    The reader learns to use passages first. In the paper the retriever learns from the beginning: 0."""
+    """Number of steps before the retriever learns; default: half of all steps.
+    In these steps the reader learns to use passages. In the paper the number is 0."""
     max_block: int = 288
-    """Wordpieces of a passage."""
+    """Largest length of a passage in wordpieces."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
     """Masking of the texts."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
@@ -115,7 +115,7 @@ class PretrainConfig(TrainingConfig):
 
     @property
     def proposed(self) -> int:
-        """Number of passages of a text without the null passage."""
+        """Number of passages per text without the null passage."""
         return self.k - int(self.null)
 
     @property

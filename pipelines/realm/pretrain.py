@@ -4,8 +4,8 @@ r"""Pretrain retriever and reader by masked language modelling (REALM, Guu et al
         --out runs/realm
 
 A retriever finds passages for each text, and a reader predicts the masked words of the text from them. Both learn from
-the likelihood of the masked words. The index of the passages is refreshed during training. The result is a retriever
-and a reader for ``pipelines.orqa.fine_tune``. ``pipelines.realm`` trains the whole paper.
+the likelihood of the masked words. The index of the passages is refreshed during training. ``pipelines.orqa.fine_tune``
+trains the resulting retriever and reader on questions. ``pipelines.realm`` runs all stages of the paper.
 """
 
 from pipelines.common.command import run_recipe

@@ -1,8 +1,8 @@
 """Training loop of REALM's pretraining (``pipelines.realm.pretrain``).
 
-This file follows section 3 of the paper: mask a text, retrieve passages for it, score them with the live towers, read
-the text with each passage, and marginalise the likelihood of the masked words over the passages. The index is refreshed
-during training, from weights some steps old.
+This file follows section 3 of the paper: mask a text, retrieve passages for it, score the passages with the current
+towers, read the text with each passage, and marginalise the likelihood of the masked words over the passages. The index
+is refreshed during training; its vectors come from weights that are some steps old.
 
 Legend: B texts of a batch, K passages of a text with the null passage last, M masked positions, L tokens, D width,
 V vocabulary.
@@ -42,15 +42,16 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 SPARE = 4
-"""Number of extra passages retrieved per text, because trivial passages are dropped."""
+"""Number of extra passages to retrieve per text, because trivial passages are dropped."""
 _SHORT = 4
-"""Number of wordpieces up to which a passage may contain a text by chance."""
+"""Largest number of wordpieces of a text that other passages may contain by chance."""
 
 
 class Realm(nn.Module):
-    """Retriever, and the masked language model that reads its passages."""
+    """Modules of REALM in training: the retriever, and the masked language model that reads its passages."""
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
+        """Combine a retriever and a reader."""
         super().__init__()
         self.retriever, self.reader = retriever, reader
 
@@ -58,7 +59,7 @@ class Realm(nn.Module):
 def train_step(
     run: Run, model: Realm, index: RefreshedIndex, texts: MaskedTexts, config: PretrainConfig
 ) -> dict[str, float]:
-    """Take an optimizer step; return its figures for the log (REALM, section 3).
+    """Take an optimizer step, and log and return its figures (REALM, section 3).
 
     Args:
         run: run in progress.
@@ -69,6 +70,7 @@ def train_step(
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        BadInput: the corpus is too small, or the texts have nothing to mask.
     """
     rates = config.rates
     model.retriever.requires_grad_(run.step >= rates.frozen)
@@ -90,15 +92,15 @@ class MaskedPrediction:
     gold_BKM: Tensor
     """log p(y_j | z, x) of the masked wordpieces, or the result of another ``score`` of ``predict``."""
     alone_B1M: Tensor
-    """The scores of ``gold_BKM``, with the null passage alone."""
+    """The values of ``gold_BKM`` with only the null passage."""
     relevance_BK: Tensor
-    """Relevance f(x, z) of the passages; its softmax is p(z|x)."""
+    """Relevance f(x, z) of the passages, whose softmax is p(z|x); very negative for a missing passage."""
     rows_BK: np.ndarray
-    """Rows of the passages in the corpus, ``NULL`` for the null passage."""
+    """Rows of the passages in the corpus; ``NULL`` for the null passage and for a missing passage."""
     counted_BM: Tensor
     """True for each masked position, False for padding."""
     tokens: tuple[int, int, int]
-    """Number of tokens of texts, of encoded passages, and of pairs, padding included."""
+    """Number of tokens of the texts, of the encoded passages, and of the pairs that are read, including padding."""
 
 
 def predict(
@@ -117,10 +119,10 @@ def predict(
         passages: wordpieces of the passages.
         batch: masked texts.
         config: settings of the run.
-        score: function of the reader's logits and the masked wordpieces.
+        score: function of the reader's logits and the labels, whose results are ``gold_BKM`` and ``alone_B1M``.
 
     Raises:
-        BadInput: the corpus is too small.
+        BadInput: the corpus has too few passages.
     """
 
     def read(rows_BK: np.ndarray, limit: int) -> tuple[Tensor, int]:
@@ -137,7 +139,7 @@ def predict(
         if config.null:
             rows_BK = np.pad(rows_BK, ((0, 0), (0, 1)), constant_values=NULL)
             missing_BK = pad(missing_BK, (0, 1), value=False)
-        # Re-encode: the live passage tower gives the scores that carry gradient.
+        # Re-encode: the current passage tower computes scores that carry gradient.
         relevance_BK, encoded = score_with_towers(model.retriever, query_BD, rows_BK, passages, config.max_block)
         relevance_BK = relevance_BK.masked_fill(missing_BK, torch.finfo(relevance_BK.dtype).min)
         # Read: predict the masked words with each passage.
@@ -169,10 +171,10 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
         k: number of passages per text.
 
     Returns:
-        The rows in the corpus, best first; NULL where fewer than ``k`` passages are left.
+        The rows in the corpus, best first; ``NULL`` where fewer than ``k`` passages are left.
 
     Raises:
-        BadInput: the corpus is too small.
+        BadInput: the corpus has too few passages.
     """
     rows = [
         [row for row in ranking.rows.tolist() if not is_trivial(number, row)][:k]
@@ -187,7 +189,7 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
 def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
     """Return the function ``is_trivial`` of ``propose``.
 
-    A passage is trivial if the text comes from it, or if it contains the whole text.
+    A passage is trivial if the text comes from it, or if it contains the whole text and the text is not short.
 
     Args:
         texts: masked texts of a batch; ``is_trivial`` takes their numbers.
@@ -227,8 +229,8 @@ def measure(
     Args:
         model: retriever and reader.
         prediction: predictions of the masked words.
-        loss: mean loss of this process's share of the batch, in nats.
-        counted: True for each item that counts in the mean.
+        loss: mean loss of this process's share of the batch, in nats, from ``marginalise``.
+        counted: True for each item that counts in this mean, from ``marginalise``.
         config: settings of the run.
     """
     one_passage_B1 = torch.zeros_like(prediction.relevance_BK[:, :1])
@@ -255,18 +257,18 @@ def main(
 ) -> Path:
     """Pretrain retriever and reader, or continue a run; return the directory of the retriever.
 
-    The reader is written beside it, into ``reader``.
+    The retriever is written into ``model`` in ``config.out``, and the reader into ``reader``.
 
     Args:
         config: settings of the run.
-        tagger: finds salient spans instead of the tagger that ``config`` names.
-        progress: shows the steps.
-        notify: takes a line for each evaluation, new index and alarm.
+        tagger: tagger of salient spans; None loads the tagger that ``config`` names.
+        progress: shows the tokenization of the passages, and the steps.
+        notify: receives a line for each evaluation and alarm.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        StaleIndex, RefreshFailed: no index of the present weights could be made.
+        StaleIndex, RefreshFailed: as for ``RefreshedIndex.adopt_newer_index``.
     """
     check_directory(config.out)
     torch.manual_seed(config.seed)
@@ -274,9 +276,8 @@ def main(
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
     check_same_tokenizer(model.retriever, tokenizer, config)
     config = limit_lengths(config, model)
-    model.retriever.passages.config.tower_tokens = (
-        config.max_block
-    )  # so that the index embeds no more of a passage than training
+    # The index must embed no more of a passage than training.
+    model.retriever.passages.config.tower_tokens = config.max_block
     set_dropout(model.train().to(config.device), config.dropout)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)
     texts = open_texts(config, passages, tagger)
@@ -311,12 +312,15 @@ def main(
 
 
 def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
-    """Return the batches of masked texts from ``config.texts``, or from the passages.
+    """Open the batches of masked texts from ``config.texts``, or from the passages.
 
     Args:
         config: settings of the run.
         passages: wordpieces of the passages.
-        tagger: finds salient spans; None opens the tagger that ``config`` names.
+        tagger: tagger of salient spans; None loads the tagger that ``config`` names.
+
+    Raises:
+        BadInput, MissingExtra, ArtefactError, DamagedArtefact: as for ``open_masked_texts``.
     """
     return open_masked_texts(
         config.masking,
@@ -338,6 +342,9 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
         passages: wordpieces of the passages.
         retriever: retriever in training; its passage tower makes each version.
         config: settings of the run.
+
+    Raises:
+        BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``RefreshedIndex``.
     """
     frozen = config.rates.frozen
     return RefreshedIndex(
@@ -346,7 +353,11 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 
 def check_inputs(config: PretrainConfig) -> None:
-    """Check all inputs but the retriever without training; raise the errors of ``main``."""
+    """Check all inputs except the retriever without training.
+
+    Raises:
+        BadInput, ArtefactError, DamagedArtefact, MissingExtra: an input cannot be used, or spaCy is missing.
+    """
     KnowledgeAugmentedEncoder.load(config.encoder)
     _ = TextTokenizer(config.encoder).mask_id
     for index in (config.corpus, config.texts):
@@ -361,7 +372,7 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with lengths of texts and passages that the models can read."""
+    """Return the settings with the lengths of texts and passages limited to those that the models can read."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)

@@ -16,15 +16,15 @@ from ragqa.models.knowledge_augmented import KnowledgeAugmentedEncoder
 from ragqa.objectives import gold_log_probs
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""Function from logits [N, M, V] and labels [N, M] to scores [N, M, …]."""
+"""Function from logits [N, M, V] and labels [N, M] to scores whose first dimensions are [N, M]."""
 
 
 def gold_log_likelihood(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
-    """Return log p(y_j | z, x) of the masked wordpieces [N, M] (REALM, section 3.2).
+    """Return log p(y_j | z, x) of the masked wordpieces [N, M] (REALM, section 3.2); 0 for padding.
 
     Args:
         logits_NMV: logits of the reader at the masked positions.
-        labels_NM: ids of the masked wordpieces, ``IGNORED`` where there is none.
+        labels_NM: ids of the masked wordpieces; ``IGNORED`` for padding.
     """
     return gold_log_probs(logits_NMV.unsqueeze(1), labels_NM)[:, 0]
 
@@ -43,12 +43,12 @@ def read_with_passages(
     Args:
         reader: masked language model.
         batch: masked texts.
-        passages: wordpieces of the passages [B][K]; the null passage is empty.
+        passages: wordpiece ids of the K passages of each text; the null passage is empty.
         special: ids of [CLS] and [SEP].
         score: function of the logits at the masked positions, and of the labels.
 
     Returns:
-        The scores [B, K, M, …], and the number of tokens that were read, padding included.
+        The scores, whose first dimensions are [B, K, M]; and the number of tokens that were read, including padding.
     """
     first, last = special
     pairs = [

@@ -42,17 +42,21 @@ class GivenPassages:
 
 
 class PassageChooser:
-    """Chooser of passages for masked texts; the choice depends on seed and step alone."""
+    """Chooser of passages for masked texts; seed and step determine the choice."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
+        """Prepare to choose from ``passages`` with the shares of ``config``."""
         self._passages, self._config = passages, config
 
     def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
         """Return a passage for each text.
 
         Args:
-            step: number of the step.
+            step: number of the step, from 0.
             texts: texts of this process's share of the batch.
+
+        Raises:
+            BadInput: the processes cannot share the batch evenly.
         """
         config, store = self._config, self._passages.store
         own_share, keep_share = self.compute_shares(step)
@@ -70,7 +74,7 @@ class PassageChooser:
         return GivenPassages(ids, torch.tensor(is_own))
 
     def compute_shares(self, step: int) -> tuple[float, float]:
-        """Return ``own_share`` and ``keep_share``, which fall in the first half of the run."""
+        """Return the values of ``own_share`` and ``keep_share`` in step ``step``."""
         remaining = max(0.0, 1 - 2 * step / self._config.steps)
         own, keep = self._config.own_share, self._config.keep_share
         return own + remaining * (1 - own), keep + remaining * (1 - keep)
@@ -86,6 +90,8 @@ def compute_loss(
     model: KnowledgeAugmentedEncoder, batch: MaskedBatch, passages: GivenPassages, special: tuple[int, int]
 ) -> BatchLoss:
     """Return the mean negative log-likelihood of the masked tokens, in nats.
+
+    The figures ``nll_own`` and ``nll_other`` are the means for texts with their own and with random passages.
 
     Args:
         model: masked language model.
@@ -104,10 +110,7 @@ def compute_loss(
 
 
 def _compute_losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of texts with their own and with random passages.
-
-    The means are over all processes.
-    """
+    """Return the mean losses of texts with their own and with random passages, over all processes."""
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]
@@ -125,18 +128,18 @@ def main(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Path:
-    """Warm a reader up, or continue a run; return the reader's directory.
+    """Warm a reader up, or continue a run; return the directory of the reader.
 
-    Pretraining begins from this reader (``pipelines.realm.pretrain --encoder``).
+    Pretraining can begin from this reader (``pipelines.realm.pretrain --encoder``).
 
     Args:
         config: settings of the run.
-        tagger: finds salient spans instead of the tagger that ``config`` names.
-        progress: shows the steps.
-        notify: takes each line for the user.
+        tagger: tagger of salient spans; None loads the tagger that ``config`` names.
+        progress: shows the tokenization of the passages, and the steps.
+        notify: receives a line if the run continues.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)

@@ -2,8 +2,8 @@
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
-Each run began with the reader of the run before. So all readers lie in one valley of the loss, and their mean lies in a
-flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
+Each run must begin with the reader of the run before. Then all readers lie in one valley of the loss, and their mean
+lies in a flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
 2022, "Model soups"). Do not average readers that were trained independently, because their mean is worthless. Evaluate
 the result on held-out questions.
 """
@@ -22,10 +22,10 @@ from ragqa.terminal import print_text
 
 @dataclass(frozen=True, kw_only=True)
 class AverageConfig:
-    """Settings of an average."""
+    """Settings of the command that averages readers."""
 
     readers: Annotated[tuple[Path, ...], POSITIONAL]
-    """Directories of torch readers; the configuration of the last is kept."""
+    """Directories of torch readers; the average has the configuration of the last reader."""
     out: Path
     """Directory to write; a reader in it is replaced."""
 
@@ -54,7 +54,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
         raise BadInput(f"--out {out} is one of the readers: choose another directory")
     check_replaceable(out)
     last, tokenizer = load_reader(readers[-1]), TextTokenizer(readers[-1])
-    # Sums are in float64: in float32 the mean of many readers would depend on their order.
+    # Sums are in float64, because in float32 the mean of many readers would depend on their order.
     total = {name: value.double() for name, value in last.state_dict().items()}
     for path in readers[:-1]:
         other = load_reader(path)
@@ -71,7 +71,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Average readers from the command line."""
+    """Average readers; ``arguments`` replace those of the command line."""
     with report_errors("pipelines.span_reader.average"):
         config = parse_config(AverageConfig, __doc__, arguments)
         average_readers(config.readers, config.out)

@@ -23,7 +23,7 @@ from ragqa.settings.checks import (
 from ragqa.settings.groups import FLAT
 
 MAX_HARD_SHARE = 0.8
-"""Largest share of steps with hard EM (Min et al. 2019, released code)."""
+"""Largest probability that a step uses hard EM (Min et al. 2019, released code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class ReaderConfig(TrainingConfig):
     encoder: Path
     """Directory of an encoder, or of a reader to continue from, with tokenizer.json."""
     train: tuple[Path, ...] = ()
-    """Files of questions: SQuAD's .json, or .jsonl with gold passages or answers only."""
+    """Files of questions with answers: SQuAD's .json, or .jsonl with or without gold passages."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     shares: tuple[float, ...] = ()
-    """Share of each file among the questions, ``patterns`` last; default: by size."""
+    """Share of each file among the questions, ``patterns`` last; default: in proportion to the sizes of the files."""
     index: Path | None = None
     """Index directory; without an index, questions need gold passages and negatives are random."""
     retriever: Annotated[str | None, RetrieverKind] = None
@@ -45,60 +45,61 @@ class ReaderConfig(TrainingConfig):
     depth: int = 50
     """Number of passages to retrieve per question, from which passages are mined."""
     rerank: Path | None = None
-    """Directory of a span reader whose relevance orders the passages that are mined without gold passages."""
+    """Directory of a span reader that orders the retrieved passages of questions without gold passages."""
     pool: int = 20
-    """Largest number of mined passages per question, both with and without an answer."""
+    """Largest number of mined passages with an answer per question, and of those without."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
-    """Numbers and shares of the passages in which a question is read."""
+    """Numbers and shares of the passages of a training question."""
     loss: Literal["marginal", "hard"] = "marginal"
     """Gold spans that count: all of them (marginal), or only the most probable one (hard)."""
     hard_warmup: float = 0.5
-    """Share of the steps over which the probability of a hard step rises from 0 to 1; it stops at 0.8."""
+    """Share of the steps over which the probability of a hard step rises from 0 to 1, with an upper limit of 0.8."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5
-    """Weight of the loss of relevance, whose target is 1 for a passage with an answer and 0 without."""
+    """Weight of the loss of relevance, whose target is 1 for a passage with a gold span and 0 for others."""
     absence: float = 0.0
     """Weight of the loss of "no answer": all spans of a passage against the span of its first token."""
     early_layer: int | None = None
-    """Number of layers after which relevance is scored for the first time; a reader to continue from has its own."""
+    """Number of layers after which relevance is scored early.
+    Without this setting, a reader to continue from keeps its own early layer."""
     early: float = 0.25
     """Weight of the loss of the relevance after ``early_layer``."""
     teacher: Path | None = None
-    """Directory of a larger torch reader with the same wordpieces, whose scores are imitated."""
+    """Directory of a larger torch reader with the same wordpieces, whose scores the reader learns to imitate."""
     temperature: float = 2.0
-    """Temperature at which the spans of reader and teacher are compared."""
+    """Temperature of the two distributions over spans that are compared, that of the reader and that of the teacher."""
     teacher_weight: float = 0.5
-    """Weight of the teacher's distribution against the gold spans."""
+    """Weight of the loss against the teacher, from 0 to 1; the loss against the gold spans has the rest."""
     steps: int = 8000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: int = 32
-    """Questions per step."""
+    """Number of questions per step."""
     accumulate: int = 1
     """Number of parts in which a process computes its share of a batch, to save memory."""
     lr: float = 2e-4
     """Peak learning rate."""
     max_input: int = 384
-    """Wordpieces of question, title and passage, read together."""
+    """Largest length of question, title and passage together in wordpieces."""
     max_span: int = MAX_ANSWER
-    """Wordpieces of the longest answer."""
+    """Largest length of an answer in wordpieces."""
     freeze_embeddings: bool = True
     """Freeze the encoder's embeddings, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
-    """File of held-out questions, evaluated over the index and left out of training."""
+    """File of held-out questions, which are left out of training and answered from the index in evaluations."""
     exclude: tuple[Path, ...] = ()
-    """Files of questions, such as test sets, to leave out of training and evaluation."""
+    """Files of questions, for example test sets, to leave out of training and evaluation."""
     read: int = 10
-    """Passages read for each question of ``dev``."""
+    """Number of passages to read for each question of ``dev``."""
     held_out: float = HELD_OUT_SHARE
     """Share of SQuAD's articles to hold out for evaluation, chosen by a hash of the title."""
     sample: int = 500
-    """Held-out questions per file to evaluate on."""
+    """Largest number of held-out questions per file to evaluate on."""
     eval_every: int = 500
     """Steps between two evaluations."""
     patience: int | None = None
-    """Number of evaluations without improvement after which training stops.
-    The best weights are saved in any case; of equally good weights, the latest."""
+    """Number of evaluations without improvement after which training stops; default: all steps are taken.
+    The best weights are written in any case; of equally good weights, the latest."""
 
     @report_together()
     def __post_init__(self) -> None:

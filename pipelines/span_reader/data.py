@@ -1,4 +1,4 @@
-"""Training batches of a span reader; a batch depends on the seed and its step alone.
+"""Training batches of a span reader; seed and step determine a batch.
 
 Legend: B questions of a batch.
 """
@@ -18,7 +18,7 @@ from ragqa.runtime.tokens import TextTokenizer
 from ragqa.training import parallel
 
 POOL_BATCHES = 50
-"""Number of batches that are drawn together and sorted by length, so that padding is short."""
+"""Number of batches whose questions are sampled together and sorted by length, so that there is little padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +26,17 @@ class BatchShape:
     """Sizes of a batch and of its windows."""
 
     batch: int
-    """Questions of a step, in all processes."""
+    """Number of questions of a step, in all processes together."""
     parts: int
-    """Parts in which a process computes its share of a batch."""
+    """Number of parts in which a process computes its share of a batch."""
     max_tokens: int
-    """Wordpieces of question, title and passage."""
+    """Largest length of question, title and passage together in wordpieces."""
     max_span: int
-    """Wordpieces of the longest answer."""
+    """Largest length of an answer in wordpieces."""
 
 
 class ReaderBatches:
-    """Batches of this process; each batch is a list of parts."""
+    """Batches of this process by the number of the step; each batch is a list of parts."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ReaderBatches:
             sampler: chooses the passages of a question.
             tokenizer: tokenizer of the reader.
             shape: sizes of a batch and of its windows.
-            shares: share of each set among the questions; empty for shares by size.
+            shares: share of each set among the questions; empty for shares in proportion to the sizes of the sets.
             seed: seed of all random choices.
         """
         self.sampler = sampler
@@ -66,10 +66,11 @@ class ReaderBatches:
         self._pool: tuple[int, np.ndarray] = -1, np.empty(0)
 
     def __getitem__(self, step: int) -> list[ReaderBatch]:
-        """Return the parts of this process's share of a batch.
+        """Return the parts of this process's share of the batch of a step.
 
         Raises:
-            BadInput: the questions cannot be shared evenly among the parts.
+            BadInput: the questions cannot be shared evenly among the processes or the parts.
+            SlowPattern: an answer is a pattern that takes too long.
         """
         parts = self._shape.parts
         slots = parallel.take_share(list(enumerate(self.get_questions(step))))
@@ -79,7 +80,7 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers of the questions of a step; questions are numbered over all sets."""
+        """Return the numbers [B] of the questions of a step; the questions of all sets are numbered from 0."""
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)
@@ -96,7 +97,7 @@ class ReaderBatches:
             ]
         )
         rng = np.random.default_rng([self._seed, 0, pool])
-        rng.shuffle(numbers)  # the sort below is stable: without it questions of one length would stay in file order
+        rng.shuffle(numbers)  # otherwise the stable sort would keep questions of equal length in the order of the files
         by_length = numbers[np.argsort(self._lengths[numbers], kind="stable")].reshape(POOL_BATCHES, -1)
         batches: np.ndarray = by_length[rng.permutation(POOL_BATCHES)]
         return batches
@@ -113,11 +114,10 @@ class ReaderBatches:
         return collate(numbered_windows, self._shape.max_span)
 
     def _choose_windows(self, sampled: SampledPassages, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
-        """Choose a window of each passage, if possible one with an answer.
+        """Choose a random window of each passage, if possible one with a gold span of an allowed length.
 
-        A passage with an answer is left out if no span of it can be marked. For example, it has "1950s" where the
-        answer is "1950", or the answer is longer than the reader's longest answer. From this passage the reader would
-        learn that it has no answer.
+        A passage with an answer but without such a gold span is left out, because the reader would learn that it has no
+        answer. For example, the passage has "1950s" where the answer is "1950", or the answer is too long.
         """
         gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)
         passages = [*sampled.positives, *sampled.negatives]
@@ -140,6 +140,9 @@ def apportion(shares: Sequence[float], total: int) -> list[int]:
     Args:
         shares: weights of any sum above 0.
         total: sum of the whole numbers.
+
+    Returns:
+        A whole number for each share.
     """
     exact = np.asarray(shares, float) / sum(shares) * total
     counts = np.floor(exact).astype(int)

@@ -1,10 +1,10 @@
-"""Distant supervision: passages with an answer count as right (Mintz et al. 2009).
+"""Distant supervision: every passage that contains an answer counts as right (Mintz et al. 2009).
 
-The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. The loss deals with
-this noise: a question is read in several passages, and a loss that is marginalised over them gives unrelated spans
-little weight.
+The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. So a question is read
+in several passages, and the loss is marginalised over their spans. Unrelated spans then get little weight.
 
-The mined passages are saved in a folder, with a file for every few questions, so that a killed run continues mining.
+The mined passages are saved in a folder, with a file for every 256 questions, so that a run that was killed continues
+mining.
 """
 
 import json
@@ -29,20 +29,22 @@ from ragqa.runtime.scorer import SpanScorer
 from ragqa.types import Hit, Question
 
 IDENTITY_FILE = "of.json"
-"""Name of the file with the settings and inputs of the mining."""
+"""Name of the file with the settings and inputs of mining."""
 
 
 @dataclass(frozen=True)
 class RerankedSearch(PassageSearch):
-    """Search whose passages are ordered by a reader's relevance, for questions without gold passages.
+    """Search that orders the passages of questions without gold passages by a reader's relevance.
 
-    A passage that holds the answer and is relevant supports the answer more often than one that retrieval ranks high.
+    Among passages that contain the answer, those that a reader finds relevant support the answer more often than those
+    that retrieval ranks high.
     """
 
     scorer: SpanScorer
+    """Reader that scores the relevance."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the best ``depth`` passages for each question, the most relevant first."""
+        """Return the best ``depth`` passages for each question, most relevant first if it has no gold passages."""
         questions = list(questions)
         return [
             hits if list_gold_passages(question) else self._rerank(question, hits)
@@ -70,17 +72,18 @@ def mine_passages(
 
     Args:
         questions: questions, each with True if its answers are regular expressions.
-        search: the retriever, the number of passages to retrieve, and the largest number to select of each sort.
-        folder: folder to save the passages in; questions whose passages are there are not searched again.
-        identity: JSON values of everything on which the result depends.
+        search: retriever with the numbers of passages to retrieve and to save.
+        folder: folder of the saved passages; questions with saved passages are not searched again.
+        identity: names and JSON values of everything that the result depends on.
         progress: shows the number of questions.
 
     Returns:
-        The rows of at most ``search.pool`` positives and as many negatives of each question.
+        The rows of at most ``search.pool`` positives and at most ``search.pool`` negatives of each question.
 
     Raises:
-        BadInput: the passages in the folder have another ``identity``.
+        BadInput: the passages in the folder were mined with another ``identity``.
         DamagedArtefact: a file in the folder is damaged.
+        SlowPattern: an answer is a pattern that takes too long.
     """
     _check_identity(folder, identity)
     rows = [row for file in sorted(folder.glob("[0-9]*.jsonl")) for row in _read(file)]
@@ -95,11 +98,11 @@ def mine_passages(
 def select_trainable(
     sets: Sequence[TrainingSet], mined: Sequence[MinedPassages]
 ) -> tuple[list[TrainingSet], list[MinedPassages]]:
-    """Select the questions with a gold passage or a mined positive, and their mined passages.
+    """Return the questions with a gold passage or a mined positive, by set, and their mined passages.
 
     Args:
         sets: training questions.
-        mined: mined passages of all questions, in their order.
+        mined: mined passages of the questions of all sets, in the same order.
 
     Raises:
         BadInput: no question of a set has a gold passage or a mined positive.
@@ -119,7 +122,7 @@ def select_trainable(
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of positives and negatives; parts of gold passages are left out."""
+    """Return the rows of positives and negatives; some parts of gold passages are left out (``MinedPassages``)."""
     golds = list_gold_passages(question)
     with name_slow_question([question]):
         unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]

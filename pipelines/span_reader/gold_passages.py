@@ -4,7 +4,7 @@ r"""Write the gold passages of questions as documents, so that they can be index
         --out gold.jsonl
     ragqa index wiki/ gold.jsonl --retriever bm25 --blocks words --out reader.index
 
-With this index, ``pipelines.span_reader.train`` also finds other passages of the same articles for the questions.
+From this index, ``pipelines.span_reader.train`` also retrieves other passages of the same articles for the questions.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from ragqa.terminal import print_text
 
 @dataclass(frozen=True, kw_only=True)
 class GoldPassagesConfig:
-    """Settings of the command."""
+    """Settings of the command that writes gold passages."""
 
     files: Annotated[tuple[Path, ...], POSITIONAL]
     """Files of questions with passages: SQuAD 1.1, QED, or JSON lines."""
@@ -37,14 +37,15 @@ class GoldPassagesConfig:
 
 
 def write_gold_passages(files: Sequence[Path], out: Path) -> int:
-    """Write the different gold passages of all questions, and return their number.
+    """Write the gold passages of all questions without duplicates, and return their number.
 
     Args:
         files: files of questions with passages: SQuAD 1.1, QED, or JSON lines.
         out: file of JSON lines to write, a document on each line.
 
     Raises:
-        BadInput: a file cannot be read, ``out`` is one of ``files``, or no question names a passage.
+        BadInput, BadLine: a file cannot be read, ``out`` cannot be written or is one of ``files``, or no question has a
+            gold passage.
     """
     if out.resolve() in [file.resolve() for file in files]:
         raise BadInput(f"--out {out} is one of the files that are read: choose another")
@@ -55,12 +56,12 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
     with report_write_errors(out), replace_file(out) as temporary:
         count = write_documents(golds, temporary)
         if not count:
-            raise BadInput(f"{', '.join(map(str, files))}: no question names a passage where its answer stands")
+            raise BadInput(f"{', '.join(map(str, files))}: no question names a passage that answers it")
     return count
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write gold passages from the command line."""
+    """Write gold passages; ``arguments`` replace those of the command line."""
     with report_errors("pipelines.span_reader.gold_passages"):
         config = parse_config(GoldPassagesConfig, __doc__, arguments)
         print_text(f"{write_gold_passages(config.files, config.out):,} passages in {config.out}")

@@ -41,18 +41,23 @@ from ragqa.types import Question
 
 
 def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine passages and train, or continue a run; return the directory of the reader.
+    """Mine passages and train a reader, or continue a run; return the directory of the reader.
+
+    Args:
+        config: settings of the run.
+        progress: shows the questions that are mined, and the steps.
+        notify: receives a line about the training questions, and for each evaluation.
 
     Raises:
-        BadInput, ArtefactError: a setting, file or directory cannot be used.
+        BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     check_directory(config.out)
     tokenizer = TextTokenizer(config.encoder)
     reader, teacher = load_models(config, tokenizer)
     if reader.max_tokens < config.max_input:
-        limit = f"{config.encoder} reads {reader.max_tokens} wordpieces at most"
-        notify(f"{limit}: trained with these, not {config.max_input}")
+        limit = f"{config.encoder} reads at most {reader.max_tokens} wordpieces"
+        notify(f"{limit}: --max-input is lowered from {config.max_input} to {reader.max_tokens}")
     config = replace(config, max_input=reader.max_tokens)
     excluded = make_question_keys(config.exclude)
     known = excluded | make_question_keys([config.dev] if config.dev else [])
@@ -91,8 +96,8 @@ def train_step(
     Args:
         run: run in progress.
         reader: reader in training.
-        teacher: larger reader whose scores are imitated, or None.
-        parts: windows of the questions, in parts that are computed one after the other.
+        teacher: larger reader whose scores the reader learns to imitate, or None.
+        parts: windows of the questions, in parts that are computed one after the other; their gradients are added.
         config: settings of the run.
 
     Raises:
@@ -123,7 +128,7 @@ def train_step(
 def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, sets: Sequence[EvaluationSet], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return a reader's scores on each set, and the mean exact match of the sets as ``em``.
+    """Return the scores of ``EvaluationSet.evaluate`` on each set, and their mean exact match as ``em``.
 
     Args:
         reader: reader in training.
@@ -141,14 +146,20 @@ def evaluate(
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
-    """Return the reader to train, and the teacher if the settings name one.
+    """Return the reader to train, and the teacher, or None if the settings name no teacher.
+
+    Args:
+        config: settings of the run.
+        tokenizer: tokenizer of the encoder.
 
     Raises:
-        BadInput: the encoder or the teacher is an export, or the teacher has other wordpieces or a smaller limit.
+        BadInput: the encoder or the teacher is an export, or the teacher has another head, other wordpieces or a
+            smaller limit of wordpieces.
+        ArtefactError, DamagedArtefact: a directory holds no model, or a damaged one.
     """
     for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
         if path and (path / artefacts.MANIFEST).is_file():
-            raise BadInput(f"--{name} {path} is an export: ragqa.runtime.restore makes torch weights of it")
+            raise BadInput(f"--{name} {path} is an export: make torch weights of it with ragqa.runtime.restore")
     torch.manual_seed(config.seed)
     is_reader = read_head_name(config.encoder) == SpanReader.head_name
     reader = SpanReader.load(config.encoder) if is_reader else SpanReader.from_encoder(config.encoder)
@@ -184,6 +195,13 @@ def mine_training_passages(
         retriever: retriever that finds the passages.
         config: settings of the run.
         progress: shows the number of questions.
+
+    Returns:
+        The mined passages of the questions of all sets, in the same order.
+
+    Raises:
+        BadInput, DamagedArtefact, SlowPattern: as for ``mine_passages``.
+        ArtefactError, DamagedArtefact, MissingExtra: the index or the reader of ``rerank`` cannot be used.
     """
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
@@ -192,9 +210,9 @@ def mine_training_passages(
         "retriever": config.retriever or manifest.config["retriever"],
         "train": [artefacts.checksum(data_set.file.path) for data_set in sets],
         "patterns": [data_set.file.regex for data_set in sets],
-        "questions": [len(data_set.questions) for data_set in sets],  # the rules by which some are left out may change
+        "questions": [len(data_set.questions) for data_set in sets],  # because the rules of leaving out may change
         "dev": config.dev and artefacts.checksum(config.dev),
-        "refuse": [artefacts.checksum(file) for file in config.exclude],  # the option's name when it was written first
+        "refuse": [artefacts.checksum(file) for file in config.exclude],  # the old name, so that old files stay valid
         "held_out": config.held_out,
         "depth": config.depth,
         "pool": config.pool,
@@ -221,7 +239,7 @@ def make_batches(
     progress: Progress,
     notify: Notify,
 ) -> ReaderBatches:
-    """Return the training batches; passages are mined for them if there is an index.
+    """Return the training batches; with an index, passages are mined first.
 
     Args:
         sets: training questions.
@@ -229,10 +247,12 @@ def make_batches(
         tokenizer: tokenizer of the reader.
         config: settings of the run.
         progress: shows the number of questions.
-        notify: takes a line with the number of questions of each file.
+        notify: receives a line with the number of training questions of each file.
 
     Raises:
-        BadInput: some questions have no gold passage, and there is no index.
+        BadInput: without an index, some questions have no gold passage; with an index, all questions of a file have
+            neither a gold passage nor a mined passage with an answer.
+        ArtefactError, DamagedArtefact, MissingExtra: as for ``mine_training_passages``.
     """
     mined: list[MinedPassages] = []
     if retriever is not None:
@@ -252,10 +272,9 @@ def make_batches(
 
 
 def derive_seed(config: ReaderConfig) -> int:
-    """Return the seed of the batches.
+    """Return the seed of the batches: that of the run, changed by the weights if training begins from a reader.
 
-    Training that begins from a trained reader takes another seed. With the same seed it would read the same passages in
-    the same order as before.
+    With the same seed as in its first training, the reader would read the same passages in the same order again.
     """
     if read_head_name(config.encoder) is None:
         return config.seed
@@ -271,13 +290,14 @@ def make_evaluation_sets(
     """Return the evaluation sets that select the weights: held-out articles, ``dev``, or both.
 
     Args:
-        held_out: questions about held-out articles, of each training file.
+        held_out: questions about the held-out articles of each SQuAD file.
         retriever: retriever that finds passages for the questions of ``dev``, or None without an index.
         config: settings of the run.
-        excluded: keys of the questions to leave out.
+        excluded: normalised texts of the questions to leave out, made by ``make_question_keys``.
 
     Raises:
-        BadInput: all questions of ``dev`` are excluded, or ``patience`` is set without held-out questions.
+        BadInput, BadLine: ``dev`` cannot be read, all of its sampled questions are excluded, or ``patience`` is set
+            without held-out questions.
     """
 
     def select(questions: Sequence[Question]) -> list[Question]:

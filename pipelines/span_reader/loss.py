@@ -22,7 +22,7 @@ class ReaderLosses:
     """Losses of the questions of a part of a batch, in nats."""
 
     nll_B: Tensor
-    """-log of the probability of the gold spans; 0 without a gold span."""
+    """-log of the probability of the gold spans; 0 for a question without a gold span."""
     relevance_B: Tensor
     """Cross-entropy of the passages' relevance."""
     absence_B: Tensor
@@ -30,12 +30,12 @@ class ReaderLosses:
     early_B: Tensor
     """Cross-entropy of the relevance after the early layer; 0 without an early layer."""
     kl_B: Tensor
-    """KL divergence from the teacher's distribution over spans; 0 without a teacher."""
+    """KL divergence from the teacher's distribution over spans (``distilled_kl``); 0 without a teacher."""
     has_gold_B: Tensor
-    """True if some passage holds a gold span."""
+    """True if at least one passage of the question has a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Return the mean loss of the questions; without gold spans the scores of passages alone count."""
+        """Return the mean over the questions of the weighted sum of their losses, in nats."""
         spans_B = self.nll_B
         if config.teacher is not None:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B
@@ -43,7 +43,7 @@ class ReaderLosses:
         return (spans_B + passages_B).mean()
 
     def measure(self, config: ReaderConfig) -> dict[str, float]:
-        """Return the figures for the log by their keys: means over the questions, in nats, and a share of questions."""
+        """Return the mean losses in nats for the log, and ``right``: the share of questions with a gold span."""
         figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
         optional = {"absence_bce": self.absence_B, "early_bce": self.early_B, "kl": self.kl_B}
         is_used = {
@@ -69,11 +69,11 @@ def compute_losses(
 
     Args:
         reader: reader in training.
-        teacher: larger reader whose scores are imitated, or None.
+        teacher: larger reader whose scores the reader learns to imitate, or None.
         batch: windows of the questions.
-        size: number of questions.
+        size: number of questions B.
         config: settings of the run.
-        is_hard: count only the most probable gold span (hard EM, Min et al. 2019).
+        is_hard: True to count only the most probable gold span (hard EM, Min et al. 2019).
     """
     shape = size, int(batch.rank_N.max()) + 1
     with autocast(config.device):
@@ -110,17 +110,17 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the scores of all spans of all passages of a question ``[B, K · S]``.
+    """Return the sums ``[B, K · S]`` of span score and relevance, for all spans of all passages.
 
     Args:
-        score_BKS: scores of the spans of a passage.
-        relevance_BK: scores of the passages.
+        score_BKS: scores of the spans.
+        relevance_BK: relevance of the passages.
     """
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Return True if a step uses hard EM; the share of these steps rises over the run."""
+    """Return True if step ``step``, counted from 0, uses hard EM; the probability rises over ``hard_warmup``."""
     if config.loss != "hard":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)

@@ -1,10 +1,10 @@
-r"""Evaluate span readers on held-out questions, over an index or in their paragraphs.
+r"""Evaluate span readers on held-out questions, from an index or from the paragraph of each question.
 
     python -m pipelines.span_reader.reader_evaluation runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
 
 The same evaluation selects the weights during training. A fair comparison of readers needs other questions: ``--skip``
-leaves out the questions of each file that selected the weights or that calibrate confidence. The command prints one
+leaves out the questions of each file that selected the weights or calibrated the confidence. The command prints one
 line of JSON per reader.
 """
 
@@ -40,7 +40,7 @@ class ReaderEvaluationConfig:
     readers: Annotated[tuple[Path, ...], POSITIONAL]
     """Directories of readers: exports or torch weights."""
     squad: Path | None = None
-    """SQuAD 1.1 train file."""
+    """SQuAD 1.1 train file, whose held-out questions are answered from their paragraphs."""
     questions: Path | None = None
     """File of other held-out questions, answered from ``index``."""
     index: Path | None = None
@@ -51,9 +51,9 @@ class ReaderEvaluationConfig:
     """Files of questions to leave out, such as test sets."""
     skip: int = 1700
     """Number of questions of each file to leave out.
-    The default is the number that selected the shipped reader (500) or calibrate it (1,200)."""
+    The default is the number of questions that selected (500) or calibrated (1,200) the shipped reader."""
     count: int | None = None
-    """Number of questions of each file; default: all others."""
+    """Largest number of questions of each file; default: all that are not left out."""
     seed: int = 0
     """Seed of the training of the readers."""
     held_out: float = HELD_OUT_SHARE
@@ -78,10 +78,13 @@ class EvaluationSet:
     """Held-out questions with the passages to read."""
 
     name: str
+    """Name of the set, with which the names of its figures begin."""
     questions: Sequence[Question]
+    """Questions with gold answers."""
     hits: Sequence[list[Hit]]
+    """Passages to read for each question."""
     unicode: Literal["NFD"] | None
-    """Rule of exact match: NFD for NQ-open, None for SQuAD."""
+    """Unicode form of exact match (``metrics.exact_match``): NFD for NQ-open, None for SQuAD."""
 
     def evaluate(
         self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT
@@ -103,7 +106,7 @@ class EvaluationSet:
 
 
 def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -> EvaluationSet:
-    """Return an evaluation set of questions with retrieved passages.
+    """Return an evaluation set of questions with retrieved passages, named ``dev``.
 
     Args:
         questions: held-out questions.
@@ -117,12 +120,12 @@ def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -
 
 
 def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
-    """Return an evaluation set of questions with their gold paragraphs (SQuAD's task)."""
+    """Return an evaluation set of questions with their gold paragraphs (SQuAD's task), named ``gold``."""
     return EvaluationSet("gold", questions, make_gold_hits(questions), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Evaluate readers from the command line."""
+    """Evaluate readers; ``arguments`` replace those of the command line."""
     with report_errors("pipelines.span_reader.reader_evaluation"):
         config = parse_config(ReaderEvaluationConfig, __doc__, arguments)
         sets = make_evaluation_sets(config)
@@ -134,7 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make_evaluation_sets(config: ReaderEvaluationConfig) -> list[EvaluationSet]:
-    """Return the evaluation sets that the settings name; raise BadInput if one is empty."""
+    """Return the evaluation sets that the settings name.
+
+    Raises:
+        BadInput, BadLine: a file cannot be read, or a set has no questions.
+        ArtefactError, DamagedArtefact, Mismatch: the index cannot be used.
+    """
     excluded = make_question_keys(config.exclude)
 
     def select(questions: Sequence[Question], file: Path) -> list[Question]:

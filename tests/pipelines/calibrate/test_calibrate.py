@@ -234,8 +234,9 @@ def test_the_command_calibrates_a_reader(tmp_path: Path, capsys: pytest.CaptureF
     card = (reader / "README.md").read_text()
     main([str(part) for part in [*options, *both]])
     figures = json.loads((tmp_path / "figures.json").read_text())
-    squads = "20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, in vain"
-    others = "20 of dev; 10 of dev, in vain"
+    left_out = "documents with an answer left out"
+    squads = f"20 of SQuAD, own paragraph; 20 of SQuAD, all paragraphs; 10 of SQuAD, all paragraphs, {left_out}"
+    others = f"20 of dev; 10 of dev, {left_out}"
     assert figures["fitted_on"] == f"questions that training held out: {squads}; {others}; k = 4"
     sets = figures["by_a_fit_on_the_other_half"]
     assert {name: sum(each["answers"].values()) for name, each in sets.items()} == {

@@ -54,7 +54,8 @@ def test_the_command_saves_a_calibration_that_the_reader_finds(
     assert "24 answers, 11 of them right" in line
     assert load_chat_calibration(source) == (calibration, True)
     assert ChatReader.load(source).threshold == calibration.threshold
-    assert f"{source}: 22 questions of questions.jsonl and 2 of them in vain, k = 20" == calibration.fitted_on
+    questions = "22 questions of questions.jsonl and 2 of them again, documents with an answer left out"
+    assert f"{source}: {questions}, k = 20" == calibration.fitted_on
 
 
 @pytest.mark.parametrize("reader", ["span:x", "chat:", "somewhere"])

@@ -19,7 +19,7 @@ from pipelines.common.examples.retrieval_examples import RetrievalExample
 from pipelines.dpr import loop as dpr
 from pipelines.dpr.config import DprConfig
 from ragqa.corpus.store import PassageStore
-from ragqa.errors import BadInput, DamagedArtefact, Mismatch, RagqaError
+from ragqa.errors import BadInput, Mismatch, RagqaError
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.metrics import has_answer
 from ragqa.models.dual_encoder import DualEncoder
@@ -227,7 +227,7 @@ def test_a_further_round_does_not_change_the_first(two_rounds: tuple[TrainingRun
     last = load_encoder(chosen.out / "round-2" / "model").fingerprint
     assert load_encoder(chosen.out / "model").fingerprint == last
     assert load_encoder(chosen.out / "round-1" / "model").fingerprint != last
-    with pytest.raises(BadInput, match=r"round-1 was trained with other settings \(lr 0.003, not 0.1\)"):
+    with pytest.raises(BadInput, match=r"round-1 holds a run with other settings \(lr 0.003, not 0.1\)"):
         dpr.main(replace(chosen, lr=0.1))
 
 
@@ -361,9 +361,3 @@ def test_a_corpus_without_terms_is_refused(small: Path, world: World, tmp_path: 
     with pytest.raises(Mismatch, match="cannot do bm25: index it again") as caught:
         dpr.main(replace(config(world, small, tmp_path / "run"), corpus=index))
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
-
-
-def test_a_damaged_mark_of_a_finished_round_is_named(small: Path, world: World, tmp_path: Path) -> None:
-    (tmp_path / dpr.DONE_FILE).write_text("")
-    with pytest.raises(DamagedArtefact, match=r"done\.json is damaged"):
-        dpr.is_finished(config(world, small, tmp_path))

@@ -132,7 +132,7 @@ def test_a_generator_may_read_more_than_its_reader(config: WarmGeneratorConfig) 
 
 def test_questions_without_a_passage_are_left_out(config: WarmGeneratorConfig) -> None:
     assert len(GoldQuestions([Question("q", ("a",)), Question("q", ("a",), passages=("a",))], Path("q"))) == 1
-    with pytest.raises(BadInput, match=r"train\.jsonl: no question names the passage"):
+    with pytest.raises(BadInput, match=r"train\.jsonl: no question has an answer and a gold passage"):
         warm_generator_loop.main(
             replace_settings(config, questions=write_questions(config.questions, 0, 0, gold=False))
         )

@@ -271,7 +271,7 @@ def test_the_window_is_limited_by_the_positions_of_the_encoder(config: ReaderCon
     (short / "tokenizer.json").write_bytes((config.encoder / "tokenizer.json").read_bytes())
     config, lines = replace(config, dev=None, held_out=0.0, steps=2, max_input=60), []
     trained = main(replace(config, encoder=short, out=tmp_path / "made"), notify=lines.append)
-    assert lines[0] == f"{short} reads 40 wordpieces at most: trained with these, not 60"
+    assert lines[0] == f"{short} reads at most 40 wordpieces: --max-input is lowered from 60 to 40"
     assert (
         json.loads((trained / "config.json").read_text())["reader_tokens"] == SpanReader.load(trained).max_tokens == 40
     )
@@ -366,7 +366,7 @@ MESSAGES = {
     "no held-out questions left": "all of its questions are in the files of --exclude",
     "patience without evaluations": "--patience waits for held-out questions: give --dev, or",
     "no teacher": "is not a reader",
-    "an export": "is an export: ragqa.runtime.restore makes torch weights of it",
+    "an export": "is an export: make torch weights of it with ragqa.runtime.restore",
 }
 
 
