@@ -3,8 +3,8 @@
     python -m pipelines.orqa.inverse_cloze --corpus wiki.index --encoder encoder --out runs/cloze
 
 A query is a sentence of a passage. The retriever learns to rank this passage above the other passages of the batch
-(section 5 of the paper). The vectors of a batch are computed in chunks of ``--chunk`` texts, so that memory does not
-limit the batch.
+(section "Inverse Cloze Task" of the paper). The vectors of a batch are computed in chunks of ``--chunk`` texts, so that
+memory does not limit the batch.
 """
 
 from pipelines.common.command import run_recipe

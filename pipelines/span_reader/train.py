@@ -12,9 +12,9 @@ answer (distant supervision). Passages without an answer are read as well. All s
 softmax (Clark & Gardner 2018, "shared norm"), so that scores of different passages can be compared.
 
 Every occurrence of an answer counts as right. The loss is marginalised over the occurrences (ORQA, Lee et al. 2019,
-section 4). With ``--loss hard``, only the most probable occurrence counts in a rising share of the steps (Min et al.
-2019). From the vector of the first token the reader learns to predict if a passage has an answer. With ``--teacher``
-the reader also learns a larger reader's distribution over spans.
+section "Learning"). With ``--loss hard``, only the most probable occurrence counts in a rising share of the steps (Min
+et al. 2019). From the vector of the first token the reader learns to predict if a passage has an answer. With
+``--teacher`` the reader also learns a larger reader's distribution over spans.
 
 A passage is cut into the same windows as for answering. ``--max-input`` is saved with the reader as ``reader_tokens``.
 """
