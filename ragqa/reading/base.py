@@ -114,6 +114,10 @@ class AnswerGenerator(Protocol):
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the text of the answer in pieces, and at the end the complete ``Answer``.
 
+        Args:
+            question: text of the question.
+            hits: passages of the question, best first.
+
         Raises:
             RagqaError: as for ``Reader.read``.
         """
@@ -122,7 +126,7 @@ class AnswerGenerator(Protocol):
 
 @runtime_checkable
 class LatinReader(Protocol):
-    """Reader whose model may know only the Latin script."""
+    """Reader whose model can be limited to questions in Latin script."""
 
     def can_read(self, question: str) -> bool:
         """Return True if the model can read the script of the question."""

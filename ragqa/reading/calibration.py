@@ -168,7 +168,7 @@ class Calibration:
         """Read the calibration in a folder; return None if there is no file.
 
         Args:
-            example: evidence with all features that the calibration may have.
+            example: evidence with all features that the calibration can have.
             folder: folder of ``calibration.json``.
 
         Raises:

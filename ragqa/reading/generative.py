@@ -120,7 +120,12 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; only closed-book readers answer without hits."""
+        """Return an answer for each question, in order; only closed-book readers answer without hits.
+
+        Args:
+            questions: texts of the questions.
+            hits: passages of each question, best first.
+        """
         rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
             self._make_answer(question, passages, candidates) if candidates else decline(question, [], NO_PASSAGES)
@@ -128,7 +133,10 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return each question's best answer with its evidence, as a list of one; an empty list if declined."""
+        """Return each question's best answer with its evidence, as a list of one; an empty list if declined.
+
+        The arguments are those of ``read``.
+        """
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
             for candidates in self._generate(questions, hits)
@@ -151,7 +159,10 @@ class GenerativeReader:
         return self._search.beams == 1 and self.kind != GeneratorKind.RAG_SEQUENCE
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the text of the answer in pieces, and at the end the complete ``Answer``."""
+        """Yield the text of the answer in pieces, and at the end the complete ``Answer``.
+
+        The arguments are those of ``AnswerGenerator.stream``.
+        """
         if not (hits or self.is_closed_book):
             yield decline(question, [], NO_PASSAGES)
             return

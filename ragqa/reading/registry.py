@@ -113,7 +113,7 @@ def find_local_setting(setting: str) -> str:
 
 
 def is_generator(path: Path) -> bool:
-    """Return True if the directory ``path`` holds a seq2seq model, of ragqa or of transformers."""
+    """Return True if the directory ``path`` contains a seq2seq model, of ragqa or of transformers."""
     if (path / "generator.json").is_file():
         return True
     try:

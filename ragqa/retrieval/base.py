@@ -61,7 +61,12 @@ class Ranker(Protocol):
         """Origin of the scores."""
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
+        """Return at most ``k`` rows for each question, best first.
+
+        Args:
+            questions: texts of the questions.
+            k: maximum number of rows.
+            rows: sorted rows to rank; None for all rows.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -76,6 +81,11 @@ class Retriever(Protocol):
 
         The hits of a question are best first. They are ``PartialHits`` if a shard is missing, and ``NoHits`` if the
         filter allows no document.
+
+        Args:
+            questions: texts of the questions.
+            k: maximum number of hits of a question.
+            filter: documents to search; None for all documents.
 
         Raises:
             BadInput: ``k`` is less than 1, or the retriever cannot use the filter.
@@ -168,6 +178,8 @@ class PassageRetriever:
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first, of the documents that ``filter`` allows.
+
+        The arguments are those of ``Retriever.search``.
 
         Raises:
             BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.

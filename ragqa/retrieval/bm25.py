@@ -86,9 +86,9 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
+        """Return at most ``k`` rows for each question, best first; none for a question without terms.
 
-        A question without terms gets no rows.
+        The arguments are those of ``Ranker.rank``.
 
         Raises:
             BadInput: ``k`` is less than 1.

@@ -36,7 +36,7 @@ class DenseRanker:
         return Scoring(RetrieverKind.DENSE, self.encoder.fingerprint)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; if ``rows`` is given, only of these sorted rows.
+        """Return at most ``k`` rows for each question, best first; the arguments are those of ``Ranker.rank``.
 
         Raises:
             BadInput, DamagedArtefact: as for ``search``.

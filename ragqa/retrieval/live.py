@@ -57,6 +57,8 @@ class LiveRetriever:
     def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first, from the newest version.
 
+        The arguments are those of ``Retriever.search``.
+
         Raises:
             BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
             ArtefactError, Mismatch: the newest version is damaged, or lacks what the settings of the first need.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ragqa.retrieval.base import IndexVersion, Ranker
 
 VECTORS_FOLDER, TERMS_FOLDER = "dense", "bm25"
-"""Folders of an index that hold the passage vectors and the terms of BM25."""
+"""Folders of an index with the passage vectors and with the terms of BM25."""
 
 
 class RetrieverKind(StrEnum):

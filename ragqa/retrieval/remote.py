@@ -138,6 +138,11 @@ class RemoteRetriever:
     def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard is missing.
 
+        Args:
+            questions: texts of the questions.
+            k: maximum number of hits of a question.
+            filter: must be empty or None, because a server cannot filter.
+
         Raises:
             BadInput: ``k`` is less than 1, the server refuses ``k`` or a question, or a filter is given.
             RemoteError: the server cannot be reached, does not answer in time, or all its shards are missing.

@@ -36,7 +36,10 @@ class TermIndex(Protocol):
         """Return True if a passage contains the term of a word, or if the engine does not index or look up the word."""
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to ``word``, those with terms of the question first."""
+        """Return at most ``k`` rows with a term that is similar to ``word``, those with terms of the question first.
+
+        The arguments are those of ``BM25.rank_similar``.
+        """
 
 
 def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) -> str:

@@ -42,7 +42,7 @@ def write_report(
 def rebuild_report(path: str | Path) -> Report:
     """Compute the figures and the page again from the rows, with the installed version of ragqa.
 
-    Files of the user in the directory stay. A damaged page is replaced.
+    Files of the user in the directory are kept. A damaged page is replaced.
 
     Args:
         path: directory of the report.

@@ -44,6 +44,10 @@ class LanguageModel(Protocol):
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
         """Yield the reply to messages in pieces; return ``COMPLETE``, ``CUT`` or another reason why it ended.
 
+        Args:
+            messages: messages of the chat, each with ``role`` and ``content``.
+            max_tokens: maximum length of the reply in tokens.
+
         Raises:
             ContextOverflow: the messages are too long; nothing was yielded.
             RemoteError: the server failed.

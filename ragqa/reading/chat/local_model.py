@@ -74,7 +74,9 @@ class LocalModel:
             return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
-        """Yield the reply to messages in pieces; return the reason why it ended, as for ``LanguageModel``.
+        """Yield the reply to messages in pieces; return the reason why it ended.
+
+        The arguments are those of ``LanguageModel.write``.
 
         Raises:
             ContextOverflow: the messages are too long.

@@ -115,13 +115,13 @@ class ChatReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; errors are those of ``Reader.read``."""
+        """Return an answer for each question, in order; arguments and errors are those of ``Reader.read``."""
         return [self._read_one(question, own)[0] for question, own in zip(questions, hits, strict=True)]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[ChatAnswer]]:
         """Return each question's answer with its evidence, as a list of one; an empty list if declined.
 
-        Errors are those of ``Reader.read``.
+        Arguments and errors are those of ``Reader.read``.
         """
         rows = (self._read_one(question, own) for question, own in zip(questions, hits, strict=True))
         return [[ChatAnswer(answer.text, evidence)] if answer.text and evidence else [] for answer, evidence in rows]
@@ -129,7 +129,7 @@ class ChatReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the statements with their citations as soon as they are checked, and at the end the ``Answer``.
 
-        Errors are those of ``Reader.read``.
+        Arguments and errors are those of ``AnswerGenerator.stream``.
         """
         for piece in self._write(question, hits):
             if isinstance(piece, str):

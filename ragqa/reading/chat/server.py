@@ -25,7 +25,7 @@ from ragqa.text import replace_surrogates
 KEY = "RAGQA_CHAT_KEY"
 """Environment variable with the API key: ``KEY`` for any host, or ``HOST=KEY`` for one host, separated by commas."""
 TIMEOUT = 600.0
-"""Time limit of a reply in seconds: a laptop may read a long prompt for minutes."""
+"""Time limit of a reply in seconds; a laptop can need minutes to read a long prompt."""
 CONNECT_TIMEOUT, PROBE_TIMEOUT = 10.0, 10.0
 """Time limits in seconds of opening a connection, and of a request for the server's properties."""
 RETRIES = 3
@@ -42,7 +42,7 @@ _TOO_LONG = re.compile(r"context[_ ]?(?:length|size|window)|exceed_context|too m
 
 
 class ChatServer:
-    """Language model on a server, as described for ``LanguageModel``."""
+    """Language model on a server."""
 
     def __init__(self, url: str, model: str = "", *, timeout: float = TIMEOUT) -> None:
         """Check the address and the key of a server, without sending a request.
@@ -113,6 +113,8 @@ class ChatServer:
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
         """Yield the reply to messages in pieces; return the server's reason why it ended.
+
+        The arguments are those of ``LanguageModel.write``.
 
         Raises:
             BadInput: as for ``find_context``.

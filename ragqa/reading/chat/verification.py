@@ -112,7 +112,7 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
 
 
 def find_missing(statement: str, text: str) -> str | None:
-    """Return a phrase that says which address, number, name or date of a statement a text lacks, or None.
+    """Return a phrase that says which address, number, name or date of a statement is not in a text, or None.
 
     The phrase can also say that the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words.
     """
@@ -143,7 +143,7 @@ def find_missing(statement: str, text: str) -> str | None:
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
     """Return a phrase with the span reader's answer to the question, if the statement does not contain it, or None.
 
-    Only a statement that repeats the question is checked.
+    Only a statement that repeats the question is checked. The arguments are those of ``find_problem``.
     """
     if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
@@ -156,7 +156,10 @@ def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: A
 
 
 def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return a phrase with the name or number that a span reader finds instead of that in the statement, or None."""
+    """Return a phrase with the name or number that a span reader finds instead of that in the statement, or None.
+
+    The arguments are those of ``find_problem``.
+    """
     # A question for the subject of the passages, or for a name in the question, can have any answer.
     known = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
     known |= {_stem(word) for word in _iter_words(question)} if _repeats(statement, question) else set()

@@ -67,7 +67,7 @@ class ExactIndex:
         return len(self.vectors)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` rows with the largest inner products for each query, best first.
+        """Return the ``k`` rows with the largest inner products for each query vector [B, D], best first.
 
         Raises:
             BadInput: ``k`` is less than 1, or a query is not finite.
@@ -207,7 +207,7 @@ def _import_torch(device: str) -> Any:
 
 
 def make_gpu_error(device: str, library: str) -> BadInput:
-    """Return the error for a device that ``library`` needs a GPU for, on a machine where it sees none."""
+    """Return the error for a GPU ``device`` on a machine where ``library`` sees no GPU."""
     return BadInput(
         f"device {device}: {library} sees no GPU here; use device cpu (the extra 'gpu' is for a machine with one)"
     )

@@ -73,7 +73,7 @@ class FaissIndex:
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return, approximately, the ``k`` rows with the largest inner products for each query, best first.
+        """Return, approximately, the ``k`` rows with the largest inner products for each query vector, best first.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.

@@ -12,7 +12,11 @@ from ragqa.retrieval.vectors.arrays import CodedVectors, Queries, Vectors, find_
 
 
 def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
-    """Return queries as contiguous float32 [B, D].
+    """Return query vectors as contiguous float32 [B, D], after checking them.
+
+    Args:
+        queries_BD: query vectors.
+        width: width D of the index's vectors.
 
     Raises:
         Mismatch: the queries have another width than the index.
