@@ -33,12 +33,12 @@ class LanguageModel(Protocol):
 
         Raises:
             DamagedArtefact: the file of the model cannot be loaded.
-            BadInput: the server has several models, and none is named.
+            BadInput: the server has several models or none, and none is named.
         """
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text, or an estimate that is too high for English."""
+        """Return the number of tokens of a text, or an estimate that is usually too high for English."""
         ...
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
@@ -57,5 +57,5 @@ class LanguageModel(Protocol):
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an estimate of the number of tokens of a text, too high for English."""
+    """Return an estimate of the number of tokens of a text, which is usually too high for English."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
