@@ -22,7 +22,7 @@ from datetime import date
 from email.message import EmailMessage
 from functools import cache
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
@@ -33,8 +33,10 @@ from ragqa.corpus.formats.office import reader as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import markup, notebook, plain
 from ragqa.corpus.sources import read_documents
+from tests.helpers.binary_workbook import make_binary_workbook
 from tests.helpers.compound import make_message
 from tests.helpers.documents import make_article, make_tar, make_zip, to_json_lines
+from tests.helpers.images import make_jpeg, make_png, make_tiff, make_webp
 from tests.helpers.office import (
     make_book,
     make_open_document,
@@ -217,6 +219,7 @@ TARGETS = {
     "slides": Target(office.read, "a.pptx", _make_slides),
     "workbook": Target(office.read, "a.xlsx", _make_workbook),
     "workbook-old": Target(office.read, "a.xls", lambda: OLD_WORKBOOK.read_bytes()),
+    "workbook-binary": Target(office.read, "a.xlsb", lambda: make_binary_workbook("Towers", _make_rows())),
     "word-old": Target(office.read, "a.doc", lambda: OLD_WORD.read_bytes()),
     "slides-old": Target(office.read, "a.ppt", lambda: OLD_SLIDES.read_bytes()),
     "message": Target(office.read, "a.msg", lambda: make_message({0x37: "Tower", 0x1000: _TEXT[:1500]}, ["a@b.c"])),
@@ -227,6 +230,10 @@ TARGETS = {
     ),
     "book": Target(office.read, "a.epub", _make_book),
     "rich-text": Target(office.read, "a.rtf", _make_rich_text),
+    "png": Target(office.read, "a.png", lambda: make_png(800, 600)),
+    "jpeg": Target(office.read, "a.jpg", lambda: make_jpeg(800, 600)),
+    "tiff": Target(office.read, "a.tif", lambda: make_tiff(800, 600, 3)),
+    "webp": Target(office.read, "a.webp", lambda: make_webp(b"VP8X", 800, 600)),
     "arrow": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_stream, rows=15)),
     "arrow-file": Target(arrow.read_arrow, "a.arrow", lambda: _save(write_arrow_file)),
     "arrow-compressed": Target(arrow.read_arrow, "a.arrow", _make_compressed_arrow),
@@ -259,7 +266,7 @@ TARGETS = {
     "xz": Target(".xz", "a.tar.xz", lambda: lzma.compress(_make_archive())),
 }
 """Targets by name; each format and each container has one or more."""
-_PACKAGES = ("word", "slides", "workbook", "open-text", "open-slides", "open-sheet", "book")
+_PACKAGES = ("word", "slides", "workbook", "workbook-binary", "open-text", "open-slides", "open-sheet", "book")
 """Targets that are ZIP archives; every second mutation is one of a member."""
 _INSIDE: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes]]] = {
     "gz": (_make_json_lines, gzip.compress),
@@ -320,6 +327,20 @@ def _mutate(content: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+def needs_ocr(name: str) -> bool:
+    """Return True if the files of a target are images."""
+    return PurePath(TARGETS[name].name).suffix in office.IMAGE_SUFFIXES
+
+
+def install_tesseract(folder: Path) -> str:
+    """Write a command ``tesseract`` that finds the same word in all images; return a PATH that begins with it."""
+    command = folder / "bin" / "tesseract"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text("#!/bin/sh\ncat > /dev/null\necho Tower\n")
+    command.chmod(0o755)
+    return f"{command.parent}:{os.environ['PATH']}"
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -342,7 +363,7 @@ class Outcome:
 def run(names: Sequence[str], first: int, last: int, folder: Path, program: str = PROGRAM) -> Outcome:
     """Read mutations ``first`` to ``last`` (exclusive) of some targets in processes that run ``program``."""
     outcome, remaining, start = Outcome(), list(names), first
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": install_tesseract(folder)}
     while remaining:
         arguments = [str(folder), str(start), str(first), str(last), *remaining]
         command = [sys.executable, "-c", program, *arguments]
@@ -393,7 +414,7 @@ def main(folder: Path, start: int, first: int, last: int, names: Sequence[str]) 
 def _read(folder: Path, name: str, content: bytes) -> Iterator[str]:
     path = folder / TARGETS[name].name
     path.write_bytes(content)
-    for document in read_documents([path]):
+    for document in read_documents([path], ocr=needs_ocr(name)):
         yield f"{document.id}{document.title}{document.path}{document.text}"
 
 

@@ -1,7 +1,6 @@
 """OCR: images and scanned pages are read by the command ``tesseract``, for which a script stands here."""
 
 import random
-import struct
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.sync import build_or_sync_index, sync_index
 from ragqa.indexing.update import UpdateReport
 from tests.helpers.documents import make_zip, read, write
+from tests.helpers.images import make_jpeg, make_png, make_tiff, make_webp
 from tests.helpers.pdf import make_pdf
 
 SCRIPT = """import sys
@@ -46,33 +46,6 @@ def install(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make_scan(pixel: str) -> str:
     """Return a page for ``make_pdf`` that is an image of one colour."""
     return f") Tj ET q 612 0 0 792 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID {pixel} EI Q BT () Tj ("
-
-
-def make_png(width: int = 800, height: int = 600, letter: str = "a") -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + letter.encode()
-
-
-def make_jpeg(width: int, height: int) -> bytes:
-    head = b"\xff\xd8" + b"\xff\xe0\0\x04ab" + b"\xff\xff\xc4\0\x03a"
-    return head + struct.pack(">BBHBHH", 0xFF, 0xC2, 17, 8, height, width) + b"a"
-
-
-def make_tiff(width: int, height: int, pages: int = 1, order: str = "<") -> bytes:
-    data = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}I", 8)
-    for page in range(1, pages + 1):
-        entries = struct.pack(f"{order}HHIIHHIHH", 256, 4, 1, width, 257, 3, 1, height, 0)
-        following = len(data) + 30 if page < pages else 0
-        data += struct.pack(f"{order}H", 2) + entries + struct.pack(f"{order}I", following)
-    return data + b"t"
-
-
-def make_webp(kind: bytes, width: int, height: int) -> bytes:
-    size = {
-        b"VP8X": b"\0\0\0\0" + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little"),
-        b"VP8L": b"\x2f" + ((width - 1) | (height - 1) << 14).to_bytes(4, "little"),
-        b"VP8 ": b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height),
-    }[kind]
-    return b"RIFF\0\0\0\0WEBP" + kind + b"\0\0\0\0" + size + b"b"
 
 
 IMAGES = {
