@@ -1,1 +1,1 @@
-"""Build and update index directories."""
+"""Build, update and sync indexes."""

@@ -1,4 +1,4 @@
-"""Build an index from documents; a build that was killed continues at the next run.
+"""Build an index from documents; the next run of a build that was killed continues it.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     files.json      files that were read, with size and time       (ragqa.indexing.file_table)
@@ -7,8 +7,8 @@
     manifest.json   written last
 
 A build works under a lock in the workspace ``.NAME.building`` next to the target. The folder ``made/`` of the workspace
-has the finished parts of the index, and the folder ``vectors/`` a file of vectors for every 512 passages. At the end,
-the target is replaced in one step.
+has the finished parts of the index, and the folder ``vectors/`` has a file of vectors for every 512 passages. At the
+end, the build replaces the target in one step.
 """
 
 import hashlib
@@ -59,11 +59,11 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Number of passages whose vectors share a file; after a kill, at most these are embedded again."""
+"""Number of passages whose vectors share a file; at most this number is embedded again after a kill."""
 SAMPLE = 400
 """Maximum number of sample questions for the measurement of recall."""
 REPORT_FILE, SEARCH_FILE = "report.json", "search.json"
-"""Files of a workspace: the report on the documents that were read, and the search effort."""
+"""Files of a workspace: the report on the documents that were read, and the result of tuning the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +75,17 @@ class IndexConfig:
     kind: str = DEFAULT_KIND
     """Kind of vector index, an ``IndexKind``."""
     recall: float = DEFAULT_RECALL
-    """Share of the 20 nearest passages that an approximate kind must find."""
+    """Share of the 20 nearest passages that a search should find, for approximate kinds."""
     questions: str | None = None
-    """File of sample questions to measure recall; by default, queries are made from the passages."""
+    """File of sample questions to measure recall; None to make queries from the passages."""
     encoder: str = DEFAULT_ENCODER
     """Export, Hugging Face directory or hub name of the encoder."""
     engine: str = DEFAULT_ENGINE
     """Engine of BM25, a ``TermEngine``."""
     blocks: str = DEFAULT_BLOCKS
-    """Unit of the passage size: sentences, words or wordpieces."""
+    """Kind of splitter of documents into passages, a key of ``DEFAULT_SIZES``."""
     block_size: int | None = None
-    """Passage size in words (100 by default) or wordpieces (288)."""
+    """Maximum passage size, in wordpieces for ``blocks="wordpieces"``, else in words; None for 288 and 100."""
     ocr: bool = False
     """Read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
@@ -116,7 +116,7 @@ class IndexConfig:
         return RetrieverKind(self.retriever).needs_vectors
 
     def make_absolute(self) -> "IndexConfig":
-        """Return the options with absolute paths."""
+        """Return the options with absolute paths of the questions and the encoder."""
         questions = str(Path(self.questions).absolute()) if self.questions else None
         return replace(self, questions=questions, encoder=make_encoder_absolute(self.encoder))
 
@@ -136,14 +136,17 @@ def build_index(
         The report on the documents that were read.
 
     Raises:
-        BadInput: there is nothing to index, a file cannot be read, ``out`` is not an index, or the disk is full.
+        BadInput: a path or option cannot be used, no document has text, ``out`` is not an index, another process
+            changes it, or the disk is full; with ``config.strict``, a file cannot be read.
+        BadLine: with ``config.strict``, a record of a file is malformed.
+        ArtefactError, DamagedArtefact: the encoder does not exist or is damaged.
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
     if isinstance(paths, str | Path):
         raise BadInput(f"paths = {str(paths)!r}: a list of files and folders is needed")
     out = Path(out).resolve()
-    # Absolute, since the index is used from other working directories, which must find cited files and the encoder.
+    # Absolute, so that cited files and the encoder are found from every working directory.
     paths, config = [hub.make_absolute(path) for path in paths], config.make_absolute()
     artefacts.check_replaceable(out, "index")
     encoder = _load_parts(config)
@@ -160,24 +163,29 @@ def open_splitter(blocks: str, size: int | None, encoder: str, *, has_vectors: b
     """Return the splitter of documents into passages.
 
     Args:
-        blocks: unit of the passage size: words, sentences or wordpieces.
-        size: maximum size of a passage, in words or wordpieces; None for the default.
+        blocks: kind of splitter, as for ``make_splitter``.
+        size: maximum size of a passage, as for ``make_splitter``.
         encoder: encoder whose tokenizer counts wordpieces: export, Hugging Face directory or hub name.
-        has_vectors: whether the encoder reads the passages; else only the unit wordpieces needs its tokenizer.
+        has_vectors: True if the passages get vectors; else only ``wordpieces`` needs the tokenizer.
 
     Raises:
-        BadInput: the unit is unknown, or the size is out of range.
-        ArtefactError: there is no such encoder.
+        BadInput: the kind is unknown, or the size is out of range.
+        ArtefactError, DamagedArtefact: the encoder does not exist, or its tokenizer is damaged.
+        MissingExtra: the encoder must be downloaded, and transformers is not installed.
     """
     tokenizer = TextTokenizer(find_tokenizer(encoder)) if has_vectors or blocks == "wordpieces" else None
     return make_splitter(blocks, size, tokenizer)
 
 
 def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Return the vectors [B, D] of up to ``SAMPLE`` random questions of a file.
+    """Return the vectors [B, D] of at most ``SAMPLE`` random questions of a file.
+
+    Args:
+        file: question file.
+        encoder: encoder of the questions.
 
     Raises:
-        BadInput: the file cannot be read or has no questions.
+        BadInput: the file cannot be read, has a malformed line, or has no questions.
     """
     questions = list(read_questions(Path(file)))
     if not questions:
@@ -188,7 +196,7 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
     """Check the parts of the index and return the encoder, or None if the index has no vectors.
 
-    The check finds errors before hours of work.
+    The check raises the errors of ``build_index`` before hours of work.
     """
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
@@ -206,7 +214,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of ragqa's version, options, encoder, and input sizes and times."""
+    """Return a digest of all that determines the index: version, options, encoder, and sizes and times of the input."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):
@@ -220,7 +228,7 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Build of an index, which skips the steps that an earlier run finished."""
+    """Build of an index that skips the steps which an earlier run finished."""
 
     folder: Path
     """Workspace of the build."""
@@ -232,7 +240,7 @@ class _IndexBuild:
     progress: Progress
 
     def run(self) -> None:
-        """Make all parts of the index, and then its manifest."""
+        """Write all parts of the index, and then its manifest."""
         index, config = self.folder / resume.BUILD_FOLDER, self.config
         _make_once(index, "passages", self._write_passages)
         store = PassageStore.open(index / "passages")
@@ -267,12 +275,12 @@ class _IndexBuild:
         if not writer.rows:
             problems = "; ".join(line.strip() for line in report.describe_problems())
             raise BadInput(f"nothing to index in {', '.join(map(str, self.paths))}: {problems or 'no documents'}")
-        # Both are written before the passages count as finished, so a killed build cannot lose them.
+        # Both files are written before the passages count as finished, so a killed build cannot lose them.
         write_table(self.folder / resume.BUILD_FOLDER, scan.finish(scan.files, left_out))
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
-        """Write one file of vectors for every ``SHARD`` passages."""
+        """Write the vectors of all shards of ``SHARD`` passages that an earlier run has not finished."""
         target = self.folder / "vectors"
         shards = split_into_shards(len(store), SHARD)
         missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]
@@ -298,25 +306,28 @@ class _IndexBuild:
 
 
 def _add_to(step: Step, before: int) -> Callable[[int], None]:
-    """Return a function that reports a number of finished units after ``before`` earlier ones."""
+    """Return a function that reports ``before`` plus a number of units as finished."""
     return lambda done: step.advance_to(before + done)
 
 
 def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progress) -> None:
-    """Index the terms of all passages into ``folder``, for BM25.
+    """Index the terms of all live passages into ``folder``, for BM25.
 
     Args:
         store: passages to index.
         folder: directory to write.
         engine: a ``TermEngine``.
         progress: receiver of progress reports.
+
+    Raises:
+        BadInput, MissingExtra: as for ``BM25.build``.
     """
     with progress.step(RetrieverKind.BM25, len(store), "passages") as step:
         BM25.build(store, folder, engine=engine, progress=step.advance_to)
 
 
 def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
-    """Make the part ``name`` of ``folder`` unless an earlier run finished it."""
+    """Let ``make`` write the part ``name`` of ``folder``, unless an earlier run finished it."""
     if not (folder / name).is_dir():
         with artefacts.create_directory(folder / name) as part:
             make(part)

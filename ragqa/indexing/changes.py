@@ -1,20 +1,21 @@
 """Decide which documents of an index an update adds, replaces, leaves unchanged or deletes.
 
-A document is identified by its id and its path, since several files can use the same ids. A new document replaces
-documents with the same id in other files, so that a separate file can contain corrections. Documents in the files that
-are being added do not replace each other.
+A document is identified by its id and its path, since several files can use the same ids. A new document replaces the
+documents with the same id from other files, so that a separate file can contain corrections. The documents of one
+update do not replace each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ragqa.corpus.sources import Document
+from ragqa.artefacts.paths import make_absolute
+from ragqa.corpus.sources import Document, to_document_id
 
 DocumentKey = tuple[str, str]
 """Id and path of a document."""
 _BATCH_DOCUMENTS = 1000
 _BATCH_CHARACTERS = 32 << 20
-"""Number of characters at which a batch ends early."""
+"""Number of characters after which a batch ends early."""
 
 
 @dataclass
@@ -22,9 +23,9 @@ class DocumentChanges:
     """Documents that were read for an update, grouped by outcome."""
 
     written_keys: set[DocumentKey] = field(default_factory=set)
-    """Documents whose passages were written: new documents, and documents with a new text."""
+    """Documents whose passages were written: new documents, and documents that differ from those in the index."""
     unchanged_keys: set[DocumentKey] = field(default_factory=set)
-    """Documents with the same text as in the index."""
+    """Documents that are the same as in the index, except for the date."""
     left_out_keys: set[DocumentKey] = field(default_factory=set)
     """Documents without passages: empty ones and duplicates."""
 
@@ -36,13 +37,14 @@ class DocumentChanges:
     def find_removed(
         self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
     ) -> tuple[set[DocumentKey], dict[str, int]]:
-        """Return the documents to remove from the index, and the numbers of documents by outcome.
+        """Return the documents whose old rows an update removes, and the numbers of documents by outcome.
 
-        A changed document is removed, too, because its new text is in new rows.
+        The old rows of a changed document are removed, because its new text is in new rows. The outcomes are ``added``,
+        ``replaced``, ``unchanged`` and ``deleted``.
 
         Args:
-            indexed: all documents in the index that have the id of a document that was read or is to be deleted.
-            to_delete: documents that the user wants to delete; none has the id of a document that was read.
+            indexed: all documents in the index with the id of a document in ``all_keys`` or ``to_delete``.
+            to_delete: documents to delete; none has the id of a document that was read.
         """
         new_ids = {identifier for identifier, _ in self.all_keys - indexed}
         superseded = {key for key in indexed - self.all_keys if key[0] in new_ids}
@@ -61,8 +63,13 @@ class DocumentChanges:
         return removed, counts
 
 
+def list_ids(names: Sequence[str]) -> set[str]:
+    """Return the ids that names of documents can mean: each name itself, and the absolute path that it can be."""
+    return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
+
+
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield the documents in batches that are small enough for memory."""
+    """Yield the documents in batches of at most 1,000; a batch of more than 32 million characters ends early."""
     batch: list[Document] = []
     characters = 0
     for document in documents:

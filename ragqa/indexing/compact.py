@@ -25,15 +25,21 @@ def compact_index(
 ) -> dict[str, Any]:
     """Rewrite the index in ``folder`` without deleted rows; no passage is embedded again.
 
+    The vectors of approximate kinds are indexed and tuned again.
+
     Args:
-        folder: directory of the index, to which only this process writes.
+        folder: directory of the index, which no other process uses.
         config: configuration in the manifest of the index.
         encoder: fingerprint of the encoder that made the vectors; None if there are no vectors.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 
     Returns:
-        The entries of the configuration that change.
+        The entries of the configuration that change: ``built``, and ``search`` if there are vectors.
+
+    Raises:
+        DamagedArtefact: a file of the index is damaged.
+        BadInput, MissingExtra: as for ``mips.build`` and ``build_terms``.
     """
     compacted = folder / ".compact"
     old = PassageStore.open(folder / "passages")
@@ -68,7 +74,8 @@ def compact_index(
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
     """Return the vectors [B, D] of the build's sample questions.
 
-    The result is None if there are no sample questions, the encoder changed, or the kind is flat.
+    The result is None if the build had no sample questions, the kind is flat, the encoder changed, or the encoder or
+    the file of questions cannot be read.
     """
     file = config.get("questions")
     if not file or config["kind"] == IndexKind.FLAT:
@@ -76,5 +83,5 @@ def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) 
     try:
         loaded = load_encoder(find_local_model(config["encoder"]), device=device)
         return encode_sample_questions(file, loaded) if loaded.fingerprint == encoder else None
-    except (RagqaError, OSError):  # without sample questions, the update makes queries from the passages
+    except (RagqaError, OSError):  # without sample questions, tuning makes queries from the passages
         return None

@@ -1,9 +1,9 @@
-"""Embed passages in shards, each with its files; a finished shard is never made again.
+"""Embed passages in shards, each with its own files; a finished shard is not embedded again.
 
     0000000000.npy     vectors of a shard, float16 [rows of the shard, D]
     0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
 
-A batch of the encoder never crosses shards, so the vectors of a shard do not depend on the worker that makes it.
+A batch of the encoder has passages of one shard only, so the vectors of a shard do not depend on other shards.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from ragqa.retrieval.vectors.store import VectorsOnDisk
 from ragqa.runtime.encoder import TextEncoder
 
 PARTIAL = ".writing"
-"""Folder next to the shards for files that are not finished."""
+"""Folder next to the files of the shards for files that are not finished."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,16 @@ class ShardRecord(EmbeddingShard):
 
 
 def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
-    """Divide a store of ``rows`` rows into shards; each shard but the last has ``size`` rows."""
+    """Return the shards of a store of ``rows`` rows; each shard but the last has ``size`` rows."""
     return [EmbeddingShard(first, min(first + size, rows)) for first in range(0, rows, size)]
 
 
 @contextmanager
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
-    """Prepare ``folder`` for ``embed_shard``, and remove unfinished files after the block.
+    """Create ``folder`` with an empty folder ``PARTIAL``, and remove the latter after the block.
 
-    A worker that outlives its job then has no folder to write to, and cannot leave files among the finished files.
+    After the block, a worker that is still running cannot write files of shards, because ``embed_shard`` writes them to
+    ``PARTIAL`` first.
     """
     remove_partial_files(folder)
     (folder / PARTIAL).mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def prepare_shard_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove the unfinished files in ``folder``, even while other processes write them."""
+    """Remove the folder ``PARTIAL`` in ``folder``, even while other processes write to it."""
     # Rename first: a file that another process writes in the meantime would prevent the removal of the folder.
     partial, removed = folder / PARTIAL, folder / f"{PARTIAL}.gone"
     shutil.rmtree(removed, ignore_errors=True)
@@ -112,6 +113,9 @@ def embed_shard(
 
     Returns:
         The record of the shard.
+
+    Raises:
+        DamagedArtefact: a file of the passages is damaged.
     """
     texts = [passage.titled_text for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
@@ -125,13 +129,23 @@ def embed_shard(
 
 
 def write_shard_record(folder: Path, record: ShardRecord) -> None:
-    """Mark a shard whose vectors are in ``folder`` as finished, by writing its record."""
+    """Write the record of a shard, which marks the shard as finished.
+
+    Args:
+        folder: folder of the shards, prepared by ``prepare_shard_folder``.
+        record: record of the shard, whose vectors are already in ``folder``.
+    """
     write_shard_file(folder / record.record_file, json.dumps(asdict(record)).encode())
 
 
 def write_shard_file(file: Path, data: bytes) -> None:
-    """Write a file in one step into a folder that ``prepare_shard_folder`` prepared."""
-    # The temporary name is unique, since two workers can make the same shard.
+    """Write a file in one step.
+
+    Args:
+        file: file to write, in a folder that ``prepare_shard_folder`` prepared.
+        data: content of the file.
+    """
+    # The temporary name is unique, since two workers can embed the same shard.
     temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"
     temporary.write_bytes(data)
     sync_file(temporary)
@@ -139,7 +153,7 @@ def write_shard_file(file: Path, data: bytes) -> None:
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a shard, or None if this encoder has not finished the shard.
+    """Return the record of a shard; None if the shard is not finished, or not for these rows or by this encoder.
 
     Args:
         folder: folder of the shards.
@@ -156,7 +170,12 @@ def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> Shar
 
 
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
-    """Yield the files of vectors whose content differs from the recorded checksum."""
+    """Yield the files of vectors that are missing or differ from the checksums in their records.
+
+    Args:
+        folder: folder of the shards.
+        records: records of the shards to check.
+    """
     for record in records:
         file = folder / record.vectors_file
         try:
@@ -169,8 +188,12 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
 def open_shards(folder: Path, rows: int) -> StackedVectors:
     """Open the vectors [rows, D] of all shards in ``folder`` without loading them into memory.
 
+    Args:
+        folder: folder of the shards.
+        rows: expected number of vectors.
+
     Raises:
-        DamagedArtefact: the number of vectors is not ``rows``.
+        DamagedArtefact: the number of vectors is another, or a file is damaged.
     """
     files = sorted(folder.glob("*.npy"))
     vectors = StackedVectors([VectorsOnDisk(file) for file in files]) if files else ()

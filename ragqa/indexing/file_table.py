@@ -1,6 +1,6 @@
-"""Table of the files that an index was made of, by which a sync finds the files that it must read.
+"""Table of the files of an index, with which a sync finds the files that it must read again.
 
-files.json    {"PATH": [SIZE, MODIFIED, IS_PARTIAL], …}    see ``FileState``
+The file ``files.json`` has the form ``{"PATH": [SIZE, MODIFIED, IS_PARTIAL], …}``; see ``FileState``.
 """
 
 import json
@@ -20,7 +20,7 @@ TABLE = "files.json"
 _UNKNOWN = -1
 """Time of modification of a file that must be read again."""
 _CLOCK_TICK_NS = 10_000_000
-"""Resolution of the times of files, in nanoseconds: Linux counts at most 10 ms as one moment."""
+"""Maximum resolution of the modification times of files in Linux, in nanoseconds (10 ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,27 @@ class FileState:
     """State of a file when it was read."""
 
     size: int
+    """Size in bytes."""
     modified: int
-    """Time of the last modification in nanoseconds; -1 if the file must be read again."""
+    """Time of the last modification in nanoseconds since 1970; -1 if the file must be read again."""
     is_partial: bool = False
-    """True if a document was left out as empty or as a duplicate of another file, which can be deleted later."""
+    """True if a document was left out as empty or as a duplicate; a sync reads it again after other files change."""
 
 
 class FileScan:
-    """Files under some paths, with their states before they are read."""
+    """Regular files under some paths, with their states before they are read."""
 
     def __init__(self, paths: Sequence[Path], on_error: Callable[[OSError], object] = lambda error: None) -> None:
-        """List the regular files, by their paths in the form in which an index stores them.
+        """List the regular files.
 
         Args:
-            paths: files, folders, and names of the hub, which are left out.
+            paths: files and folders; names of the hub are left out.
             on_error: function called with the error if a folder cannot be listed.
         """
         self.files: dict[str, Path] = {}
+        """Files by their paths as an index stores them (``to_document_id``)."""
         self.states: dict[str, FileState] = {}
+        """States of the files by the same paths."""
         self._start = time.time_ns()
         for file in walk_files([path for path in paths if not hub.is_hub_name(path)], on_error):
             if state := _read_state(file):
@@ -53,12 +56,12 @@ class FileScan:
                 self.files[name], self.states[name] = file, state
 
     def finish(self, names: Iterable[str], left_out: Iterable[str]) -> dict[str, FileState]:
-        """Return the states of files that have been read.
+        """Return the states, by path, of files that have been read since the scan.
 
-        A file that changed since the scan, or just before it, gets no time: its new text can have been missed.
+        A file that changed after the scan, or just before it, must be read again, because the change can be unread.
 
         Args:
-            names: paths of the files.
+            names: paths of the files, keys of ``files``.
             left_out: paths of documents that were left out.
         """
         partial = {find_owner(path, self.files) for path in left_out}
@@ -72,7 +75,12 @@ class FileScan:
 
 
 def find_owner(path: str, files: Container[str]) -> str | None:
-    """Return the file that contains the document at a path: the path itself, or an archive above it."""
+    """Return the file that contains the document at a path; None if it is not among some files.
+
+    Args:
+        path: path of the document: that of a file, or of a member in an archive.
+        files: paths of the files.
+    """
     while path not in files:
         parent = os.path.dirname(path)
         if parent == path:
@@ -82,7 +90,7 @@ def find_owner(path: str, files: Container[str]) -> str | None:
 
 
 def read_table(index: Path) -> dict[str, FileState]:
-    """Return the states of the files of an index; empty if they are not known."""
+    """Return the states of the files of an index by path; empty if the index has no readable table."""
     try:
         rows = json.loads((index / TABLE).read_text())
         return {name: FileState(*row) for name, row in rows.items()}
@@ -91,7 +99,12 @@ def read_table(index: Path) -> dict[str, FileState]:
 
 
 def write_table(index: Path, states: Mapping[str, FileState]) -> None:
-    """Write the states of the files of an index."""
+    """Write the table of the files of an index in one step.
+
+    Args:
+        index: directory of the index.
+        states: states of the files by path.
+    """
     artefacts.write_text_whole(index / TABLE, json.dumps({name: astuple(state) for name, state in states.items()}))
 
 

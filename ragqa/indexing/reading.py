@@ -1,4 +1,4 @@
-"""Documents read with progress, for builds and updates."""
+"""Read documents and report the progress, for builds and updates."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,13 @@ def read_with_progress(
     ocr: bool,
     on_left_out: Callable[[Document], object],
 ) -> Iterator[Document]:
-    """Yield the documents of ``read_documents``, and report the bytes read and the name of a file that takes long."""
+    """Yield the documents of ``read_documents``; report the bytes read, and the name of a file that takes long.
+
+    The arguments are those of ``read_documents``, and a receiver of progress reports.
+
+    Raises:
+        BadInput, BadLine, MissingExtra: as for ``read_documents``.
+    """
     with progress.step("reading", count_input_bytes(paths), "B") as step:
 
         def show_wait(path: str, seconds: float) -> None:

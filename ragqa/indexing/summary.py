@@ -12,12 +12,15 @@ from ragqa.text import format_count
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe a build: numbers of documents and passages, and documents left out.
+    """Describe a build: the numbers of documents and passages, the size, the recall, and the problems.
 
     Args:
         report: report on the documents that were read.
         index: directory of the index.
-        as_json: return one line of JSON instead of text.
+        as_json: True for one line of JSON, False for text.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch: as for ``peek_manifest``.
     """
     manifest = artefacts.peek_manifest(index)
     if as_json:
@@ -32,7 +35,11 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
 
 
 def format_recall(search: dict[str, Any]) -> str:
-    """Describe the recall in the entry ``search`` of a manifest, which tuning measured."""
+    """Describe the recall that tuning measured, and whether it reaches the target, in one line.
+
+    Args:
+        search: entry ``search`` of an index's manifest.
+    """
     sample = format_count(search["queries"], "made-up queries" if search["made_up"] else "questions")
     line = f"recall@20 {search['recall']:.3f} on {sample}"
     if search["sure"]:
@@ -43,12 +50,12 @@ def format_recall(search: dict[str, Any]) -> str:
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe an update: numbers of documents by outcome, and passages in the index.
+    """Describe an update: the numbers of documents by outcome and of passages in the index, and the problems.
 
     Args:
         report: result of the update.
         index: directory of the index.
-        as_json: return one line of JSON instead of text.
+        as_json: True for one line of JSON, False for text.
     """
     if as_json:
         return to_json({"index": str(index), **asdict(report)})

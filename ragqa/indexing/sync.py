@@ -1,4 +1,4 @@
-"""Bring an index in step with folders: read the changed files, and delete the documents of files that are gone."""
+"""Sync an index with folders: read new and changed files, and delete the documents of files that no longer exist."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from ragqa.corpus import hub
 from ragqa.corpus.formats.base import ProblemHandler, describe_error
 from ragqa.corpus.sources import CorpusReport, to_document_id
 from ragqa.corpus.walk import check_paths
-from ragqa.errors import ArtefactError, BadInput, Mismatch
+from ragqa.errors import ArtefactError, BadInput
 from ragqa.indexing.build import IndexConfig, build_index
 from ragqa.indexing.changes import DocumentChanges, DocumentKey
 from ragqa.indexing.file_table import TABLE, FileScan, FileState, find_owner, read_table, write_table
@@ -22,7 +22,7 @@ from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.registry import RetrieverKind, TermEngine
 
 _SETTINGS_WITHOUT_EFFECT = ("device", "strict")
-"""Settings of a build that do not change the index."""
+"""Options of a build that do not change the index."""
 
 
 def build_or_sync_index(
@@ -33,27 +33,27 @@ def build_or_sync_index(
     on_choice: Callable[[str], object] = lambda line: None,
     progress: Progress = SILENT,
 ) -> CorpusReport | UpdateReport:
-    """Sync the index at ``out`` if it was made of the same paths with the same settings, else build it.
+    """Sync the index at ``out`` if it was made of the same paths with the same options; else build it.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
         out: directory of the index.
         config: options of the index; by default a hybrid index.
-        on_choice: function called with the reason why an existing index is built again.
+        on_choice: function called with one line, why an existing index is built again instead of synced.
         progress: receiver of progress reports.
 
     Returns:
         The report of the build or of the sync.
 
     Raises:
-        BadInput, MissingExtra: as in ``build_index`` and ``sync_index``.
+        BadInput, BadLine, ArtefactError, DamagedArtefact, MissingExtra: as for ``build_index`` and ``sync_index``.
     """
     config = config or IndexConfig()
     reason = _find_rebuild_reason(paths, out, config)
     if reason is None:
         try:
             return sync_index(out, paths, strict=config.strict, device=config.device, progress=progress)
-        except (Mismatch, ArtefactError) as error:  # the encoder has changed, or a file of the index is damaged
+        except ArtefactError as error:  # the encoder has changed, or a file of the index is damaged
             reason = str(error)
     if reason:
         on_choice(f"{out} is built again: {reason}")
@@ -61,10 +61,10 @@ def build_or_sync_index(
 
 
 def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) -> str | None:
-    """Return why an index cannot be synced; None if it can, an empty reason if there is none."""
+    """Return the reason why an index cannot be synced: None if it can, an empty string if there is no whole index."""
     try:
         manifest = artefacts.read_manifest(out, "index")
-    except (ArtefactError, Mismatch):  # build_index says what is wrong, if it matters
+    except ArtefactError:  # build_index checks the directory
         return ""
     old_settings, new_settings = manifest.config, asdict(config.make_absolute())
     others = [
@@ -95,22 +95,26 @@ def sync_index(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> UpdateReport:
-    """Bring an index in step with folders; on an error, the index stays as it was.
+    """Update an index to the present files of folders; on an error, the index does not change.
 
-    New and changed files are read, and documents of files that are gone leave the index. Documents that were added
-    from elsewhere stay.
+    New and changed files are read, and the documents of files that no longer exist are deleted. Documents from files
+    outside of the folders stay.
 
     Args:
         index: directory of the index, which other processes can search at the same time.
-        folders: folders and files; by default those of which the index was made. Others are remembered.
-        strict: stop at the first malformed file or record instead of leaving it out.
-        compact: True to compact the index; by default, a sync compacts if a fifth of the rows are deleted or added.
+        folders: folders and files; by default those of earlier builds and syncs. New ones are added to these.
+        strict: True to stop at the first malformed file or record instead of leaving it out.
+        compact: True to compact the index, False not to; by default, as for ``update_index``.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 
+    Returns:
+        The result of the sync.
+
     Raises:
-        BadInput: a folder does not exist, no passage would be left, or as in ``update_index``.
-        Mismatch, ArtefactError: as in ``update_index``.
+        BadInput: a folder does not exist, no passage would be left, another process changes the index, the disk is
+            full, or the index uses Lucene; with ``strict``, a file cannot be read.
+        BadLine, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
     """
     if isinstance(folders, str | Path):
         raise BadInput(f"folders = {str(folders)!r}: a list of folders is needed")
@@ -124,12 +128,13 @@ def sync_index(
 
 
 class _Sync:
-    """Changes of a new version of an index that bring it in step with files and folders."""
+    """Sync of a new version of an index with files and folders."""
 
     def __init__(self, version: NewVersion, roots: Sequence[Path], strict: bool) -> None:
         self._version, self._strict = version, strict
         self._table = read_table(version.folder)
-        # A single file that is gone is deleted. A missing folder is an error: its disk may not be mounted.
+        # The documents of a single file that no longer exists are deleted. A missing folder is an error, because its
+        # disk may not be mounted.
         self._roots = [to_document_id(str(root)) for root in roots]
         existing = [root for root in roots if root.exists() or to_document_id(str(root)) not in self._table]
         if not roots or any(map(hub.is_hub_name, roots)):
@@ -147,7 +152,7 @@ class _Sync:
         gone = {path for path, owner in owners.items() if owner is None and self._is_gone(path)}
         to_read = self._find_changed()
         if gone or to_read:
-            # A file whose documents were duplicates of a file that is gone or changed has the only copy now.
+            # The documents that a file had in common with a file that is gone or changed may be the only copies now.
             to_read |= {name for name in self._scan.files if (state := self._table.get(name)) and state.is_partial}
         replaced = {path for path, owner in owners.items() if owner in to_read}
         changes = self._read(to_read, gone | replaced)
@@ -165,19 +170,16 @@ class _Sync:
         }
 
     def _find_changed(self) -> set[str]:
-        """Return the files that are new or have another size or time than when they were read."""
+        """Return the files that are new, or whose size or time has changed since they were read."""
         known = {name: (state.size, state.modified) for name, state in self._table.items()}
         return {name for name, state in self._scan.states.items() if known.get(name) != (state.size, state.modified)}
 
     def _is_gone(self, path: str) -> bool:
-        """Return True if a document's file is missing from a synced folder."""
-        return self._is_synced(path) and not os.path.isfile(find_owner(path, self._table) or path)
-
-    def _is_synced(self, path: str) -> bool:
-        return _is_within(path, self._roots)
+        """Return True if a document's file was in a synced folder and no longer exists."""
+        return _is_within(path, self._roots) and not os.path.isfile(find_owner(path, self._table) or path)
 
     def _read(self, to_read: set[str], replaced_paths: set[str]) -> DocumentChanges:
-        """Write the new documents of files, except those that another file of the index has, too."""
+        """Write the new documents of files, except duplicates of documents from other files of the index."""
 
         def find_duplicates(documents: NewDocuments) -> set[DocumentKey]:
             store, indexed = self._version.store, NewDocuments()
@@ -198,9 +200,11 @@ class _Sync:
         return self._version.write_passages(files, self._strict, find_duplicates)
 
     def _record(self, read: set[str], changes: DocumentChanges) -> None:
-        """Update the table of files and the list of synced folders."""
+        """Update the table of files and the list of sources in the new version."""
         table: dict[str, FileState] = {
-            name: state for name, state in self._table.items() if name in self._scan.files or not self._is_synced(name)
+            name: state
+            for name, state in self._table.items()
+            if name in self._scan.files or not _is_within(name, self._roots)
         }
         table |= self._scan.finish(read, [path for _, path in changes.left_out_keys])
         sources = [*self._version.config["sources"]]

@@ -7,8 +7,8 @@ written to new files:
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
 
 Then the new version replaces the old version in one step. Open pipelines use the old version until their next search,
-which notices the new manifest (``ragqa.retrieval.live``). When a fifth of the rows are deleted or added, the update
-compacts the index.
+which notices the new manifest (``ragqa.retrieval.live``). If a fifth of the rows was deleted or added since the last
+build or compaction, the update compacts the index.
 """
 
 import os
@@ -31,7 +31,7 @@ from ragqa.corpus.sources import CorpusReport, to_document_id
 from ragqa.corpus.store import DELETED, PassageStore, PassageWriter
 from ragqa.errors import BadInput, DamagedArtefact, Mismatch
 from ragqa.indexing.build import open_splitter
-from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches
+from ragqa.indexing.changes import DocumentChanges, DocumentKey, iter_document_batches, list_ids
 from ragqa.indexing.compact import compact_index
 from ragqa.indexing.file_table import FileScan, read_table, write_table
 from ragqa.indexing.reading import read_with_progress
@@ -45,14 +45,14 @@ from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
 NewDocuments = dict[DocumentKey, list[Passage]]
-"""Passages of documents that are new or changed."""
+"""Passages of new and changed documents, by document."""
 
 COMPACT_AT = 0.2
-"""Share of deleted or added rows at which an update compacts the index."""
+"""Minimum share of deleted and added rows at which an update compacts the index."""
 _EMBED_BATCH = 64
 """Number of passages that are embedded at a time."""
 _SMALL = 1000
-"""Number of rows below which a file of added passages is merged with the next, for fewer files."""
+"""Number of rows below which the next update rewrites the last file of added rows, so that there are fewer files."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,19 @@ class UpdateReport:
     """Result of an update: numbers of documents by outcome, and the new state of the index."""
 
     added: int
+    """Number of new documents that replace none."""
     replaced: int
+    """Number of documents that replace one in the index."""
     unchanged: int
-    """Number of documents to add that were in the index already."""
+    """Number of documents that were read and are in the index already."""
     deleted: int
-    """Number of removed documents, including added documents that are now empty or duplicates."""
+    """Number of removed documents, including documents whose new version is empty or a duplicate."""
     passages: int
     """Number of passages in the index after the update."""
     compacted: bool
+    """True if the update compacted the index."""
     seconds: float
+    """Duration of the update in seconds."""
     corpus: CorpusReport = field(default_factory=CorpusReport)
     """Report on the documents that were read."""
 
@@ -83,14 +87,16 @@ def update_index(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> UpdateReport:
-    """Change the documents of an index; on an error, the index stays as it was.
+    """Add, replace and delete documents of an index; on an error, the index does not change.
 
     Args:
         index: directory of the index, which other processes can search at the same time.
-        add: files and folders; their documents replace documents of the same id.
-        delete: ids of documents as they are cited, or paths of files; all documents with this id are deleted.
-        strict: stop at the first file or record that cannot be read.
-        compact: True to compact the index; by default, an update compacts if a fifth of the rows are deleted or added.
+        add: files and folders; their documents replace documents with the same id.
+        delete: ids of documents as in citations, or paths of files that are one document. All documents with such an id
+            are deleted.
+        strict: True to stop at the first malformed file or record instead of leaving it out.
+        compact: True to compact the index, False not to; by default, the update compacts the index if at least a fifth
+            of its rows was deleted or added since the last build or compaction.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 
@@ -98,10 +104,14 @@ def update_index(
         The result of the update.
 
     Raises:
-        BadInput: an id is unknown or is both added and deleted, a file cannot be read, there is nothing to do, the
-            disk is full, or the index uses Lucene.
-        Mismatch: another encoder made the index.
-        ArtefactError: the directory is not an index, or is damaged.
+        BadInput: there is nothing to do, an id is unknown or is both added and deleted, ``add`` has no documents, no
+            passage would be left, another process changes the index, the disk is full, or the index uses Lucene; with
+            ``strict``, a file cannot be read.
+        BadLine: with ``strict``, a record of a file is malformed.
+        Mismatch: the encoder has changed since the index was built, or a newer version of ragqa wrote the index.
+        ArtefactError: the directory is not an index, or the encoder does not exist.
+        DamagedArtefact: a file of the index or of the encoder is damaged.
+        MissingExtra: the engine of the index or of its encoder, or a reader of a file, is not installed.
     """
     if isinstance(add, str | Path) or isinstance(delete, str):
         raise BadInput("add and delete must be lists")
@@ -123,20 +133,25 @@ def change_index(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> UpdateReport:
-    """Replace an index by a changed version of it; on an error, the index stays as it was.
+    """Replace an index by a changed version in one step; on an error, the index does not change.
 
     Args:
         index: directory of the index.
-        change: function that changes the new version and returns the numbers of documents by outcome. It gets the ids
-            that an interrupted run of the same update deleted.
-        delete: ids or paths of the documents that ``change`` deletes, for a later run if this one is killed.
-        compact: True to compact the index; None to compact it if a fifth of the rows are deleted or added.
+        change: function that changes the new version, and returns the numbers of documents by outcome: ``added``,
+            ``replaced``, ``unchanged`` and ``deleted``. Its second argument is the set of ids that an interrupted run
+            of the same update deleted.
+        delete: ids or paths of the documents that ``change`` deletes. They are recorded, so that the next run knows
+            them if this run is killed.
+        compact: as for ``update_index``.
         device: device of torch encoders and FAISS.
         progress: receiver of progress reports.
 
+    Returns:
+        The result of the update.
+
     Raises:
-        BadInput: ``change`` refuses its input, the disk is full, or the index uses Lucene.
-        Mismatch, ArtefactError: as in ``update_index``.
+        BadInput: another process changes the index, the disk is full, or the index uses Lucene; also as for ``change``.
+        Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
     """
     start = perf_counter()
     with open_work_folder(index) as (target, manifest, work):
@@ -150,7 +165,7 @@ def change_index(
             version.compact()
         if version.is_changed:
             changed = version.write_manifest(target)
-            record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | _list_ids(delete)})
+            record_deleted(work, {manifest.fingerprint: lost_ids, changed: lost_ids | list_ids(delete)})
             artefacts.swap_into_place(version.folder, target)
         artefacts.mark_checked(target)
     return UpdateReport(
@@ -162,20 +177,20 @@ def change_index(
     )
 
 
-def _list_ids(names: Sequence[str]) -> set[str]:
-    """Return the ids of the documents with these names, or in the files at these paths."""
-    return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
-
-
 class NewVersion:
-    """New version of an index, which begins as hard links to the files of the old version."""
+    """New version of an index: ``folder`` has hard links to the old files, and ``manifest`` is that of the old version.
+
+    Methods raise the errors of ``update_index`` if a file of the index or its encoder is missing or damaged.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
         self.folder, self._old, self._device, self._progress = folder, manifest, device, progress
         self.config: dict[str, Any] = {"built": manifest.config["passages"], **manifest.config}
         """Configuration; its ``built`` is the number of rows at the last build or compaction."""
         self.store = PassageStore.open(folder / "passages")
+        """Passages of the version; ``change_rows`` and ``compact`` open them again."""
         self.report = CorpusReport()
+        """Report on the documents that were read."""
         self.is_changed = self.is_compacted = False
 
     @property
@@ -192,18 +207,20 @@ class NewVersion:
         Args:
             add: files and folders to read.
             delete: ids or paths of documents.
-            lost_ids: ids that an interrupted run of the same update deleted; they can be missing.
-            strict: stop at the first file or record that cannot be read.
+            lost_ids: ids that an interrupted run of the same update deleted; ``delete`` can name them.
+            strict: True to stop at the first malformed file or record instead of leaving it out.
 
         Raises:
-            BadInput: a document is unknown, or both added and deleted, or there is none to add.
+            BadInput: a document is unknown, or both added and deleted; there is no document to add, or no passage would
+                be left.
+            BadLine, MissingExtra: as for ``read_documents``.
         """
         first_added = len(self.store)
         to_delete = self._find_documents(delete, lost_ids)
         scan = FileScan(add)
         changes = self.write_passages(add, strict) if add else DocumentChanges()
         states = scan.finish(scan.files, [path for _, path in changes.left_out_keys])
-        if both := sorted(_list_ids(delete) & {identifier for identifier, _ in changes.all_keys}):
+        if both := sorted(list_ids(delete) & {identifier for identifier, _ in changes.all_keys}):
             raise BadInput(
                 f"{', '.join(both[:3])} would be both added and deleted: leave it out of one of them; "
                 "nothing was changed"
@@ -220,7 +237,7 @@ class NewVersion:
         return counts
 
     def read_keys(self, rows: Rows) -> list[DocumentKey]:
-        """Return the document of each row."""
+        """Return the id and path of the document of each row."""
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
     def _find_documents(self, names: Sequence[str], lost_ids: set[str]) -> set[DocumentKey]:
@@ -229,10 +246,10 @@ class NewVersion:
         Raises:
             BadInput: a name is unknown, and not in ``lost_ids``.
         """
-        documents = set(self.read_keys(self.store.find_rows(_list_ids(names))))
+        documents = set(self.read_keys(self.store.find_rows(list_ids(names))))
         known = {identifier for identifier, _ in documents} | lost_ids
-        if unknown := [name for name in dict.fromkeys(names) if not _list_ids([name]) & known]:
-            # A path means a file of the working directory, which may not be the one that the user has in mind.
+        if unknown := [name for name in dict.fromkeys(names) if not list_ids([name]) & known]:
+            # A relative path names a file below the working directory, which may not be the one that the user means.
             shown = [f"{name} (as a path: {make_absolute(name)})" if os.sep in name else name for name in unknown]
             raise BadInput(f"no document has the id {', '.join(map(to_document_id, shown))}: nothing was changed")
         return documents
@@ -243,12 +260,15 @@ class NewVersion:
         strict: bool,
         find_duplicates: Callable[[NewDocuments], set[DocumentKey]] = lambda documents: set(),
     ) -> DocumentChanges:
-        """Write the passages of the new and changed documents in ``add``.
+        """Write the passages of new and changed documents; return all documents that were read, by outcome.
 
         Args:
             add: files and folders to read.
-            strict: stop at the first malformed file or record.
-            find_duplicates: function that returns which of some new documents are to be left out.
+            strict: True to stop at the first malformed file or record instead of leaving it out.
+            find_duplicates: function that returns the duplicates among new and changed documents, which are left out.
+
+        Raises:
+            BadInput, BadLine, MissingExtra: as for ``read_documents``.
         """
         changes = DocumentChanges()
         blocks, size, encoder = (self.config[name] for name in ("blocks", "block_size", "encoder"))
@@ -293,23 +313,24 @@ class NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return the number and the first row of the file to write: a small last file or a new file."""
+        """Return the number and first row of the file of passages to write: a small last file, or else a new file."""
         number, first_row = self.store.last_file
         is_small = first_row >= self.config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
-        """Return the passages of the documents with these ids, without row numbers and dates.
-
-        A file that was only touched has a new date, but its passages need no new vectors.
-        """
-        passages: dict[DocumentKey, list[Passage]] = {}
+        """Return the passages of the documents with these ids, with the id 0 and no date."""
+        passages: dict[DocumentKey, list[Passage]] = {}  # no date: a new date alone needs no new vectors
         for passage in self.store.get(self.store.find_rows(ids).tolist()):
             passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))
         return passages
 
     def change_rows(self, deleted: Rows, first_added: int) -> None:
-        """Delete rows from the terms and vectors, and add the rows from ``first_added`` on."""
+        """Delete rows, and add the terms and vectors of the rows from ``first_added`` on.
+
+        Raises:
+            BadInput: no passage would be left.
+        """
         _replace_array(self.folder / "passages" / DELETED, np.union1d(self.store.deleted, deleted))
         self.store = PassageStore.open(self.folder / "passages")
         if not self.store.live_count:
@@ -323,7 +344,7 @@ class NewVersion:
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage], first_added: int) -> None:
-        """Embed the added passages and write their vectors, together with a small last file."""
+        """Embed the added passages, and write their vectors into a new file or into a small last one."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(find_local_model(self.config["encoder"]), device=self._device)
         if encoder.fingerprint != expected_encoder:
@@ -347,7 +368,7 @@ class NewVersion:
         _replace_array(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
-        """Rewrite passages, terms and vectors without the deleted rows."""
+        """Rewrite passages, terms and vectors without the deleted rows; errors are those of ``compact_index``."""
         encoder = self._old.parents.get("encoder")
         self.config |= compact_index(self.folder, self.config, encoder, device=self._device, progress=self._progress)
         self.store = PassageStore.open(self.folder / "passages")
@@ -356,7 +377,8 @@ class NewVersion:
     def write_manifest(self, old: Path) -> str:
         """Write the manifest and return its fingerprint.
 
-        Files that are shared with the version in ``old`` keep their checksums.
+        Args:
+            old: directory of the old version; the checksums of files that are hard links to it are not computed again.
         """
         config = {**self.config, "passages": self.store.live_count, "rows": len(self.store)}
         shared = {
@@ -375,6 +397,5 @@ class NewVersion:
 
 def _replace_array(file: Path, array: npt.NDArray[Any]) -> None:
     # The old version can share ``file`` by a hard link, and must not change.
-
     with artefacts.replace_file(file) as temporary, temporary.open("wb") as stream:
         np.save(stream, array)

@@ -1,4 +1,4 @@
-"""Documents that are sent to an index, one file at a time, and documents that are deleted from it."""
+"""Add single files to an index whose content a client sends, and delete documents."""
 
 import os
 from contextlib import suppress
@@ -13,37 +13,42 @@ from ragqa.errors import BadInput
 from ragqa.indexing.update import NewVersion, UpdateReport, change_index, update_index
 
 MAX_NAME_BYTES = 200
-"""Maximum length of a file's name; file systems allow 255, and temporary names are longer."""
+"""Maximum length of a file's name in bytes: file systems allow 255, and temporary names are longer."""
 _FORBIDDEN = frozenset('/\\:*?"<>|')
 
 
 @dataclass(frozen=True)
 class UploadFolder:
-    """Folder beside an index that holds the files which were sent to it."""
+    """Folder beside an index with the files that clients sent to the index."""
 
     index: Path
+    """Directory of the index."""
 
     @property
     def path(self) -> Path:
-        """Path of the folder: that of the index, with ``.uploads`` at its end."""
+        """Path of the folder: the path of the index with ``.uploads`` added to its name."""
         index = make_absolute(self.index)
         return index.with_name(f"{index.name}.uploads")
 
     def add(self, name: str, content: bytes) -> UpdateReport:
-        """Store a file and add its documents to the index; a file of the same name is replaced.
+        """Store a file and add its documents to the index; the file replaces a file with the same name.
 
-        On an error, the index and the folder stay as they were.
+        On an error, neither the index nor the files in the folder change.
 
         Args:
             name: name of the file, without folders.
             content: content of the file.
 
+        Returns:
+            The result of the update.
+
         Raises:
-            BadInput: the name is not allowed, the file cannot be read or has no text, or another process changes the
-                index.
+            BadInput: the name is not allowed, the file has no documents, another process changes the index, or as for
+                ``change_index``.
+            Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
         check_file_name(name)
-        artefacts.peek_manifest(self.index)  # no folder beside something else
+        artefacts.peek_manifest(self.index)  # so that no folder is made beside a directory that is not an index
         with artefacts.report_write_errors(self.path):
             self.path.mkdir(exist_ok=True)
         target, before = self.path / name, self.path / f".{name}.before"
@@ -66,16 +71,18 @@ class UploadFolder:
                 before.unlink(missing_ok=True)
 
     def delete(self, identifier: str, path: str) -> UpdateReport:
-        """Delete the documents with an id from the index, and the file if it was sent to the index.
-
-        A file outside of the folder is not deleted.
+        """Delete the documents with an id from the index; delete their file if it is in the folder and one document.
 
         Args:
             identifier: id of the documents.
             path: path of their file.
 
+        Returns:
+            The result of the update.
+
         Raises:
             BadInput: there is no such document, no passage would be left, or another process changes the index.
+            Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
         report = update_index(self.index, delete=[identifier])
         if identifier == path and Path(path).parent == self.path:
@@ -86,13 +93,14 @@ class UploadFolder:
 
 def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:
     counts = version.change_documents([file], [], lost_ids, strict=False)
-    if not (counts["added"] or counts["replaced"] or counts["unchanged"]):  # it would delete the file of before
+    # Without this error, the update would delete the documents of an older file with this name.
+    if not (counts["added"] or counts["replaced"] or counts["unchanged"]):
         raise BadInput(f"nothing to add in {file}: no documents")
     return counts
 
 
 def check_file_name(name: str) -> None:
-    """Raise BadInput if a name is no plain name of a file, or is a hidden one."""
+    """Raise BadInput unless ``name`` is the name of a visible file, without folders and special characters."""
     is_plain = name.isprintable() and not set(name) & _FORBIDDEN and name == name.strip() and not name.startswith(".")
     if not is_plain or not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
         raise BadInput(f"the name {name[:80]!r} is not allowed: name the file as in report.pdf, without folders")

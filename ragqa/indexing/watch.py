@@ -1,6 +1,5 @@
-"""Keep an index in step with folders while their files change."""
+"""Watch folders, and sync an index after every change of their files."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -14,7 +13,7 @@ from ragqa.indexing.sync import sync_index
 from ragqa.indexing.update import UpdateReport
 
 _CHECK_MS = 1000
-"""Milliseconds without a change after which the folders themselves are checked: they can be deleted and made again."""
+"""Milliseconds without a change after which ``watch_folders`` checks whether folders were deleted or made again."""
 
 
 def watch_folders(
@@ -26,20 +25,20 @@ def watch_folders(
     stop: Event | None = None,
     **options: Any,
 ) -> None:
-    """Sync an index at once and after every change of its folders, until ``stop`` is set.
+    """Sync an index now and after every change of its folders, until ``stop`` is set.
 
-    An error does not end the watch: the sync is tried again every second.
+    An error of a sync does not end the watch: the sync is repeated every second until it succeeds.
 
     Args:
         index: directory of the index.
-        folders: folders to watch; by default those of which the index was made.
-        on_report: function called with the report of each sync that changed the index.
-        on_error: function called with the message of an error, once as long as the error stays the same.
-        stop: event that ends the watch.
-        options: further arguments of ``sync_index``.
+        folders: folders to watch; by default those of earlier builds and syncs.
+        on_report: function called with the report of each sync that added, replaced or deleted documents.
+        on_error: function called with the message of an error; it is not called for the same message twice in a row.
+        stop: event that ends the watch; None to watch forever.
+        options: keyword arguments of ``sync_index``.
 
     Raises:
-        ArtefactError: there is no index.
+        ArtefactError, DamagedArtefact, Mismatch: there is no index, or its manifest cannot be read.
         BadInput: the system cannot watch the folders, for example because they have too many subfolders.
     """
     index = Path(index).absolute()
@@ -47,7 +46,7 @@ def watch_folders(
     roots = [hub.make_absolute(path) for path in folders or sources if not hub.is_hub_name(path)]
     stop, problem = stop or Event(), ""
     while not stop.is_set():
-        needs_sync, watched = True, _identify(roots)
+        needs_sync, watched = True, [*map(_identify, roots)]
         for has_changed in _iter_changes(roots, stop):
             if has_changed or needs_sync:
                 try:
@@ -60,12 +59,15 @@ def watch_folders(
                     if str(error) != problem:
                         problem = str(error)
                         on_error(problem)
-            if _identify(roots) != watched:
+            if [*map(_identify, roots)] != watched:
                 break
 
 
 def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
-    """Yield True after changes of files, and False when the watch begins and after each second without a change."""
+    """Yield True after changes of files, and False after each second without a change or if no folder exists.
+
+    The iteration ends when ``stop`` is set or a folder disappears.
+    """
     from watchfiles import watch
 
     existing = [root for root in roots if root.exists()]
@@ -88,13 +90,10 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
         raise BadInput(f"{', '.join(map(str, existing))} cannot be watched: {error}") from error
 
 
-def _identify(roots: Sequence[Path]) -> list[tuple[int, int] | None]:
-    """Return values that change if a folder is deleted, or deleted and made again."""
-    return [(stat.st_dev, stat.st_ino) if (stat := _stat(root)) else None for root in roots]
-
-
-def _stat(path: Path) -> os.stat_result | None:
+def _identify(folder: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a folder, which change if it is made again; None if it does not exist."""
     try:
-        return path.stat()
+        stat = folder.stat()
     except OSError:
         return None
+    return stat.st_dev, stat.st_ino

@@ -1,4 +1,4 @@
-"""Work directory of an update: hard links to the old version, and the ids that a killed update deleted."""
+"""Work directory of an update: hard links to the old version of an index, and the ids that a killed update deleted."""
 
 import errno
 import json
@@ -25,12 +25,17 @@ from ragqa.artefacts.orphans import (
 def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
     """Yield the path of an index, its checked manifest, and a work directory for its next version.
 
-    No other process can change the index in the block. The work directory is deleted at the end of the block, but not
-    after an interrupt: the next update reads it.
+    No other process can change the index during the block. The work directory is deleted after the block. After an
+    interrupt it stays, because the next update reads it.
+
+    Args:
+        index: directory of the index.
 
     Raises:
-        BadInput: another process changes the index, the directory has files of the user, or the disk is full.
-        ArtefactError: the directory is not an index, or is damaged.
+        BadInput: another process changes the index, a directory has files of the user, or the disk is full.
+        ArtefactError: the directory is not an index.
+        DamagedArtefact: a file of the index is damaged.
+        Mismatch: a newer version of ragqa wrote the index.
     """
     target = Path(index).resolve()
     if not target.parent.is_dir():
@@ -51,7 +56,7 @@ def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]
 
 
 def replace_index_file(index: str | Path, name: str, text: str) -> None:
-    """Write a text file of an index and its entry in the manifest, in one step; on an error, the index stays as it was.
+    """Write a text file of an index and its entry in the manifest, in one step; on an error, the index does not change.
 
     Args:
         index: directory of the index, which other processes can search at the same time.
@@ -59,7 +64,7 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
         text: content of the file.
 
     Raises:
-        BadInput, ArtefactError: as in ``open_work_folder``.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: as for ``open_work_folder``.
     """
     with open_work_folder(index) as (target, manifest, work):
         folder = link_files(target, work)
@@ -73,9 +78,14 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
 
 
 def read_deleted(work: Path, version: Manifest) -> set[str]:
-    """Return the ids that an update to ``version`` deleted, if it was killed after its swap.
+    """Return the ids that the update to ``version`` deleted if it was killed after the swap; else an empty set.
 
-    A killed update prints no report, so its user runs it again. Then these ids are unknown, but not an error.
+    A killed update prints no report, so the user runs it again. The second run must accept these ids, although the
+    index no longer has them.
+
+    Args:
+        work: work directory of the update.
+        version: manifest of the index.
     """
     try:
         return set(json.loads((work / DELETED_IDS).read_text())[version.fingerprint])
@@ -84,13 +94,26 @@ def read_deleted(work: Path, version: Manifest) -> set[str]:
 
 
 def record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
-    """Write the deleted ids of each version, by fingerprint."""
+    """Write the ids that updates deleted, for ``read_deleted``.
+
+    Args:
+        work: work directory of the update.
+        deleted: deleted ids by the fingerprint of the version without them.
+    """
     rows = {fingerprint: sorted(ids) for fingerprint, ids in deleted.items()}
     artefacts.write_text_whole(work / DELETED_IDS, json.dumps(rows))
 
 
 def link_files(source: Path, work: Path) -> Path:
-    """Copy an index to ``work`` by hard links, without manifest and locks; return the copy."""
+    """Make a copy of an index out of hard links, without manifest and locks; return its directory in ``work``.
+
+    Args:
+        source: directory of the index.
+        work: work directory of the update.
+
+    Raises:
+        PermissionError: a folder of the index is not writable.
+    """
     target = work / UPDATE_FOLDER
     shutil.rmtree(target, ignore_errors=True)  # a killed update may have left this folder
     for folder, _, files in os.walk(source):

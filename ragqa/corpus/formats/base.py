@@ -1,7 +1,8 @@
 """Interface of the format readers: the opened file, its documents, the report of problems.
 
 A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
-record, and ``file.note_undecodable`` for bytes that are not valid text.
+record, which raises an error in strict mode, and ``file.note_undecodable`` for bytes that are not valid text. It passes
+on the ``READ_ERRORS`` of the stream.
 """
 
 import codecs
@@ -25,15 +26,15 @@ from ragqa.text import format_count
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
 MAX_PATHS = 100
-"""Maximum number of paths that a report keeps of the files of a kind."""
+"""Maximum number of paths in a report for each kind of files left out."""
 _MAX_NAMED = 5
 """Maximum number of files of a kind that the summary names."""
 EMPTY_FILE = "empty file"
-"""Kind of a whole file without text."""
+"""Kind of a file without text."""
 DUPLICATE_FILE = "duplicate file"
 """Kind of a whole file that has the title and text of an earlier document."""
 UNNAMED_KINDS = ("image", "sound", "video")
-"""Kinds whose files the summary does not name, because nobody expects text in them."""
+"""Kinds whose files the summary counts but does not name, because nobody expects text in them."""
 READABLE = (
     "ragqa reads text of every kind, Markdown, HTML, PDF, Office and OpenDocument files, e-books, CSV, TSV, JSON, "
     "mail, Wikipedia, Parquet and Arrow, also in tar and zip archives; with --ocr also images"
@@ -67,7 +68,7 @@ class Section:
     sheet: str = ""
     """Name of the sheet of a spreadsheet."""
     has_records: bool = False
-    """True if each line is a record of a table, and so a passage of its own."""
+    """True if each line is a record of a table; then no passage has text of two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Document:
 
 
 NumberedDocument = tuple[int, Document]
-"""Number of a document's first line, from 1 (0 if the document is the whole file), and the document."""
+"""Number of a document's first line or row, from 1 (0 if the document is the whole file), and the document."""
 
 
 @dataclass
@@ -118,22 +119,22 @@ class CorpusReport:
     bad: int = 0
     """Number of malformed files and records left out or repaired."""
     bad_files: int = 0
-    """Number of malformed files among them."""
+    """Number of malformed files; ``bad`` counts them, too."""
     bytes_read: int = 0
     """Number of bytes read so far; for data sets of the hub, number of characters."""
     encodings: dict[str, int] = field(default_factory=dict)
-    """Number of files in another encoding than Unicode, by the encoding that was found."""
+    """Number of files in an encoding that is not one of Unicode, by encoding."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Number of files left out, by kind, such as ``encrypted PDF``."""
     left_out_paths: dict[str, list[str]] = field(default_factory=dict)
-    """Paths of the first of these files, by kind."""
+    """Paths of the first ``MAX_PATHS`` files left out of each kind."""
     notes: list[str] = field(default_factory=list)
-    """The first problems, each as ``path[:line]: problem``."""
+    """The first ``MAX_NOTES`` problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
         """Return lines with the counts of input left out or repaired, and with the first problems."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
-        counts["bad"] -= counts.pop("bad_files")  # they are named by their kind
+        counts["bad"] -= counts.pop("bad_files")  # the kinds of files left out contain them
         repeated_files, empty_files = self.left_out.get(DUPLICATE_FILE, 0), self.left_out.get(EMPTY_FILE, 0)
         counts["duplicates"] -= repeated_files
         counts["empty"] -= empty_files
@@ -188,23 +189,24 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class ProblemHandler:
-    """Policy for bad input: raise an error, or count the problem in the report and go on."""
+    """Handler of malformed input: it raises an error in strict mode; else it counts and notes the problem."""
 
     report: CorpusReport
+    """Report that counts and notes the problems."""
     is_strict: bool
 
     def reject(self, path: str, problem: str, line: int = 0, kind: str = "unreadable file") -> None:
-        """Note a malformed file or record, or raise an error if the input must be free of them.
+        """Raise an error for a malformed file or record in strict mode; else count and note it.
 
         Args:
             path: path of the file.
             problem: reason why the input is malformed.
             line: number of the record's first line; 0 for the whole file.
-            kind: kind of a whole file for the counts, such as ``encrypted PDF``.
+            kind: kind under which a whole file is counted, such as ``encrypted PDF``.
 
         Raises:
-            BadLine: a record is malformed, and bad input is not allowed.
-            BadInput: a whole file is malformed, and bad input is not allowed.
+            BadLine: in strict mode, for a record.
+            BadInput: in strict mode, for a whole file.
         """
         where = _format_place(path, line)
         if self.is_strict:
@@ -217,16 +219,16 @@ class ProblemHandler:
 
 
 WaitHandler = Callable[[str, float], object]
-"""Function that receives the path of a file that takes long, and the seconds since its start."""
+"""Function that receives the path of a file that is being read, and the seconds since the reading began."""
 
 
 def ignore_wait(path: str, seconds: float) -> None:
-    """Ignore the wait; the default of ``WaitHandler`` arguments."""
+    """Ignore the wait; this is the default of ``WaitHandler`` arguments."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """Opened file or member of an archive, with its names and the handler of its problems."""
+    """Opened file or member of an archive, with the options of its reading."""
 
     path: str
     """Path that reports and documents show."""
@@ -239,16 +241,20 @@ class InputFile:
     date: str = ""
     """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
     tesseract: str = ""
-    """Command that reads images and scanned pages; empty to leave them out."""
+    """Path of the command ``tesseract``, which reads images and scanned pages; empty to leave them out."""
     on_wait: WaitHandler = ignore_wait
-    """Function called every second while one document is read that takes long."""
+    """Function called every second while an Office file, a PDF or an image is read."""
 
     def make_title(self) -> str:
         """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
         return PurePath(self.name).stem.replace("-", " ").replace("_", " ").strip()
 
     def read_text(self) -> str:
-        """Return the decoded content; undecodable bytes are replaced and noted in the report."""
+        """Return the decoded content; undecodable bytes are replaced and noted in the report.
+
+        Raises:
+            LimitError: as for ``read_bytes``.
+        """
         encoding, data = self._skip_byte_order_mark(), self.read_bytes()
         if encoding == "utf-8" and (chosen := choose_encoding(data)) != encoding:
             encoding = chosen
@@ -274,7 +280,11 @@ class InputFile:
         """Yield the number (from 1) and text of each line, and True if bytes were replaced.
 
         Args:
-            can_guess: the encoding can be another than UTF-8; the first line that is not valid UTF-8 determines it.
+            can_guess: True to decode lines that are not valid UTF-8 by the encoding that ``choose_encoding`` returns
+                for the first of them; by default, their undecodable bytes are replaced.
+
+        Raises:
+            LimitError: a line is longer than MAX_RECORD_BYTES.
         """
         encoding = self._skip_byte_order_mark()
         if encoding == "utf-8":
@@ -292,14 +302,18 @@ class InputFile:
                 yield number, text, "\ufffd" in text
 
     def reject(self, problem: str, line: int = 0, **options: str) -> None:
-        """Reject the file, or its record at ``line``; see ``ProblemHandler.reject``."""
+        """Reject the file, or its record at ``line``; arguments and errors are those of ``ProblemHandler.reject``."""
         self.problems.reject(self.path, problem, line, **options)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Reject the file because the extra of ragqa that its format needs is not installed.
+        """Reject the file because an optional extra of ragqa that its format needs is not installed.
+
+        Args:
+            extra: name of the extra.
+            error: error of the import.
 
         Raises:
-            MissingExtra: bad input is not allowed.
+            MissingExtra: in strict mode.
         """
         missing = MissingExtra(f"reading {self.path}", extra)
         if self.problems.is_strict:
@@ -307,7 +321,7 @@ class InputFile:
         self.reject(str(missing))
 
     def note_undecodable(self, line: int = 0) -> None:
-        """Note in the report that undecodable bytes of the file, or of a record, were replaced."""
+        """Note in the report that undecodable bytes of the file, or of the record at ``line``, were replaced."""
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 
@@ -330,7 +344,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _make_relative(text: str) -> str:
-    """Return a text that begins with a path, without the working directory, as users name their files."""
+    """Return a text that begins with a path, without the working directory at its start."""
     return text.removeprefix(os.path.join(os.getcwd(), ""))
 
 
@@ -339,7 +353,7 @@ def _format_place(path: str, line: int) -> str:
 
 
 def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
-    """Yield the lines of a UTF-16 text, in which a line end has two bytes."""
+    """Yield the lines of a text in UTF-16 or UTF-32, in which a line end has several bytes."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     pieces: list[str] = []  # pieces of the line that has not ended yet
     while data := stream.read(_CHUNK):

@@ -16,23 +16,28 @@ _DECLARATION = re.compile(
 _DECLARATION_BYTES = 2048
 _SAMPLE_BYTES = 16_384
 _GUESSES = ["cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"]
-"""Encodings of other scripts. The encodings of Latin script differ too little to be told apart in a short text."""
+"""Encodings of scripts other than Latin. A short text does not show which encoding of Latin script it has."""
 _FALLBACK = "cp1252"
-# Signs of cp1252 inside a word, and letters that hardly occur in Western Europe: Polish ł and ą, Czech š and ž.
+# Bytes that are symbols inside a word in cp1252, and bytes of rare letters: in cp1250 they are Polish ł and ą, Czech š
+# and ž.
 _CENTRAL_LETTERS = re.compile(
     rb"(?<=[A-Za-z\xc0-\xff])[\xa3\xa5\xaf\xb3\xb9\xbe\xbf\x8f\x9d\x9f]+(?=[a-z\xdf-\xff])|[\x8a\x8e\x9a\x9d\x9e]"
 )
 _CENTRAL_SHARE = 1 / 20
-"""Share of these bytes among those that are not ASCII, from which on a text of Latin script is cp1250."""
+"""Minimum number of Central European letters in a text of cp1250, as a share of its bytes outside ASCII."""
 _WESTERN_LETTERS = re.compile(rb"[\xc0\xc5\xe0\xe3\xe5]")
-"""The letters à, ã and å, whose bytes are rare letters in cp1250."""
+"""Bytes of À, Å, à, ã and å in cp1252; in cp1250 they are rare letters."""
 _NOT_ASCII = re.compile(rb"[\x80-\xff]+")
 _SHORT_RUN = 2
-"""Number of letters with diacritics that follow each other in Latin script; words of other scripts have more."""
+"""Maximum number of successive bytes outside ASCII in most words of Latin script; other scripts have longer runs."""
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text by its first bytes, and the size of its byte order mark."""
+    """Return the encoding of a text by its byte order mark, and the mark's size in bytes; UTF-8 and 0 without a mark.
+
+    Args:
+        head: first bytes of the text, at least four if it has them.
+    """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return encoding, len(mark)
@@ -50,8 +55,9 @@ def decode(data: bytes, encoding: str) -> tuple[str, bool]:
 def choose_encoding(data: bytes) -> str:
     """Return the encoding of a text without a byte order mark.
 
-    This is UTF-8 if the bytes are valid, else the encoding that the text declares, else a guess. A text with a few
-    invalid bytes among other characters of UTF-8 is UTF-8, too.
+    The encoding is UTF-8 if the bytes are valid UTF-8, or if at most half of the characters outside ASCII are invalid.
+    Else the text's own declaration counts, if the bytes fit it, or else a guess. A text in ASCII can declare an
+    encoding of seven bits, such as ISO-2022-JP.
     """
     if data.isascii():
         return _find_declared(data, seven_bits=True) or "utf-8"
@@ -62,7 +68,7 @@ def choose_encoding(data: bytes) -> str:
 
 
 def decode_declared(data: bytes, name: str) -> str:
-    """Return the text of bytes in the encoding ``name``, or in the chosen one if that is unknown or does not fit."""
+    """Decode bytes by the encoding ``name``; if it is unknown or does not fit, by that of ``choose_encoding``."""
     try:
         return data.decode(_find_codec(name))
     except (LookupError, ValueError):
@@ -72,18 +78,17 @@ def decode_declared(data: bytes, name: str) -> str:
 def _find_codec(name: str) -> str:
     """Return the name of Python's codec for an encoding of texts; raise LookupError if there is none."""
     codec = codecs.lookup(name.encode("ascii", "replace").decode())
-    if not getattr(codec, "_is_text_encoding", True) or codec.name in (
-        "idna",
-        "punycode",
-        "unicode_escape",
-        "undefined",
-    ):
+    is_of_texts = getattr(codec, "_is_text_encoding", True)
+    if not is_of_texts or codec.name in ("idna", "punycode", "unicode_escape", "undefined"):
         raise LookupError(name)
     return _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name  # as browsers do
 
 
 def _find_declared(data: bytes, *, seven_bits: bool) -> str:
-    """Return the encoding that a text declares, if it can be decoded by it; else an empty string."""
+    """Return the encoding that a text declares, if the text can be decoded by it; else an empty string.
+
+    Encodings of seven bits count only with ``seven_bits``, and other encodings only without it.
+    """
     match = _DECLARATION.search(data[:_DECLARATION_BYTES])
     if not match:
         return ""
@@ -92,7 +97,7 @@ def _find_declared(data: bytes, *, seven_bits: bool) -> str:
         if name.startswith("utf") or seven_bits != name.startswith(("iso2022", "hz")):
             return ""
         data.decode(name)
-    except (LookupError, ValueError):  # no such encoding, one of bytes, or not the encoding of the text
+    except (LookupError, ValueError):  # unknown, an encoding of bytes, or not the encoding of the text
         return ""
     return name
 

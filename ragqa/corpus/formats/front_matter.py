@@ -8,13 +8,14 @@ from typing import Any
 
 _BLOCK = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_CHARACTERS = 20_000
-"""Length in which front matter must end."""
+"""Number of characters within which front matter must end."""
 
 
 def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
     """Return the first character after the front matter, and its title, tags and date; 0 and {} without front matter.
 
-    Fields of other types, as a list for a title, are ignored, and so is front matter that is not YAML.
+    A field of another type, such as a list for the title, counts as empty. Text that is not a YAML mapping, or that has
+    YAML aliases, is not front matter.
     """
     match = _BLOCK.match(text[:_MAX_CHARACTERS])
     if not match:
@@ -39,7 +40,7 @@ def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
 
 
 def parse_date(text: str) -> str:
-    """Return the date at the start of a text, or that of a mail, as YYYY-MM-DD; an empty string if there is none."""
+    """Return the ISO date at the start of a text, or the date of a mail's header, as YYYY-MM-DD; empty if neither."""
     with suppress(ValueError):
         return date.fromisoformat(text.strip()[:10]).isoformat()
     try:

@@ -1,7 +1,7 @@
 """HTML: the visible text of a page with its headings and tables, without scripts, styles and navigation.
 
-Two libraries were tried instead. inscriptis adds its own characters for lists and tables. selectolax only parses, so
-the rules below would still be needed.
+Two libraries were tried and rejected. inscriptis adds its own characters for lists and tables. selectolax only parses,
+so the rules below would still be needed.
 """
 
 import re
@@ -24,14 +24,18 @@ _CELL_TAGS = frozenset(("td", "th"))
 _HEADING = re.compile("h[1-6]")
 _ATTRIBUTE = re.compile(r"([a-zA-Z][\w:.-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
 _MAX_ATTRIBUTES = 5_000
-"""Length of the attributes of a tag that are read."""
+"""Number of characters of a tag's attributes that are read; the rest is ignored."""
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.date", "dcterms.created")
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the page as one document; passage offsets are positions in its extracted text."""
+    """Yield the page as one document; passage offsets are positions in its extracted text.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     yield 0, parse_html(file.read_text(), file)
 
 
@@ -40,12 +44,12 @@ def parse_html(page: str, file: InputFile) -> Document:
 
     Args:
         page: source of the page.
-        file: file that contains it.
+        file: file that contains the page; its path is the document's id.
     """
     parser = _HtmlPage()
     parser.read(iter_tokens(page))
     parts, title = parser.finish(), parser.get_title()
-    # A heading below a title of the page with other words is no title, even if it is the only one of its level.
+    # If no heading of level 1 repeats the title of the page, none of them is the title of the document.
     has_other_title = bool(title) and ("heading", 1, title) not in parts
     outline, texts, position = Outline(), list[str](), 0
     for kind, level, text in parts:
@@ -65,7 +69,7 @@ def parse_html(page: str, file: InputFile) -> Document:
 
 
 class _HtmlPage:
-    """Title, fields and visible parts of a page."""
+    """Collector of the title, the ``meta`` fields and the visible parts of a page."""
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
@@ -98,11 +102,11 @@ class _HtmlPage:
         return self._parts
 
     def get_title(self) -> str:
-        """Return the first title of the page, or an empty string; later titles belong to icons."""
+        """Return the first title of the page; an empty string if there is none. Later titles belong to icons."""
         return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def _end_part(self) -> None:
-        """End the part before a heading or table, or a heading."""
+        """End the current part, a text or a heading."""
         text = _BLANK_LINES.sub("\n\n", "".join(self._pieces)).strip()
         if text:
             is_heading = self._heading_level and len(text) <= MAX_HEADING_CHARACTERS
@@ -173,7 +177,7 @@ class _HtmlPage:
             self._pre_depth = max(0, self._pre_depth - 1)
 
     def _end_table(self) -> None:
-        """Add a table that has a header as records; another stays text."""
+        """Add a table with a header as records; a table without a header stays text."""
         if records := self._table.make_records():
             caption = _SPACES.sub(" ", "".join(self._table.caption)).strip()
             self._parts += [("text", 0, caption)] * bool(caption)

@@ -8,11 +8,11 @@ from ragqa.corpus.formats.records import format_record
 _SPAN = re.compile(r"\b(row|col)span\s*=\s*[\"']?\s*(\d{1,4})", re.IGNORECASE)
 _MAX_HEADER_ROWS = 3
 _MAX_SPAN = 50
-"""Maximum number of columns of a cell; a tag of a few bytes would else become thousands of cells."""
+"""Maximum number of columns of a cell, so that a tag of a few bytes cannot become thousands of cells."""
 _MIN_CELLS, _MAX_GROWTH = 1_000, 10
-"""Number of cells of a table after repetition: this number, and this multiple of its cells."""
+"""A table has at most ``_MIN_CELLS`` plus ``_MAX_GROWTH`` times its cells after cells are repeated."""
 _MAX_REPEATED = 200
-"""Longest text of a cell that is repeated in the rows that it covers."""
+"""Maximum length in characters of a text that is repeated in all rows that its cell covers."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Cell:
     """Number of columns and rows that it covers."""
 
     def set_spans(self, attributes: str) -> None:
-        """Read how many columns and rows the cell covers from the attributes of its tag."""
+        """Set ``columns`` and ``rows`` from the attributes of the cell's tag."""
         for kind, number in _SPAN.findall(attributes):
             if kind.lower() == "col":
                 self.columns = max(1, min(int(number), _MAX_SPAN))
@@ -48,15 +48,19 @@ class HtmlTable:
         self.caption: list[str] = []
         """Pieces of the text outside of the cells."""
         self.has_inner = False
-        """True if a table is inside; such tables are used for layout."""
+        """True if the table contains another table; then it serves layout and has no records."""
 
     def add_text(self, text: str) -> None:
-        """Add a text to the last cell."""
+        """Add a text to the last cell; to the caption if the table has no cell in its last row."""
         cells = self.rows[-1] if self.rows else []
         (cells[-1].pieces if cells else self.caption).append(text)
 
     def make_records(self) -> list[str]:
-        """Return the rows below the header as records; empty if the table has no header or only one column."""
+        """Return the rows as records, without the header; empty if the table has no header or serves layout.
+
+        The header is the first one to three rows, in a table of several columns. In a table of two columns, it can also
+        be the first column.
+        """
         rows = [row for row in self.rows if row]
         if self.has_inner or not rows:
             return []
@@ -80,10 +84,10 @@ def _is_header(row: list[Cell]) -> bool:
 
 
 def _lay_out(rows: list[list[Cell]]) -> list[list[str]]:
-    """Return the texts of the cells by row and column; empty if cells over several rows or columns are too many.
+    """Return the texts of the cells by row and column; empty if the repetition of cells makes too many.
 
-    A cell over several rows stands in each of them. The name of a header over several columns stands in each of them,
-    another text only in the first.
+    The text of a cell over several rows is repeated in each row, unless it is long. The text of a header over several
+    columns is repeated in each column, any other text stands in the first column only.
     """
     grid, left = list[list[str]](), _MIN_CELLS + _MAX_GROWTH * sum(map(len, rows))
     above: dict[int, tuple[str, int]] = {}  # by column: text of a cell from above, and rows that it still covers

@@ -11,7 +11,7 @@ from html import unescape
 from typing import Literal
 
 Token = tuple[Literal["start", "end", "text", "attributes"], str]
-"""Kind of a token, and the tag's name in lower case, the text, or the attributes as they are written."""
+"""Kind of a token, and its value: the name of the tag in lower case, the decoded text, or the source of attributes."""
 
 _TAG_NAME = re.compile(r"[a-zA-Z][^\s/>]*+")
 _BEFORE_VALUE_OR_END = re.compile(r">|=\s*+[\"']")
@@ -24,9 +24,10 @@ _LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
 
 
 def iter_tokens(page: str) -> Iterator[Token]:
-    """Yield the tags of a page, and its texts with decoded references; skip comments.
+    """Yield the tags and texts of a page in order, with decoded character references.
 
-    The attributes follow the start of ``meta``, ``td`` and ``th``, if there are any.
+    Comments and the contents of scripts and styles are skipped. A token of attributes follows each start tag ``meta``,
+    ``td`` or ``th`` that has attributes.
     """
     scanner = _Scanner(page)
     text_start = position = 0
@@ -49,7 +50,7 @@ def _decode(text: str) -> str:
 
 
 class _Scanner:
-    """Finder of the ends of constructs, which never searches twice for an end that is missing."""
+    """Reader of single tags and comments, which searches only once for an end that is missing."""
 
     def __init__(self, page: str) -> None:
         self._page = page
@@ -58,7 +59,7 @@ class _Scanner:
         self._are_quotes_closed = True
 
     def scan(self, start: int) -> tuple[list[Token], int] | None:
-        """Return the tokens of the construct that begins at ``start``, and its end; None for text."""
+        """Return the tokens of the tag or comment that begins at ``start``, and its end; None if it is text."""
         page = self._page
         if start > self._last[">"]:
             return None

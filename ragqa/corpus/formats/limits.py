@@ -7,7 +7,7 @@ There are three limits:
   Wikipedia is streamed. Decompression takes time in proportion to its output, so the ratio also limits the time.
 - The size of what a reader holds in memory at once: a text (``MAX_TEXT_BYTES``) or a record (``MAX_RECORD_BYTES``).
 - The time and the memory, for the files that ``ragqa.corpus.formats.office`` reads: pages of a PDF can share their
-  content, so a small one can take very long.
+  content, so a small PDF can take very long.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _BLOCK_BYTES = 512
-"""Unit of ``st_blocks``, on each file system."""
+"""Size of the blocks that ``st_blocks`` counts, in bytes, on every file system."""
 MAX_RATIO = 200
 """Maximum number of expanded bytes per byte of a file; text has 4 to 10, repetitive logs about 100."""
 FREE_BYTES = 100 << 20
@@ -28,17 +28,17 @@ FREE_BYTES = 100 << 20
 It must be at least MAX_RATIO times the bytes that are read ahead from a file, because bytes count when they are read.
 """
 MAX_TEXT_BYTES = 500_000_000
-"""Maximum length of a file that is one document: copies of it must fit into memory, its offsets into 32 bits."""
+"""Maximum size of a file that is one document: copies of it must fit into memory, and its offsets into 32 bits."""
 MAX_RECORD_BYTES = 100_000_000
-"""Maximum length of a line, article or page: 50 times the longest page that MediaWiki allows."""
+"""Maximum size of a line, article, mail or header: 50 times the longest page that MediaWiki allows."""
 
 
 class LimitError(OSError):
-    """File that exceeds a limit; the error is one of ``READ_ERRORS``."""
+    """File that exceeds a limit of this module; as an OSError, it is one of ``READ_ERRORS``."""
 
 
 def check_size_on_disk(path: Path) -> None:
-    """Raise LimitError if a file is sparse: its holes expand to zeros without end.
+    """Raise LimitError if a file is much larger than its blocks on the disk: a sparse file reads as endless zeros.
 
     A file whose file system counts no blocks passes.
     """
@@ -77,13 +77,13 @@ class ExpansionBudget:
         self._left = min(self._left, self._most)
 
     def count_whole(self, size: int) -> None:
-        """Count a whole file of ``size`` bytes as read, for formats that are not read in order."""
+        """Count a whole file of ``size`` bytes as read; readers call it for formats that are not read in order."""
         self._most = self._left = FREE_BYTES + MAX_RATIO * size
         self._position = size
 
 
 class LimitedStream(RawIOBase):
-    """Stream of decompressed bytes that spends a budget."""
+    """Stream of decompressed bytes, each of which spends a byte of a budget."""
 
     def __init__(self, stream: BufferedIOBase, budget: ExpansionBudget) -> None:
         self._stream, self._budget = stream, budget
@@ -93,7 +93,7 @@ class LimitedStream(RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Read into ``buffer``, and return the number of bytes."""
+        """Read into ``buffer``, and return the number of bytes; raise LimitError if the budget is spent."""
         size = self._stream.readinto(buffer)
         self._budget.spend(size)
         return size

@@ -1,13 +1,12 @@
 """Markdown: headings, front matter and tables.
 
-A passage is a slice of the file, so its offsets lead to the very characters. The rows of tables are the exception: they
-become records, which stand in the document's text after the end of the file.
+The text of a document begins with the text of the file, so offsets of passages are positions in the file. The rows of
+tables are an exception: they become records, which follow the text of the file.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument, Section
 from ragqa.corpus.formats.front_matter import read_front_matter
@@ -26,22 +25,14 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document with its headings, tags, date and tables."""
+    """Yield the file as one document with its headings, tags, date and tables.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     text = file.read_text()
     body, fields = read_front_matter(text)
-    yield 0, parse_markdown(text, file, body=body, **fields)
-
-
-def parse_markdown(text: str, file: InputFile, *, body: int = 0, title: str = "", **fields: Any) -> Document:
-    """Return the document of a Markdown text.
-
-    Args:
-        text: the text.
-        file: file that contains it.
-        body: first character after the front matter.
-        title: title that is known already; by default the first heading of level 1, else the name of the file.
-        fields: further fields of the document.
-    """
+    title = fields.pop("title", "")
     parser = _Parser(text, body)
     parser.run()
     records = "".join(f"{line}\n" for table in parser.tables for line in table.records)
@@ -49,29 +40,25 @@ def parse_markdown(text: str, file: InputFile, *, body: int = 0, title: str = ""
     for table in parser.tables:
         start, end = end, end + sum(len(line) + 1 for line in table.records)
         sections.append(Section(start, end, parser.outline.drop_title(table.headings), table.line, has_records=True))
-    return Document(
-        file.path,
-        title or parser.outline.title or file.make_title(),
-        f"{text}\n{records}" if records else text,
-        file.path,
-        tuple(sections),
-        unit="line",
-        **fields,
-    )
+    title = title or parser.outline.title or file.make_title()
+    text = f"{text}\n{records}" if records else text
+    yield 0, Document(file.path, title, text, file.path, tuple(sections), unit="line", **fields)
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Table of a text: the records of its rows, and their place."""
+    """Table of a text."""
 
     headings: tuple[str, ...]
+    """Headings above the table."""
     line: int
-    """Line of the first row, from 1."""
+    """Line of the first row below the header, from 1."""
     records: list[str]
+    """Records of the rows below the header."""
 
 
 class _Parser:
-    """Reader of the lines of a text."""
+    """Parser that reads a text line by line into an outline and a list of tables."""
 
     def __init__(self, text: str, body: int) -> None:
         self.outline, self.tables = Outline(), list[_Table]()
@@ -103,7 +90,7 @@ class _Parser:
                 self._advance()
 
     def _peek(self, ahead: int) -> str:
-        """Return a line without its end; an empty string after the last line."""
+        """Return the line ``ahead`` lines below the current one, without its end; empty after the last line."""
         number = self._line + ahead
         return self._lines[number].rstrip("\r\n") if number < len(self._lines) else ""
 

@@ -6,17 +6,18 @@ from dataclasses import replace
 from ragqa.corpus.formats.base import Section
 
 MAX_HEADING_CHARACTERS = 300
-"""Longest heading; a longer line is a paragraph that looks like a heading."""
+"""Maximum length of a heading in characters; a longer line is a paragraph that looks like a heading."""
 _MAX_LEVELS = 8
-"""Number of headings above a section that are kept, the nearest ones."""
+"""Maximum number of headings above a section; of more headings, the nearest ones count."""
 _VISIBLE = re.compile(r"\S")
 
 
 class Outline:
-    """Sections of a text, found from its start to its end.
+    """Builder of the sections of a text; its methods are called in the order of the text.
 
-    Headings are not part of the sections: they stand above the passages. The only heading of level 1 is the title of
-    the document, if no other heading precedes it. It is not in the headings of sections as well.
+    The characters of headings belong to no section, because passages have their headings as a separate field. If the
+    text has one heading of level 1, and no heading precedes it, that heading is the title of the document. The headings
+    of the finished sections do not contain the title.
     """
 
     def __init__(self) -> None:
@@ -56,8 +57,8 @@ class Outline:
         Args:
             start: first character of the first record.
             end: character after the last record.
-            number: number of the first record's unit; 0 to count from the start of the text.
-            sheet: name of the sheet.
+            number: number of the first record's unit, such as its row; 0 to count from the start of the text.
+            sheet: name of the sheet of a spreadsheet.
         """
         self.skip(start, end)
         self._sections.append(Section(start, end, self.headings, number, sheet, has_records=True))
@@ -74,11 +75,11 @@ class Outline:
 
     @property
     def title(self) -> str:
-        """Title of the document, known at its end; empty if it has none."""
+        """Title of the document, which is final after the last heading; empty if it has none."""
         return self._titles[0] if len(self._titles) == 1 and not self._has_lower_first else ""
 
     def drop_title(self, headings: tuple[str, ...]) -> tuple[str, ...]:
-        """Return headings without the title of the document, known at its end."""
+        """Return headings without ``title``, if it is the first of them."""
         return headings[1:] if self.title and headings[:1] == (self.title,) else headings
 
     @property

@@ -1,18 +1,18 @@
-"""Tables as records: one line a row, in which each value stands with the name of its column."""
+"""Format the rows of tables as records: one line for each row, with the name of the column before each value."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
 MAX_COLUMNS = 1_000
-"""Number of columns that are read; the rest of a wider row is left out."""
+"""Maximum number of columns of a record; the rest of a wider row is left out."""
 
 
 def format_record(columns: Sequence[str], values: Sequence[str]) -> str:
     """Return a row as one line of text, ``Item: lamp; Stock: 42``; an empty string for an empty row.
 
     Args:
-        columns: names of the columns; a value without a name stands alone.
+        columns: names of the columns; a value whose column has no name stands alone.
         values: cells of the row.
     """
     pairs = []

@@ -1,4 +1,4 @@
-"""Table of the document formats, and the choice of the format of an input.
+"""Table of the document formats, and the choice of the format of a file.
 
 To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``; docs/architecture.md also has
 the steps for Office files, light markup and containers. The suffix of the file name determines the format; if the
@@ -44,15 +44,17 @@ class Format:
     """Format of documents: its reader, and the suffixes and first bytes of its files."""
 
     read: Callable[[InputFile], Iterator[NumberedDocument]]
+    """Reader of the documents of a file; see ``ragqa.corpus.formats.base``."""
     suffixes: tuple[str, ...] = ()
     """Suffixes of file names of this format."""
     is_binary: bool = False
+    """True if the files are not text; other formats refuse files that are not text."""
     signature: re.Pattern[bytes] | None = None
-    """Pattern of the first bytes of a file of this format; it decides if the suffix is unknown."""
+    """Pattern of the first bytes of a file of this format; it decides if no format has the file's suffix."""
     overrides: tuple[str, ...] = ()
-    """Suffixes of other formats for which the signature also decides."""
+    """Suffixes of other formats; for files with these suffixes, the signature decides as well."""
     is_weak: bool = False
-    """True if the signature decides only about files whose names have no suffix."""
+    """True if the signature decides only about files whose names have no suffix, and about ``overrides``."""
 
     def matches(self, suffix: str, is_known_suffix: bool, head: bytes) -> bool:
         """Return True if the signature decides that a file has this format.
@@ -88,7 +90,7 @@ FORMATS = (
     Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
     Format(plain.read_lines, signature=re.compile(b"")),
 )
-"""All formats; if several signatures match, the first decides."""
+"""All formats; if several signatures decide, the first format is chosen."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
 _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".xz": lzma.open,
@@ -114,24 +116,25 @@ _KINDS = {
     )
     for suffix in suffixes.split()
 }
-"""Kinds of files without text that can be read, by suffix; some images can, with ``InputFile.tesseract``."""
+"""Kinds of the files that are left out, by suffix; some images are read if ``InputFile.tesseract`` is set."""
 _CONTROLS = bytes({*range(32), 127} - {*b"\b\t\n\r\f\x1b"})
 _MAX_CONTROLS = 0.02
-"""Share of control characters in a text; compressed data have a tenth."""
+"""Maximum share of control characters in a text; their share in compressed data is a tenth."""
 _MAX_DEPTH = 4
-"""Maximum number of archives within each other, because an archive can contain itself."""
+"""Maximum number of nested archives, because an archive can contain itself."""
 
 
 def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of a file or of an archive's members, each with file and first line.
+    """Yield the documents of a file or of an archive's members, each with its file and its first line.
 
-    A file of an unknown format is noted in the report.
+    A file of an unknown format is left out, and counted in the report.
 
     Args:
         file: file, or member of an archive.
         depth: number of archives that contain the file.
 
     Raises:
+        BadInput, BadLine, MissingExtra: in strict mode, as for the reader of the format.
         tarfile.TarError, zipfile.BadZipFile: an archive is damaged or cut short.
         LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
@@ -180,7 +183,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _is_unprintable(head: bytes) -> bool:
-    """Return True if the beginning of a file is no text: it has zeros, or many control characters."""
+    """Return True if the first bytes of a file are not text: they have zeros, or many control characters."""
     controls = len(head) - len(head.translate(None, _CONTROLS))
     return _is_binary(head) or (controls > _MAX_CONTROLS * len(head) and detect_encoding(head)[0] == "utf-8")
 

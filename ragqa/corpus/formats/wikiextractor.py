@@ -14,10 +14,11 @@ _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the articles of the file; the body starts after the line that repeats the title.
+    """Yield the articles of the file; a first line that repeats the title belongs to no section.
 
     Raises:
-        BadLine: text is outside of an article, or an article has no end, and bad input is not allowed.
+        BadLine: in strict mode, text is outside of an article, or an article is malformed or has no end.
+        LimitError: an article is longer than MAX_RECORD_BYTES.
     """
     for first, lines, is_replaced in _iter_articles(file):
         head = _parse_head(lines[0])
@@ -34,7 +35,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _parse_head(line: str) -> tuple[str, str] | None:
-    """Return the id and title in a ``<doc …>`` line, or None; a title can contain quotes."""
+    """Return the id and title in a ``<doc …>`` line, or None if it is malformed; a title can contain quotes."""
     # One pattern for both would take quadratic time on ' title="' repeated.
     identifier, line = _ID.match(line), line.rstrip()
     title = line.find(_TITLE, identifier.end()) + len(_TITLE) if identifier else 0
@@ -45,9 +46,9 @@ def _parse_head(line: str) -> tuple[str, str] | None:
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """Yield the first line number and the lines of each article, and of text outside articles.
+    """Yield the first line number and the lines of each article, and True if undecodable bytes were replaced.
 
-    The third value is True if undecodable bytes were replaced.
+    Text outside of articles is yielded like an article.
     """
     lines: list[str] = []
     first, any_replaced, size = 0, False, 0

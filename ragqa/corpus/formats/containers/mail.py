@@ -1,4 +1,4 @@
-"""Mails: files of one mail (``.eml``) and mailboxes (``mbox``), with their attachments.
+"""Mails with their attachments, from files of one mail (``.eml``) and mailboxes (``mbox``).
 
 A mailbox is read as a stream, so memory holds one mail. Python's ``mailbox`` would read the whole mailbox first.
 """
@@ -24,23 +24,24 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 from ragqa.corpus.formats.records import format_record
 
 MAILBOX = re.compile(rb"From \S+ [^\n]{10,60}\d{4}[^\n]{0,10}\n[A-Za-z][\w-]*:")
-"""First lines of a mailbox; its file often has no suffix."""
+"""Pattern of the first bytes of a mailbox, whose file often has no suffix."""
 _FIELDS = ("From", "To", "Cc", "Date")
 _MAX_FIELD_CHARACTERS = 5_000
-"""Length of a field that is read; a field can have thousands of addresses."""
+"""Number of characters of a field that are read; a field can have thousands of addresses."""
 _BOUNDARY = re.compile(rb"boundary\s*=", re.IGNORECASE)
 _MAX_WORK = 500_000_000
-"""Maximum size of a mail times the number of its boundaries: Python compares each line with all that are open."""
+"""Maximum of a mail's bytes times its boundaries, because Python compares each line with all open boundaries."""
 _MAX_LEVELS = 30
-"""Depth of nested parts that are read."""
+"""Maximum depth of nested parts; deeper parts are left out."""
 MailItem = Document | InputFile
 """Mail, or one of its attachments."""
 
 
 def iter_mail(file: InputFile) -> Iterator[MailItem]:
-    """Yield the mail of a file, and then its attachments, with the path ``FILE/NAME``.
+    """Yield the mail of a file, and then its attachments, whose paths are ``FILE/NAME``.
 
     Raises:
+        BadInput: in strict mode, the mail cannot be parsed.
         LimitError: the mail is longer than MAX_RECORD_BYTES.
     """
     data = file.stream.read(MAX_RECORD_BYTES + 1)
@@ -49,7 +50,12 @@ def iter_mail(file: InputFile) -> Iterator[MailItem]:
 
 
 def iter_mailbox(file: InputFile) -> Iterator[MailItem]:
-    """Yield the mails of a mailbox, with the ids ``path#number``, and their attachments."""
+    """Yield each mail of a mailbox, whose id is ``FILE#NUMBER``, and then its attachments (``FILE#NUMBER/NAME``).
+
+    Raises:
+        BadLine: in strict mode, a mail cannot be parsed or is too long; its number stands in place of the line.
+        BadInput: in strict mode, the file is not a mailbox.
+    """
     lines, size, number = list[bytes](), 0, 0
     is_after_blank = True
     for line in iter(partial(file.stream.readline, MAX_RECORD_BYTES), b""):
@@ -96,10 +102,10 @@ def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -
 
 
 def _iter_parts(part: Message, level: int = 0) -> Iterator[Message]:
-    """Yield the parts that have content of their own; a mail that was forwarded is one part.
+    """Yield the parts of a mail that contain no further parts; a forwarded mail is one part.
 
-    Of several forms of the same text (``multipart/alternative``), the plain one is taken if there is one, else the
-    first; parts that are no text stay.
+    If parts are versions of the same text (``multipart/alternative``), only the plain versions are yielded, or the
+    first version if none is plain. Parts that are not texts of the mail are always yielded.
     """
     if part.get_content_maintype() != "multipart" or not part.is_multipart():
         yield part
@@ -136,7 +142,7 @@ def _make_document(mail: Message, bodies: list[Message], file: InputFile, identi
 
 
 def _get_bytes(part: Message) -> bytes:
-    """Return the content of a part; that of a mail inside a mail is the mail."""
+    """Return the content of a part; for a forwarded mail, the source of that mail."""
     payload: Any = part.get_payload(decode=True)
     if isinstance(payload, bytes):
         return payload
@@ -148,7 +154,7 @@ def _get_bytes(part: Message) -> bytes:
 
 
 def _get_field(mail: Message, name: str) -> str:
-    """Return a decoded field of a mail in one line, empty if it has none."""
+    """Return a decoded field of a mail in one line; empty if the mail does not have the field."""
     raw = next((value for key, value in mail.raw_items() if key.lower() == name.lower()), "")
     data = str(raw)[:_MAX_FIELD_CHARACTERS].encode("utf-8", "surrogateescape")
     text, _ = decode(data, choose_encoding(data))

@@ -15,12 +15,12 @@ from ragqa.corpus.formats.base import InputFile
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitError
 
 BUFFER_BYTES = 1 << 18
-"""Number of bytes that are read from a file at a time."""
+"""Size of the buffer of a file that is read, in bytes."""
 _TAR_BLOCK_BYTES = 512
 _MAX_HEADER_BYTES = 1 << 16
-"""Maximum length of an extended header, which has names (on Linux up to 4 KiB) and attributes."""
+"""Maximum size of an extended header, which has names (on Linux up to 4 KiB) and attributes."""
 _MAX_READS_AT_END = 10
-"""Maximum number of reads at the end of an archive; a complete archive needs three."""
+"""Maximum number of reads after the end of an archive; tarfile needs three for a complete archive."""
 _HEADER_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _NAME_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _RECORD = re.compile(rb"([1-9]\d{0,5}) [^=\n]+=")
@@ -29,12 +29,13 @@ _SPARSE, _NOT_SPARSE = "GNU.sparse.", "not.sparse."
 
 
 def iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive; the caller reads each before the next.
+    """Yield the visible files of a tar archive; the caller must read each file before it asks for the next.
 
     The path of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
 
     Raises:
         tarfile.TarError: the archive is damaged or cut short, or has headers of an unreasonable size.
+        LimitError: more than MAX_RECORD_BYTES of zeros follow the last member.
     """
     with _convert_errors():
         stream: Any = _EndingStream(file.stream)
@@ -71,7 +72,7 @@ def format_date(seconds: float) -> str:
 
 
 class _CheckedMember(tarfile.TarInfo):
-    """Header of a member, checked before ``tarfile`` spends quadratic time or memory on it."""
+    """Header of a member that is checked first, because ``tarfile`` can need quadratic time or memory for it."""
 
     def _proc_member(self, tar: Any) -> tarfile.TarInfo:  # tarfile documents this method for subclasses
         if self.size < 0:
@@ -95,7 +96,7 @@ class _CheckedMember(tarfile.TarInfo):
 
 
 def _check_records(header: bytes) -> None:
-    """Raise ReadError unless all records of an extended header are LENGTH KEYWORD=VALUE lines."""
+    """Raise ReadError unless all records of an extended header have the form ``LENGTH KEYWORD=VALUE``."""
     place = 0
     while place < len(header):
         record = _RECORD.match(header, place)
@@ -108,7 +109,7 @@ def _check_records(header: bytes) -> None:
 
 
 class _EndingStream:
-    """Stream that raises an error after its end: tarfile would read a huge member for years."""
+    """Stream that raises ReadError after ten reads at its end; tarfile would read a huge missing member for years."""
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream, self._reads_at_end = stream, 0

@@ -15,21 +15,22 @@ from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, is_hidden
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitedStream, LimitError, check_size
 
 _MAX_DIRECTORY_BYTES = 16 << 20
-"""Largest list of members, of about 150,000; each takes a kilobyte of memory."""
+"""Maximum size of an archive's list of members, about 150,000 members; each takes a kilobyte of memory."""
 _SIZE_OF_DIRECTORY = 5
-"""Field of the end record that ``zipfile`` reads."""
+"""Number of the field with the size of this list, in the end record that ``zipfile`` reads."""
 _MALFORMED = (ValueError, OverflowError, RuntimeError, NotImplementedError, struct.error)
-"""Errors that ``zipfile`` raises on malformed archives and unknown compressions besides its own."""
+"""Errors of other modules that ``zipfile`` raises on malformed archives and unknown compressions."""
 
 
 def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a zip archive; the caller reads each before the next.
+    """Yield the visible files of a zip archive; encrypted files are left out.
 
-    Encrypted members are left out. The path of a member is ``ARCHIVE/PATH``, as in tar archives.
+    The path of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
 
     Raises:
+        BadInput: in strict mode, a member cannot be opened.
         zipfile.BadZipFile: the archive is damaged.
-        LimitError: the archive has too many members, or is too large for the archive that contains it.
+        LimitError: the archive has too many members, or is in another archive and longer than MAX_RECORD_BYTES.
     """
     with _open(file) as archive:
         for info in archive.infolist():
@@ -50,7 +51,7 @@ def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def _format_date(info: zipfile.ZipInfo) -> str:
-    """Return the date of a member, YYYY-MM-DD; empty if it has none, which zip stores as 1980."""
+    """Return the date of a member, YYYY-MM-DD; empty if it has none, for which zip stores the year 1980."""
     year, month, day = info.date_time[:3]
     try:
         return date(year, month, day).isoformat() if year > 1980 else ""

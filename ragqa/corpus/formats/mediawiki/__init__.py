@@ -1,1 +1,1 @@
-"""Dumps of Wikipedia: ``dump`` reads the pages of the XML, ``text`` the wikitext of a page."""
+"""Dumps of Wikipedia: ``dump`` reads the pages of the XML, and ``text`` converts the wikitext of a page."""

@@ -17,11 +17,11 @@ from ragqa.corpus.formats.mediawiki.text import extract_plain_text
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 8
-"""Maximum number of levels of elements whose names are stored; the format has four."""
+"""Maximum number of nested elements whose names are stored; the format has four."""
 _MAX_PAGE_CHARACTERS = 20_000_000
-"""Maximum length of a page in characters, ten times the limit of MediaWiki."""
+"""Maximum length of a page in characters: ten times the limit of MediaWiki."""
 _MAX_TOKEN_BYTES = 1 << 20
-"""Maximum length of a tag or comment, since expat reads it again from its start with every chunk."""
+"""Maximum size of a tag or comment, since expat reads it again from its start with every chunk."""
 _ARTICLES, _FILES, _CATEGORIES = "0", "6", "14"
 # In dumps from before 2010, only the text shows that a page is a redirect.
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
@@ -39,8 +39,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the dump; count redirects, disambiguations and other pages.
 
     Raises:
-        MissingExtra: mwparserfromhell is not installed, and bad input is not allowed.
-        BadLine: a page cannot be parsed or the XML is broken, and bad input is not allowed.
+        MissingExtra: in strict mode, mwparserfromhell is not installed.
+        BadLine: in strict mode, a page cannot be parsed, or the XML is broken or cannot be read to its end.
     """
     try:
         import mwparserfromhell  # noqa: F401
@@ -81,7 +81,7 @@ class _WikiPage:
 
 
 class _DumpParser:
-    """XML parser (expat) that collects finished pages until ``take_pages`` returns them."""
+    """XML parser (expat) that collects the finished pages, which ``take_pages`` returns."""
 
     def __init__(self) -> None:
         self.expat = expat.ParserCreate()
@@ -98,17 +98,17 @@ class _DumpParser:
         self._finished_pages: list[_WikiPage] = []
 
     def take_pages(self) -> list[_WikiPage]:
-        """Return the pages that the parser finished since the last call."""
+        """Return the pages that were finished since the last call."""
         pages, self._finished_pages = self._finished_pages, []
         return pages
 
     @cached_property
     def invisible_prefixes(self) -> frozenset[str]:
-        """Prefixes of links without text, in English and in the language of the wiki."""
+        """Normalised prefixes of links that show no text, in English and in the language of the wiki."""
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
-        """Return the key of a page's namespace; in dumps before 2012, only the title shows it."""
+        """Return the key of a page's namespace; in dumps from before 2012, the title determines it."""
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""
@@ -116,9 +116,9 @@ class _DumpParser:
 
     @cached_property
     def _namespace_keys(self) -> dict[str, str]:
-        """Keys of the namespaces by name; the first of equal names counts.
+        """Keys of the namespaces by normalised name; of equal names, the first counts.
 
-        The first page comes after all namespaces, so the dictionary can be cached.
+        All namespaces precede the first page, so the dictionary can be cached.
         """
         return {name: key for key, name in reversed(self._namespaces.items())}
 
@@ -170,7 +170,7 @@ class _DumpParser:
 
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
-    """Yield the pages of the file; report the place from which the file is unreadable."""
+    """Yield the pages of the file; reject it at the place from which it cannot be read."""
     problem, read = "the XML is broken", 0
     try:
         while data := file.stream.read(_CHUNK_BYTES):

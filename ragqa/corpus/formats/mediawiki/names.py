@@ -9,22 +9,26 @@ _DISAMBIGUATION_TEMPLATES = frozenset(_NAMES["disambiguation_templates"])
 _TEMPLATE = re.compile(r"\{\{\s*+(?:template:\s*+)?([^{}|<>\[\]]{2,60}?)\s*+(?=[|}])", re.IGNORECASE)
 _TITLE = re.compile(r"\(disambiguation(?: page)?\)\s*\Z", re.IGNORECASE)
 
-# Every wiki understands these English names; the header of a dump has the names in the wiki's language. MediaWiki shows
-# a link to a Wikipedia in another language beside the page, not in its text.
+# Every wiki accepts these English names; the header of a dump has the names in the wiki's language. MediaWiki shows a
+# link to a Wikipedia in another language beside the page, not in its text.
 INVISIBLE_PREFIXES = frozenset(("file", "image", "category", *_NAMES["languages"].split()))
 """Normalised prefixes of links that show no text where they stand."""
 
 
 def normalize_prefix(name: str) -> str:
-    """Normalise the name of a namespace, or the prefix of a link, for comparison."""
+    """Return the name of a namespace, or the prefix of a link, in a form for comparison: case-folded, with spaces."""
     return name.strip(" _").replace("_", " ").casefold()
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
     """Return True if a page is a disambiguation, which only lists the meanings of its title.
 
-    The title, a template or ``__DISAMBIG__`` marks a disambiguation. The rule for titles comes from DrQA (Chen et al.
-    2017), whose Wikipedia corpus later systems use.
+    Its title ends in ``(disambiguation)``, or its text has ``__DISAMBIG__`` or a template of disambiguations. The rule
+    for titles comes from DrQA (Chen et al. 2017), whose Wikipedia corpus later systems use.
+
+    Args:
+        title: title of the page.
+        wikitext: text of the page.
     """
     if _TITLE.search(title) or "__DISAMBIG__" in wikitext:
         return True

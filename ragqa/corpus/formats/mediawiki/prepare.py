@@ -1,7 +1,7 @@
 """Remove comments, elements, templates, tables and tags from wikitext before it is parsed.
 
-The parser's running time can grow faster than the length of the text. The functions of this module take linear time on
-any text and leave few tokens to the parser.
+The parser's running time can grow faster than the length of the text. The functions of this module take linear time for
+any text, and leave few tokens to the parser.
 """
 
 import re
@@ -16,7 +16,7 @@ VERBATIM_TAGS = frozenset(("nowiki", "pre"))
 """Elements whose content is not wikitext."""
 _BLOCK_NAMES = "blockquote br center dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p poem pre ul"
 BLOCK_TAGS = frozenset(_BLOCK_NAMES.split())
-"""Elements that begin and end a line."""
+"""Elements whose tags begin a new line."""
 _INLINE_NAMES = """
 abbr b bdi bdo big cite code data del dfn em font i ins kbd mark noinclude onlyinclude q rb rp rt ruby s samp small span
 strike strong sub sup time tt u var wbr
@@ -28,7 +28,7 @@ GAP = "\x01"
 BREAK = "\x02"
 """Mark in place of a line end; a real line end could end a heading or a list too early."""
 SEPARATOR = "\x03"
-"""Mark that separates characters which must not become markup together: ``'<nowiki/>'``."""
+"""Mark between characters that must not form markup together, as in ``'<nowiki/>'``."""
 
 
 def _make_tag_pattern(names: frozenset[str]) -> str:
@@ -70,7 +70,9 @@ def _replace_tag(tag: re.Match[str]) -> str:
 
 
 def escape_verbatim(name: str, content: str) -> str:
-    """Return the content of a verbatim element with entities for all signs of markup.
+    """Return the content of a verbatim element with entities in place of all characters that could be markup.
+
+    The marks of a line break enclose the content of a block element. An empty content becomes SEPARATOR.
 
     Args:
         name: name of the element, in lower case.
@@ -83,7 +85,7 @@ def escape_verbatim(name: str, content: str) -> str:
 
 
 def _remove_elements(text: str) -> str:
-    """Remove comments and the elements DROPPED_TAGS, and escape the elements VERBATIM_TAGS."""
+    """Remove comments and the elements DROPPED_TAGS, and escape the contents of the elements VERBATIM_TAGS."""
     pieces: list[str] = []
     position, unclosed = 0, set[str]()
     while tag := _OPENING.search(text, position):
@@ -100,7 +102,7 @@ def _remove_elements(text: str) -> str:
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the end of a comment's or element's content (-1 if unclosed), and of its end tag."""
+    """Return the end of the content of a comment or element (-1 if it is never closed), and the end of its end tag."""
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
@@ -131,7 +133,7 @@ def _remove_templates(text: str) -> str:
 
 
 def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
-    """Remove text between matching brackets; group 1 of the pattern matches an opening bracket."""
+    """Remove text between matching brackets; group 1 of the pattern matches only an opening bracket."""
     open_brackets: list[int] = []
     spans: list[tuple[int, int]] = []
     for bracket in brackets.finditer(text):
@@ -143,7 +145,7 @@ def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
 
 
 def _remove_spans(text: str, spans: list[tuple[int, int]]) -> str:
-    """Put GAP in place of each outermost span."""
+    """Return the text with GAP in place of each outermost span."""
     pieces: list[str] = []
     after = 0
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):

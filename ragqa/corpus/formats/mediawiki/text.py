@@ -1,4 +1,4 @@
-"""Plain text of wikitext, extracted with mwparserfromhell (extra ``wiki``)."""
+"""Extract the plain text of wikitext with mwparserfromhell (extra ``wiki``)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,10 +20,12 @@ from ragqa.corpus.formats.mediawiki.prepare import (
 _HEADING = "\x04"
 """Mark at the start of a heading's line; the heading's level (a digit) follows."""
 _RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
-# Characters parsed at a time. In the worst case, the parser's time grows with the square of the length of the text
-# after a bracket that is never closed.
+# In the worst case, the parser's time grows with the square of the length of the text after a bracket that is never
+# closed.
 _CHUNK = 16_000
+"""Maximum number of characters that are parsed at a time."""
 _SHORT_CHUNK = 1_000
+"""The same for a text with more than ``_MANY_OPEN`` unclosed brackets."""
 _MANY_OPEN = 100
 """Number of unclosed brackets above which chunks are short; a usual page has few or none."""
 
@@ -46,16 +48,16 @@ def extract_plain_text(
 ) -> str:
     """Return the visible text of a page, with one line for each paragraph, item or heading.
 
-    Templates, tables, references, pictures and formulas are left out. Headings stay if text follows them, and end in a
-    full stop. WikiExtractor does the same, so passages of both corpora are comparable.
+    Templates, tables, references, pictures and formulas are left out. A heading is left out if no text follows it. A
+    heading without a punctuation mark at its end gets a full stop, as in the output of WikiExtractor.
 
     Args:
         wikitext: text of a page.
         invisible: normalised prefixes of links that show no text where they stand.
-        remove_first: remove simple markup before parsing; False only in tests, to compare with the parser alone.
+        remove_first: True to remove simple markup before parsing, which is faster; tests compare both ways.
 
     Raises:
-        Exception: any error that the parser raises on odd markup.
+        Exception: any error that the parser raises on unusual markup.
     """
     from mwparserfromhell import parse
 
@@ -88,7 +90,7 @@ def _split_chunks(text: str) -> Iterator[str]:
 
 
 def _extract_nodes(code: Any, invisible: frozenset[str]) -> str:
-    """Return the visible text of the nodes of a parsed text, without decoding entities."""
+    """Return the visible text of the nodes of a parsed text, with undecoded entities."""
     return "".join([_NODES[type(node).__name__](node, invisible) for node in code.nodes])
 
 
@@ -98,7 +100,7 @@ def _extract_link(node: Any, invisible: frozenset[str]) -> str:
 
 
 def _choose_link_text(title: str, text: str, invisible: frozenset[str]) -> str:
-    """Return the visible text of a link to the page ``title``."""
+    """Return the visible text of a link to the page ``title``: ``text``, the title, or nothing."""
     prefix, colon, _ = title.partition(":")
     if colon and normalize_prefix(prefix) in invisible:
         return ""
@@ -142,7 +144,7 @@ _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text whose markup is removed, except quotes, entities and our marks."""
+    """Yield the visible lines of a text that has no markup but quotes, entities and the marks of this package."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -189,5 +191,5 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank the text before an apostrophe: 0 (likeliest) for one letter, 2 for a space, else 1."""
+    """Rank the text before a run of quotes: 0 (likeliest an apostrophe) after a word of one letter, 2 after a space."""
     return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1

@@ -1,1 +1,1 @@
-"""Office files, e-books and PDF: their text is extracted in another process, which can crash without harm."""
+"""Read Office files, e-books, PDF and images in another process, so that a crash does no harm."""

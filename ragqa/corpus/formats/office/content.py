@@ -1,8 +1,8 @@
-"""Text that was extracted from a file, and the builder that puts it together."""
+"""Text that is extracted from a file, and its builder."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragqa.corpus.formats.base import Section
@@ -13,10 +13,10 @@ from ragqa.corpus.formats.records import format_record
 ENCRYPTED = "encrypted"
 """Reason why an encrypted file cannot be read."""
 MAX_DEPTH = 50
-"""Number of text boxes, tables and other containers within each other; deeper ones are left out."""
+"""Maximum number of nested text boxes, tables and other containers; deeper containers are left out."""
 BOLD_LEVEL = 8
-"""Level of a heading that is a bold line: below all levels that a file names."""
-# Titles that programs write without being asked.
+"""Level of a bold line that looks like a heading: the lowest level."""
+# Titles that programs write by themselves.
 _NO_TITLE = re.compile(
     r"\W*(?:powerpoint presentation|untitled.*|unspecified|anonymous|(?:document|presentation|slide|book|title)\W*\d*"
     r"|microsoft (?:word|powerpoint|excel)\b.*|.*\.[a-z]{2,4}\d?)?\W*",
@@ -32,7 +32,7 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """Text of a file with its parts; see ``Document`` for the fields."""
+    """Text of a file with its parts; see ``Document`` for the fields without a description."""
 
     text: str
     sections: tuple[Section, ...]
@@ -41,28 +41,25 @@ class Content:
     unit: str = ""
     date: str = ""
     note: str = ""
-    """Part of the file that was not read, for the report; empty if all was."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as JSON values."""
-        return asdict(self)
+    """Note for the report on a part of the file that was not read; empty if the whole file was read."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Content":
-        """Return the content that ``to_dict`` returned as JSON values."""
+        """Return the content whose ``dataclasses.asdict`` was sent as JSON values."""
         sections = (Section(**{**part, "headings": tuple(part["headings"])}) for part in values["sections"])
         return cls(**{**values, "sections": tuple(sections)})
 
 
 class TextBuilder:
-    """Text of a document that is put together of headings, paragraphs and tables.
+    """Builder of the content of a file from headings, paragraphs and tables in order.
 
-    Headings are characters of the text, but of no section. A heading with nothing below it is a paragraph: otherwise no
-    passage would contain it. ``note`` is the note of the content.
+    The text contains the headings, but no section contains them. A heading with nothing below it becomes a paragraph,
+    because otherwise no passage would contain it.
     """
 
     def __init__(self, unit: str = "") -> None:
         self.note = ""
+        """Note of the content."""
         self._unit = unit
         self._parts = list[str]()
         self._length = 0
@@ -72,7 +69,7 @@ class TextBuilder:
 
     @property
     def first_heading(self) -> str:
-        """First heading; empty if there is none yet."""
+        """Text of the first heading; empty if no heading has been added."""
         return self._headings[0][1] if self._headings else ""
 
     def note_depth(self) -> None:
@@ -80,7 +77,7 @@ class TextBuilder:
         self.note = f"content in more than {MAX_DEPTH} tables or text boxes within each other was left out"
 
     def add_heading(self, level: int, text: str) -> None:
-        """Add a heading of a level from 1; a very long one is a paragraph."""
+        """Add a heading of a level from 1; one longer than ``MAX_HEADING_CHARACTERS`` becomes a paragraph."""
         text = _clean(text)
         if len(text) > MAX_HEADING_CHARACTERS:
             self.add_paragraph(text)
@@ -91,15 +88,21 @@ class TextBuilder:
             self._heading = level, text
             self._headings.append(self._heading)
 
-    def add_paragraph(self, text: str, end: str = "\n\n") -> None:
-        """Add a paragraph, or a part of one that ends in ``end``."""
+    def add_paragraph(self, text: str) -> None:
+        """Add a paragraph; an empty text adds nothing."""
         text = _clean(text)
         if text:
             self._write_heading()
-            self._write(text + end)
+            self._write(f"{text}\n\n")
 
     def add_table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table whose first row has the names of the columns; a table of one row or column is text."""
+        """Add a table as records; the first row has the names of the columns.
+
+        A table of one row or one column becomes paragraphs, one for each row.
+
+        Args:
+            rows: texts of the cells by row.
+        """
         rows = [row for row in rows if any(map(str.strip, row))]
         if len(rows) < 2 or max(map(len, rows)) < 2:
             for row in rows:
@@ -108,7 +111,13 @@ class TextBuilder:
         self.add_records([format_record(rows[0], row) for row in rows[1:]])
 
     def add_records(self, records: Sequence[str], *, number: int = 0, sheet: str = "") -> None:
-        """Add the records of a table, one a line; see ``Outline.add_records``."""
+        """Add the records of a table, one a line; an empty record is an empty line.
+
+        Args:
+            records: texts of the records.
+            number: number of the first record's unit, such as its row; 0 to count from the start of the text.
+            sheet: name of the sheet of a spreadsheet.
+        """
         if not any(records):
             return
         self._write_heading()
@@ -118,11 +127,11 @@ class TextBuilder:
         self._write("\n")
 
     def end_page(self) -> None:
-        """End a page; a paragraph can go on behind it."""
+        """Add the mark of the end of a page, slide or sheet (a form feed)."""
         self._write("\f")
 
     def end_headings(self) -> None:
-        """Let what comes next stand under no heading."""
+        """End all headings: the following parts have no headings above them."""
         self._write_heading_as_paragraph()
         self._outline.add_heading(1, "", self._length, self._length)
 
@@ -130,8 +139,8 @@ class TextBuilder:
         """Return the content.
 
         Args:
-            title: title in the metadata of the file; used if it says something.
-            date: date in the metadata.
+            title: title in the metadata of the file; ignored if ``choose_title`` rejects it.
+            date: date in the metadata, in a form that ``parse_date`` reads.
         """
         self._write_heading_as_paragraph()
         text = "".join(self._parts)
@@ -146,7 +155,7 @@ class TextBuilder:
         return Content(text, sections, title, self._unit, parse_date(date), self.note)
 
     def _find_title(self) -> str:
-        """Return the first heading if no other one has its level or a higher one; else an empty string."""
+        """Return the first heading if all other headings have lower levels; else an empty string."""
         first, *others = [level for level, _ in self._headings] or [BOLD_LEVEL]
         is_title = self._unit in ("", "page") and first < min([*others, BOLD_LEVEL])
         return self._headings[0][1] if is_title else ""
@@ -156,14 +165,14 @@ class TextBuilder:
         self._length += len(text)
 
     def _write_heading(self) -> None:
-        """Write the heading above what comes next."""
+        """Write the pending heading, if there is one, as the heading of the following parts."""
         if self._heading:
             (level, text), self._heading, start = self._heading, None, self._length
             self._write(text + "\n\n")
             self._outline.add_heading(level, text, start, self._length)
 
     def _write_heading_as_paragraph(self) -> None:
-        """Write a heading with nothing below it as a paragraph."""
+        """Write the pending heading, if there is one, as a paragraph, because nothing follows below it."""
         if self._heading:
             (level, text), self._heading = self._heading, None
             self._outline.add_heading(level, "", self._length, self._length)
@@ -171,16 +180,16 @@ class TextBuilder:
 
 
 def choose_title(title: str) -> str:
-    """Return the title in the metadata of a file; an empty string if it is one that says nothing."""
+    """Return a title from the metadata of a file; an empty string if it is generic, such as ``Untitled``."""
     title = " ".join(_clean(title).split())
     return "" if _NO_TITLE.fullmatch(title) else title
 
 
 def is_bold_heading(text: str) -> bool:
-    """Return True if a paragraph that is all bold looks like a heading."""
+    """Return True if a bold paragraph looks like a heading: short, of one line, without a sentence's end."""
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 
 
 def _clean(text: str) -> str:
-    """Return text without control characters and with plain ends of lines."""
+    """Return a text without control characters and outer white space, and with ``\\n`` as its only line end."""
     return _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n")).strip()

@@ -1,4 +1,4 @@
-"""Images: their sizes, which are checked before anything decodes them, and their text."""
+"""Read the text of images; their sizes are checked before any library decodes them."""
 
 import struct
 from collections.abc import Iterator
@@ -12,20 +12,24 @@ _MAX_PAGES = 1_000
 """Maximum number of pages of a TIFF."""
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
-"""First bytes of TIFF, and the order of the bytes of its numbers."""
+"""First bytes of a TIFF, and the byte order of its numbers in the notation of ``struct``."""
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-"""Markers of JPEG before the size."""
+"""Markers of JPEG segments that contain the size (SOF)."""
 _WIDTH, _HEIGHT, _SHORT = 256, 257, 3
-"""Tags of TIFF, and the type of numbers of two bytes."""
+"""Tags of TIFF for the width and the height, and the type of numbers of two bytes."""
 
 
 def is_image(data: bytes) -> bool:
-    """Return True if the first bytes are those of an image that can be read."""
+    """Return True if a file begins like a PNG, JPEG, TIFF or WebP image."""
     return data.startswith((_PNG, _JPEG, *_TIFF)) or _is_webp(data)
 
 
 def read_image(data: bytes, recognizer: TextRecognizer) -> Content:
-    """Return the text in an image; each page of a TIFF is one.
+    """Return the text in an image; a TIFF of several pages has the unit ``page``.
+
+    Args:
+        data: bytes of the file.
+        recognizer: reader of the text.
 
     Raises:
         UnreadableFile: the image is damaged or too large, or its text cannot be read.

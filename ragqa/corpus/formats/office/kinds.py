@@ -1,4 +1,4 @@
-"""Kind of an office file, PDF or e-book, which its content tells: suffixes are often wrong."""
+"""Choose the reader of an Office file, PDF, e-book or image by its content, because suffixes are often wrong."""
 
 import re
 
@@ -11,15 +11,15 @@ _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HEAD_BYTES = 8192
 """Number of bytes by which text is known: it has no zero byte."""
 _PDF_HEAD_BYTES = 1024
-"""Number of bytes in which ``%PDF-`` must begin; some programs write a header before it."""
+"""Number of first bytes that must contain ``%PDF-``; some programs write a header before it."""
 _STREAMS = {"WordDocument": "doc", "PowerPoint Document": "ppt", "__properties_version1.0": "msg"}
-"""Streams of compound files, by which a kind is known."""
+"""Kinds of compound files by the name of a stream that only they have."""
 _SHEETS = {"xl/workbook.xml", "xl/workbook.bin"}
 _BOOK_TEXT = re.compile(rb"URI=[\"'][^\"']*\.x?html?[\"']", re.IGNORECASE)
 
 
 def extract_content(data: bytes, recognizer: TextRecognizer | None = None) -> Content:
-    """Return the content of a file.
+    """Return the content of an Office file, PDF, e-book or image.
 
     Args:
         data: bytes of the file.
@@ -67,7 +67,7 @@ def _read_package(data: bytes) -> Content:
 
 
 def _read_compound(data: bytes) -> Content:
-    """Return the content of a compound file, the form of Office files before 2007 and of encrypted ones."""
+    """Return the content of a compound file: an Office file from before 2007, or a message of Outlook."""
 
     def has_stream(name: str) -> bool:
         return name.encode("utf-16-le") in data

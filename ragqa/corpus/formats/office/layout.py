@@ -1,4 +1,4 @@
-"""Lines of the pages of a PDF: their cells, places and sizes, the order of columns, running heads."""
+"""Layout of the lines of PDF pages: running heads, columns side by side, and tables."""
 
 import re
 from collections import Counter
@@ -7,30 +7,31 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 HEADING_RATIO = 1.12
-"""Size of a heading, as a multiple of the size of the text."""
+"""Minimum font size of a heading, as a multiple of the size of the text."""
 _MARGIN = 0.16
-"""Part of the page's height at the top and at the bottom where running heads stand."""
+"""Share of the page's height, at the top and at the bottom, in which running heads stand."""
 _MAX_MARGIN_LINES = 3
 _MAX_MARGIN_WORDS = 15
 _MARGIN_GAP = 1.6
-"""Distance of running heads from the text, as a multiple of the font's size."""
+"""Minimum distance of running heads from the text, as a multiple of the font size."""
 _MIN_REPEATS = 3
-"""Number of pages that have the same line in the margin if it is a running head; 2 in a file of two pages."""
+"""Minimum number of pages that have the same running head; 2 in a file of one or two pages."""
 _PAGE_NUMBER = re.compile(r"(?:page|seite|p\.)?\W*(?:\d+|[ivxlc]+)\W*(?:(?:of|von|/)\W*\d+)?\W*", re.IGNORECASE)
 _OUTER_NUMBER = re.compile(r"^(\d{1,5})\b|\b(\d{1,5})(?: ?(?:of|von|/) ?\d+)?$")
 _MIN_COLUMN_LINES = 6
-"""Number of lines in which two columns stand side by side at least."""
+"""Minimum number of lines in which two columns stand side by side."""
 _MIN_COLUMN_CHARACTERS = 15
-"""Mean length of a line of a column; the cells of tables are shorter."""
+"""Minimum mean length of the lines of a column, in characters; the cells of tables are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextRun:
-    """Part of a line without a large gap; ``left`` and ``right`` are its edges in points."""
+    """Part of a line without a large gap, such as the cell of a table."""
 
     text: str
     left: float
     right: float
+    """Distances of both edges from the left edge of the page, in points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,27 @@ class Line:
 
     cells: tuple[TextRun, ...]
     top: float
-    """Distance of the line on which the letters stand from the lower edge of the page, in points."""
+    """Distance of the baseline of the first character from the lower edge of the page, in points."""
     bottom: float
-    """The same at the end of the text, if a broken word joins two lines of the page; else ``top``."""
+    """The same for the last character; a hyphenated word can join two lines of the page."""
     size: float
-    """Size of the font in points."""
+    """Font size in points."""
     is_bold: bool
 
     @property
     def text(self) -> str:
-        """Text of all cells."""
+        """Text of all cells, separated by spaces."""
         return " ".join(cell.text for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Lines of a page in the order in which the file draws them."""
+    """Page of a PDF or of an image."""
 
     lines: tuple[Line, ...]
+    """Lines in the order in which the file draws them."""
     height: float
+    """Height in points."""
 
 
 def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
@@ -65,7 +68,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
     Args:
         pages: all pages.
-        text_size: size of the font of most text; a larger line in the margin is a heading.
+        text_size: font size of most text, in points; a line in the margin with a larger font is a heading.
     """
     margins = [[line for line in _find_margin(page) if line.size <= text_size * HEADING_RATIO] for page in pages]
     texts = Counter(text for page in margins for text in {line.text for line in page})
@@ -86,7 +89,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
 
 def _find_margin(page: Page) -> list[Line]:
-    """Return the outermost lines at the top and at the bottom of a page, with a gap between them and the text."""
+    """Return the short lines at the top and at the bottom of a page that a gap separates from the text."""
     found = list[Line]()
     for is_top in (True, False):
         lines = sorted(page.lines, key=lambda line: line.top, reverse=is_top)
@@ -101,13 +104,16 @@ def _find_margin(page: Page) -> list[Line]:
 
 
 def _find_shifts(line: Line, page: int) -> set[int]:
-    """Return by how much the numbers at the start and end of a line differ from the number of its page."""
+    """Return the differences between the numbers at the start and end of a line and the number of its page."""
     numbers = _OUTER_NUMBER.findall(line.text)
     return {int(number) - page for pair in numbers for number in pair if number}
 
 
 def order_columns(lines: Sequence[Line]) -> list[Line]:
-    """Return lines with one column after the other, where the file draws both line by line."""
+    """Return the lines of a page in reading order: if it has two columns, the left column precedes the right one.
+
+    Lines across both columns keep their places between the columns.
+    """
     gutter = _find_gutter(lines)
     if gutter is None:
         return list(lines)
@@ -122,7 +128,7 @@ def order_columns(lines: Sequence[Line]) -> list[Line]:
 
 
 def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Return the edges of the gap between two columns; None if there are no columns side by side."""
+    """Return the left and right edge of the gap between two columns; None if there are no columns side by side."""
     pairs = [line.cells for line in lines if len(line.cells) == 2]
     if len(pairs) < _MIN_COLUMN_LINES or len(pairs) * 2 < len(lines):
         return None
@@ -133,7 +139,7 @@ def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
 
 
 def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | None:
-    """Return the parts of a line in the left and in the right column; None if it reaches over the gutter."""
+    """Return the parts of a line in the left and in the right column; None if the line crosses the gap between them."""
     halves = [cell for cell in line.cells if cell.right <= left], [cell for cell in line.cells if cell.left >= right]
     if len(halves[0]) + len(halves[1]) < len(line.cells):
         return None
@@ -141,7 +147,7 @@ def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | No
 
 
 def is_table(lines: Sequence[Line]) -> bool:
-    """Return True if lines with several cells are a table: names of columns, and at least two rows below them."""
+    """Return True if lines with several cells are a table: a line of column names, and at least two rows below it."""
     header, *rows = lines
     names = [cell.text for cell in header.cells]
     if len(rows) < 2 or len(names) < max(len(row.cells) for row in rows):
@@ -152,7 +158,12 @@ def is_table(lines: Sequence[Line]) -> bool:
 
 
 def assign_columns(header: Line, rows: Iterable[Line]) -> list[list[str]]:
-    """Return the cells of a header and of rows below it, each in the column that is nearest to it."""
+    """Return the texts of a table by row and column; each cell below the header belongs to its nearest column.
+
+    Args:
+        header: line with the names of the columns.
+        rows: lines below it.
+    """
     table = [[cell.text for cell in header.cells]]
     for row in rows:
         values = [""] * len(header.cells)
@@ -164,6 +175,6 @@ def assign_columns(header: Line, rows: Iterable[Line]) -> list[list[str]]:
 
 
 def _measure_distance(cell: TextRun, name: TextRun) -> float:
-    """Return the distance of two cells: their left edges, right edges or centres are nearest."""
+    """Return the distance in points of two cells: that of their left edges, right edges or centres, the smallest."""
     centre = abs(cell.left + cell.right - name.left - name.right) / 2
     return min(abs(cell.left - name.left), abs(cell.right - name.right), centre)

@@ -1,4 +1,4 @@
-"""Numbers of sheets as a person sees them: ``15%`` and not 0.15."""
+"""Format the numbers of spreadsheets as their programs show them: ``15%`` for 0.15."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,30 +24,39 @@ from ragqa.corpus.formats.records import MAX_COLUMNS
 _BUILT_IN = {1: "0", 2: "0.00", 9: "0%", 10: "0.00%"}
 _BUILT_IN |= dict.fromkeys((3, 37, 38), "#,##0") | dict.fromkeys((4, 39, 40), "#,##0.00")
 _LONGEST = 255
-"""Characters of a format, as in Excel."""
+"""Maximum length of a format in characters, as in Excel."""
 _MOST_DIGITS = 30
+"""Maximum number of digits and separators in a format."""
 _SECTION = re.compile(r'(?:"[^"]*"|\\.|\[[^\]]*\]|[^;"\\\[])+', re.DOTALL)
 # Quoted text, an escaped character, a currency; a colour, a space, a filler; digits, a percent sign, anything else.
 _PART = re.compile(
     r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[a-z]+\d*\]|[_*].|([0#?.,]+)|(%)|(.)', re.IGNORECASE | re.DOTALL
 )
 _NOT_UNDERSTOOD = re.compile(r"[\w@/\[\"\\]", re.ASCII)
-"""Parts of dates, fractions, exponents, texts and conditions."""
+"""Pattern of characters in formats that are not supported: dates, fractions, exponents, texts and conditions."""
 _OPEN_NUMBERS = ("float", "percentage", "currency", "time")
 
 
 class _Format(NamedTuple):
-    """Format of the positive numbers, the negative ones or zero."""
+    """Parsed format of positive numbers, of negative numbers or of zero."""
 
     before: str
+    """Text before the digits."""
     digits: str
+    """Places of the digits, such as ``#,##0.00``."""
     after: str
+    """Text after the digits."""
     scale: int
-    """Power of ten by which a number is multiplied."""
+    """Exponent of the power of ten by which a number is multiplied, such as 2 for percents."""
 
 
 def format_number(value: float, code: str) -> str:
-    """Return a number in a format of Excel, such as ``#,##0.00 "€"``; empty if the format is not understood."""
+    """Return a number in a format of Excel; an empty string if the format is not supported.
+
+    Args:
+        value: the number.
+        code: the format, such as ``#,##0.00 "€"``.
+    """
     parsed = _parse_format(code, 1 if value < 0 else 2 * (value == 0))
     if not parsed:
         return ""
@@ -65,7 +74,7 @@ def format_number(value: float, code: str) -> str:
 
 @lru_cache(maxsize=256)  # the cells of a column have the same format
 def _parse_format(code: str, place: int) -> _Format | None:
-    """Return the format of a place: 0 for positive numbers, 1 for negative ones, 2 for zero."""
+    """Return the format for positive (``place`` 0) or negative (1) numbers or zero (2); None if it is not supported."""
     sections = _SECTION.findall(code[:_LONGEST])
     section = "".join(sections[place if place < len(sections) else 0 :][:1])
     before, digits, after, scale = "-" if place == 1 and len(sections) < 2 else "", "", "", 0
@@ -82,14 +91,14 @@ def _parse_format(code: str, place: int) -> _Format | None:
 
 
 def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dict[int, str]]]:
-    """Yield for each sheet of an Excel or OpenDocument file an iterator over its rows, from the first row on.
+    """Yield an iterator over the rows, from the first row on, for each sheet of an Excel or OpenDocument file.
 
-    A row holds the texts of its numbers by column, from 0. Numbers without a format that is understood are missing.
-    The rows end with the last one in the file, or where the file is damaged.
+    A row has the formatted numbers by column, from 0. Numbers whose format is not supported are missing. The rows end
+    with the last row in the file, or where the file is damaged.
 
     Args:
         package: the file.
-        names: names of all sheets in their order.
+        names: names of all sheets in the order of the iterators; an OpenDocument file has its own order.
     """
     with suppress(UnreadableFile, ParseError):
         if "content.xml" in package.names:
@@ -104,7 +113,7 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
 
 
 def _read_formats(package: Package) -> dict[str, str]:
-    """Return the formats of numbers by the style of a cell; only those that are understood."""
+    """Return the supported formats of numbers by the number of a cell's style."""
     root = package.parse("xl/styles.xml")
     codes = {str(key): code for key, code in _BUILT_IN.items()}
     codes |= {get_value(part, "numFmtId"): get_value(part, "formatCode") for part in iter_named(root, "numFmt")}

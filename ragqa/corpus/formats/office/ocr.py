@@ -1,4 +1,4 @@
-"""Text of images through the command ``tesseract``, which runs apart with limits of size, time and memory."""
+"""Recognize the text of images with the command ``tesseract``, within limits of size and time."""
 
 import os
 import resource
@@ -10,11 +10,11 @@ from ragqa.corpus.formats.office.content import UnreadableFile
 from ragqa.errors import BadInput
 
 MAX_PIXELS = 100_000_000
-"""Maximum number of pixels of an image; a page of A3 at 600 dots an inch has 70 million."""
+"""Maximum number of pixels of an image; a page of A3 at 600 dots per inch has 70 million."""
 PAGE_SECONDS = 60.0
-"""Time that a page may take; a normal one takes 1 to 5 seconds."""
+"""Maximum time for a page, in seconds; most pages take 1 to 5."""
 FILE_SECONDS = 1800.0
-"""Time that all pages of a file may take."""
+"""Maximum time for all pages of a file, in seconds."""
 _MAX_ERROR_CHARACTERS = 200
 
 
@@ -22,7 +22,7 @@ def find_tesseract() -> str:
     """Return the path of the command ``tesseract``.
 
     Raises:
-        BadInput: it is not installed.
+        BadInput: the command is not installed.
     """
     if command := shutil.which("tesseract"):
         return os.path.abspath(command)
@@ -33,7 +33,11 @@ def find_tesseract() -> str:
 
 
 class TextRecognizer:
-    """Reader of the text in the images of one file."""
+    """Reader of the text in the images of one file; the time limit for the file begins with this object.
+
+    Args:
+        command: path of the command ``tesseract``.
+    """
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -44,8 +48,8 @@ class TextRecognizer:
 
         Args:
             image: bytes of an image file.
-            pages: number of its pages.
-            dpi: dots an inch; 0 if the file says it, or nobody knows.
+            pages: number of pages in the image file.
+            dpi: dots per inch; 0 if the image file has them, or they are unknown.
 
         Raises:
             UnreadableFile: the command fails or takes too much time.
@@ -54,7 +58,7 @@ class TextRecognizer:
         if seconds <= 0:
             raise UnreadableFile(f"Tesseract needs more than {FILE_SECONDS:.0f} seconds for the file")
 
-        def limit_time() -> None:  # it also ends if this process is killed
+        def limit_time() -> None:  # so that the command also ends if this process is killed
             resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
 
         try:

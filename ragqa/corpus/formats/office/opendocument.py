@@ -1,4 +1,4 @@
-"""OpenDocument texts and presentations (.odt, .odp)."""
+"""Read OpenDocument texts and presentations (.odt, .odp)."""
 
 import re
 from collections.abc import Iterable
@@ -24,19 +24,19 @@ from ragqa.corpus.formats.office.package import (
 )
 
 _MAX_REPEATS = 100
-"""Number of times that a cell of a table is repeated; repeated empty cells fill a row to its end."""
+"""Maximum number of repetitions of a space or a cell; repeated empty cells fill a row to its end."""
 _LEFT_OUT = ("tracked-changes", "annotation", "table-of-content", "note-citation", "forms", "sequence-decls")
 _SPACES = {"tab": "\t", "line-break": "\n"}
 
 
 def check_encryption(package: Package) -> None:
-    """Raise UnreadableFile if a package is encrypted."""
+    """Raise UnreadableFile if a package is encrypted, or its list of members is damaged."""
     if next(iter_named(package.parse("META-INF/manifest.xml"), "encryption-data"), None) is not None:
         raise UnreadableFile(ENCRYPTED)
 
 
 def read_open_document(package: Package) -> Content:
-    """Return the content of an OpenDocument text or presentation."""
+    """Return the content of an OpenDocument text or presentation; raise UnreadableFile if a part is damaged."""
     root = package.parse("content.xml")
     body = find_child(root, "body")
     is_presentation = find_child(body, "presentation") is not None
@@ -49,7 +49,7 @@ def read_open_document(package: Package) -> Content:
 
 
 class _OpenDocumentReader:
-    """Reader of the blocks of a document."""
+    """Reader that adds the blocks of a document to a builder."""
 
     def __init__(self, builder: TextBuilder, root: Element) -> None:
         self.builder = builder
@@ -57,7 +57,12 @@ class _OpenDocumentReader:
         self._parents = {get_value(style, "name"): get_value(style, "parent-style-name") for style in styles}
 
     def read_blocks(self, parent: Iterable[Element], depth: int) -> None:
-        """Add the headings, paragraphs, lists, tables and slides of a part."""
+        """Add headings, paragraphs, lists, tables and slides to the builder.
+
+        Args:
+            parent: element with the blocks, or a list of blocks.
+            depth: number of containers around the blocks.
+        """
         for block in parent:
             name = get_name(block)
             if name == "h":
@@ -85,7 +90,7 @@ class _OpenDocumentReader:
         pending = list(paragraph)[::-1]
         while pending:
             part = pending.pop()
-            if get_name(part) in ("note-body", "text-box"):  # the boxes within it are its own
+            if get_name(part) in ("note-body", "text-box"):  # read_blocks also finds the boxes within it
                 self.read_blocks([part], depth)
             else:
                 pending += list(part)[::-1]
@@ -102,7 +107,7 @@ class _OpenDocumentReader:
 
 
 def _guess_title(slide: Element) -> list[Element]:
-    """Return the first frame of a slide without a title, if it has one short line and others follow."""
+    """Return the first frame of a slide if it looks like the title: it has one short line, and other frames follow."""
     frames = [part for part in slide if get_name(part) in ("frame", "custom-shape")]
     lines = [_read_text(line) for line in iter_named(frames[0], "p")] if len(frames) > 1 else []
     return frames[:1] if len(lines) == 1 and is_bold_heading(lines[0]) else []
@@ -127,7 +132,7 @@ def _read_text(element: Element) -> str:
 
 
 def _list_content(element: Element) -> list[Element | str]:
-    """Return the texts and elements directly in an element, in order."""
+    """Return the texts and child elements of an element, in order."""
     return [element.text or "", *(part for child in element for part in (child, child.tail or ""))]
 
 

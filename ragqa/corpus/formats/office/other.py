@@ -1,4 +1,4 @@
-"""Formats that kreuzberg reads: RTF, EPUB, old Word and PowerPoint files, and messages of Outlook."""
+"""Read RTF, EPUB, Word and PowerPoint files from before 2007, and messages of Outlook, with kreuzberg."""
 
 import re
 from collections.abc import Iterator
@@ -22,17 +22,25 @@ TYPES = {
     "ppt": "application/vnd.ms-powerpoint",
     "msg": "application/vnd.ms-outlook",
 }
-"""Media types by kind of file."""
+"""Media types of the kinds of files that kreuzberg reads."""
 _NOTE_MARK = re.compile(r"\[\^\w+\]")
 _LINE_END = re.compile(r"\n|\t\t")
-"""End of a paragraph or of a row of a table in an old Word file."""
+"""End of a paragraph, or of a row of a table, in a Word file from before 2007."""
 
 
 def read_other(kind: str, data: bytes) -> Content:
-    """Return the content of a file of a kind of ``TYPES``."""
+    """Return the content of a file.
+
+    Args:
+        kind: kind of the file, a key of ``TYPES``.
+        data: bytes of the file.
+
+    Raises:
+        UnreadableFile: the file is damaged.
+    """
     import kreuzberg
 
-    # Without ``ocr`` it reads no text of pictures.
+    # Without the option ``ocr``, kreuzberg does not read text in pictures.
     config = kreuzberg.ExtractionConfig(use_cache=False, include_document_structure=True, output_format="plain")
     try:
         result = kreuzberg.extract_bytes_sync(data, TYPES[kind], config=config)
@@ -56,7 +64,7 @@ def read_other(kind: str, data: bytes) -> Content:
 
 
 def _add_node(builder: TextBuilder, node: dict[str, Any], text: str, *, has_lines: bool) -> None:
-    """Add a part of a document; if it ``has_lines``, each of them is a paragraph or the row of a table."""
+    """Add a part of a document; with ``has_lines``, each line of its text is a paragraph."""
     content = node["content"]
     text = _NOTE_MARK.sub("", text)
     kind = content["node_type"]

@@ -1,4 +1,4 @@
-"""Packages: the ZIP archives that Office and OpenDocument files and e-books are."""
+"""Read packages: the zip archives of which Office and OpenDocument files and e-books consist."""
 
 import zipfile
 from collections.abc import Iterator
@@ -7,19 +7,23 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from ragqa.corpus.formats.containers.tar_archives import make_member_path
 from ragqa.corpus.formats.limits import FREE_BYTES, MAX_RATIO
 from ragqa.corpus.formats.office.content import ENCRYPTED, UnreadableFile
 
 MAX_MEMBERS = 20_000
-"""Number of members of a package: ten times those of a presentation with a thousand pictures."""
+"""Maximum number of members of a package: ten times those of a presentation with a thousand pictures."""
 _ENCRYPTED = 0x1
 
 
 class Package:
-    """Opened package, checked before anything is expanded.
+    """Opened package, whose size is checked before a member is expanded.
+
+    Args:
+        data: bytes of the file.
 
     Raises:
-        UnreadableFile: it is damaged, encrypted, or expands too much.
+        UnreadableFile: the package is damaged or encrypted, expands too much, or has too many members.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -29,6 +33,7 @@ class Package:
             raise UnreadableFile("damaged or cut short") from error
         members = self._zip.infolist()
         self.names = {member.filename for member in members}
+        """Names of the members."""
         if len(members) > MAX_MEMBERS:
             raise UnreadableFile(f"it has more than {MAX_MEMBERS:,} members, as only a hostile file does")
         if sum(member.file_size for member in members) > FREE_BYTES + MAX_RATIO * len(data):
@@ -37,13 +42,12 @@ class Package:
             raise UnreadableFile(ENCRYPTED)
 
     def read(self, name: str) -> bytes:
-        """Return a member; empty if there is none."""
+        """Return the bytes of a member; empty if it does not exist. Raise UnreadableFile if it is damaged."""
         if name not in self.names:
             return b""
         try:
             with self._zip.open(name) as member:
-                size = self._zip.getinfo(name).file_size
-                return member.read(size)  # no more than what was checked
+                return member.read(self._zip.getinfo(name).file_size)  # at most the size that was checked
         except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
             raise UnreadableFile(f"its part {name} is damaged") from error
         except Exception as error:
@@ -52,9 +56,12 @@ class Package:
             raise
 
     def parse(self, name: str) -> Element:
-        """Return the root of an XML member; an element without content if there is none.
+        """Return the root element of an XML member; an empty element if the member does not exist.
 
-        expat, which parses it, refuses entities that expand a lot, and loads none from elsewhere.
+        The parser (expat) refuses entities that expand a lot, and does not load external entities.
+
+        Raises:
+            UnreadableFile: the member is damaged.
         """
         data = self.read(name)
         if not data:
@@ -65,23 +72,29 @@ class Package:
             raise UnreadableFile(f"its part {name} is damaged") from error
 
     def read_relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """Return the kind and the name of each part to which a part of an Office file refers, by its id."""
+        """Return the parts to which a part of an Office file refers: by id, the kind and the name of the member.
+
+        Args:
+            name: name of the part; empty for the whole file.
+
+        Raises:
+            UnreadableFile: the member with the relations is damaged.
+        """
         path = PurePosixPath(name)
         relations = {}
         for element in self.parse(f"{path.parent}/_rels/{path.name}.rels".removeprefix("./")):
-            target = element.get("Target", "")
-            full = target.lstrip("/") if target.startswith("/") else _join(path.parent, target)
-            relations[element.get("Id", "")] = element.get("Type", "").rpartition("/")[2], full
+            target = make_member_path(str(path.parent / element.get("Target", "")))
+            relations[element.get("Id", "")] = element.get("Type", "").rpartition("/")[2], target
         return relations
 
 
 def get_name(element: Element) -> str:
-    """Return the name of an element without its namespace; the strict and the usual kind of Office have two."""
+    """Return the name of an element without its namespace, because the two versions of Office files differ in it."""
     return str(element.tag).rpartition("}")[2]
 
 
 def get_value(element: Element | None, name: str) -> str:
-    """Return an attribute, whatever its namespace; empty if there is none."""
+    """Return an attribute of an element, in any namespace; empty if the element or the attribute does not exist."""
     if element is not None:
         for key, value in element.attrib.items():
             if key.rpartition("}")[2] == name:
@@ -90,12 +103,17 @@ def get_value(element: Element | None, name: str) -> str:
 
 
 def get_relation_id(element: Element) -> str:
-    """Return the ``r:id`` of an element, which names a part; the element can also have an ``id``."""
+    """Return the attribute ``r:id`` of an element, which names a relation; an attribute ``id`` is ignored."""
     return next((value for name, value in element.attrib.items() if name.endswith("}id")), "")
 
 
 def find_child(element: Element | None, *path: str) -> Element | None:
-    """Return the first element at a path of names below an element."""
+    """Return the first element at a path of names below an element; None if there is none.
+
+    Args:
+        element: element above; None is allowed.
+        path: names of the elements, each a child of the one before.
+    """
     for name in path:
         if element is not None:
             element = next((child for child in element if get_name(child) == name), None)
@@ -103,25 +121,15 @@ def find_child(element: Element | None, *path: str) -> Element | None:
 
 
 def get_children(element: Element | None) -> list[Element]:
-    """Return the elements directly below an element; none if there is no element."""
+    """Return the children of an element; an empty list for None."""
     return [] if element is None else list(element)
 
 
 def iter_named(element: Element, name: str) -> Iterator[Element]:
-    """Yield all elements with a name below an element."""
+    """Yield all elements with a name in an element, including the element itself."""
     return (part for part in element.iter() if get_name(part) == name)
 
 
 def read_field(root: Element, name: str) -> str:
     """Return the text of the first element with a name; empty if there is none."""
     return next((part.text or "" for part in iter_named(root, name)), "").strip()
-
-
-def _join(folder: PurePosixPath, target: str) -> str:
-    parts = list[str]()
-    for part in (*folder.parts, *PurePosixPath(target).parts):
-        if part == ".." and parts:
-            parts.pop()
-        elif part not in (".", ".."):
-            parts.append(part)
-    return "/".join(parts)

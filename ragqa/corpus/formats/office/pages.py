@@ -1,7 +1,7 @@
-"""PDF through pypdfium2: paragraphs, headings and tables of the pages.
+"""Read PDF with pypdfium2: paragraphs, headings and tables of the pages.
 
-A PDF has only characters at places. Font sizes tell headings, gaps between lines tell paragraphs, gaps within lines
-tell the cells of tables.
+A PDF has only characters at positions. Headings are recognized by font sizes, paragraphs by gaps between lines, and the
+cells of tables by gaps within lines.
 """
 
 import ctypes
@@ -28,31 +28,34 @@ from ragqa.corpus.formats.office.ocr import MAX_PIXELS, TextRecognizer
 
 _MAX_LEVEL = 6
 _CELL_GAP = 1.6
-"""Gap between the cells of a table, as a multiple of the font's size; gaps between words have up to 1."""
+"""Minimum gap between the cells of a table, as a multiple of the font size; gaps between words have up to 1."""
 _PARAGRAPH_GAP = 1.3
-"""Distance of a paragraph from the last one, as a multiple of the usual distance of lines."""
+"""Minimum distance between paragraphs, as a multiple of the usual distance between lines."""
 _MAX_WORDS_OF_CELL = 12
 _BOLD_WEIGHT = 600
 _HYPHEN = "\ufffe"
 """Character that PDFium puts in place of a hyphen at the end of a line."""
 _BROKEN_WORD = re.compile(rf"(\w*){_HYPHEN}\s*(\w*)")
 _LEADERS = re.compile(r"(?:\. ?){5}")
-"""Dots in a line of a table of contents."""
+"""Pattern of the dots in a line of a table of contents."""
 _LAST_HYPHEN = re.compile(r"(?<=[^\W\d])-$")
 _SCAN_DPI, _POINTS = 200, 72
-"""Dots an inch of the image of a scanned page, and points an inch."""
+"""Dots per inch of the image of a scanned page, and points per inch."""
 _SCAN_SIZE, _SCAN_LEADING = 5.99, 9.0
-"""Size and distance of the lines of scanned pages; no other text has this size."""
+"""Font size and line distance of recognized text, in points; other text hardly has this size."""
 _DATE = re.compile(r"D:(\d{4})(\d\d)(\d\d)")
 _UNFINISHED = re.compile(r"[^.!?:;…][\"'”’»)\]]*$")
 
 
 def read_pages(data: bytes, recognizer: TextRecognizer | None = None) -> Content:
-    """Return the content of a PDF.
+    """Return the content of a PDF; damaged pages of a readable file are empty.
 
     Args:
         data: bytes of the file.
         recognizer: reader of scanned pages; None to leave them out.
+
+    Raises:
+        UnreadableFile: the file is damaged or encrypted.
     """
     import pypdfium2
 
@@ -79,14 +82,24 @@ def read_pages(data: bytes, recognizer: TextRecognizer | None = None) -> Content
 
 
 def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Content:
-    """Return the content of pages; ``title`` and ``date`` are those of the metadata."""
+    """Return the content of pages.
+
+    Args:
+        pages: pages in order.
+        title: title in the metadata of the file.
+        date: date in the metadata, YYYY-MM-DD.
+    """
     builder = _PageBuilder(pages)
     builder.add_pages()
     return builder.text.finish(title, date)
 
 
 def make_page(text: str) -> Page:
-    """Return a page of recognized text, whose lines have no places: an empty one is a gap."""
+    """Return a page of recognized text: its lines have equal distances, and an empty line makes a gap.
+
+    Args:
+        text: text of the page.
+    """
     rows, lines, place = text.strip().split("\n"), list[Line](), 0.0
     for row in rows:
         if content := _LAST_HYPHEN.sub(_HYPHEN, row.strip()):
@@ -99,14 +112,14 @@ def make_page(text: str) -> Page:
 
 
 class _Scans:
-    """Pages of a PDF that are images without text."""
+    """Reader of the pages of a PDF without text, which counts the pages that it cannot read."""
 
     def __init__(self, recognizer: TextRecognizer | None) -> None:
         self._recognizer = recognizer
         self._unread, self._problem = 0, "(scanned?): --ocr reads them"
 
     def read(self, page: Any) -> Page:
-        """Return a page without text, with the text in its images if that can be read."""
+        """Return a page with the recognized text of its images; an empty page if there is none or it is not read."""
         from pypdfium2 import raw
 
         if next(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), None) is not None:
@@ -120,12 +133,16 @@ class _Scans:
         return Page((), 1.0)
 
     def describe_unread(self, count: int) -> str:
-        """Return a note on the scanned pages that were not read, of ``count`` pages; empty if there are none."""
+        """Return a note on the pages with images that were not read; empty if there are none.
+
+        Args:
+            count: number of all pages of the file.
+        """
         return f"no text on {self._unread:,} of {count:,} pages {self._problem}" if self._unread else ""
 
 
 def _render(page: Any) -> tuple[bytes, int]:
-    """Return a grey image of a page as PGM, and its dots an inch."""
+    """Return a grey image of a page as the bytes of a PGM file, and its dots per inch."""
     width, height = page.get_size()
     scale = min(_SCAN_DPI / _POINTS, math.sqrt(MAX_PIXELS / max(1.0, width * height)))
     bitmap = page.render(scale=scale, grayscale=True)
@@ -168,7 +185,7 @@ def _read_lines(page: Any) -> Iterator[Line]:
 
 
 def _find_word_edges(text: str) -> list[int]:
-    """Return the places of the first and last characters of the words of a line."""
+    """Return the indices of the first and last characters of all words of a line."""
     spaces = [place for place, character in enumerate(text) if character == " "]
     return sorted({0, len(text) - 1, *(place - 1 for place in spaces), *(place + 1 for place in spaces)})
 
@@ -213,7 +230,7 @@ class _PageBuilder:
         self._end_paragraph()
 
     def _end_page(self, following: Sequence[Line]) -> None:
-        """End a page; a sentence that goes on behind it stays one."""
+        """End a page; a sentence that continues on the following page stays in one paragraph."""
         goes_on = following and _UNFINISHED.search(self._paragraph) and not self._find_level(following[0])
         if goes_on and len(following[0].cells) == 1:
             self._paragraph += "\f"
@@ -242,7 +259,7 @@ class _PageBuilder:
             last = None
 
     def _add_headings(self, level: int, lines: Sequence[Line]) -> None:
-        """Add headings; lines that are close to each other are one."""
+        """Add the headings of a level; lines that are close to each other form one heading."""
         text = ""
         for number, line in enumerate(lines):
             if number and lines[number - 1].bottom - line.top > 2 * line.size:
@@ -252,7 +269,7 @@ class _PageBuilder:
         self.text.add_heading(level, self._join_words(text))
 
     def _find_level(self, line: Line) -> int:
-        """Return the level of a heading, 0 for other lines."""
+        """Return the level of a heading; 0 for other lines."""
         if len(line.cells) > 2 or _LEADERS.search(line.text) or sum(map(str.isalpha, line.text)) < 3:
             return 0
         if level := self._levels.get(_round(line.size)):
@@ -272,7 +289,7 @@ class _PageBuilder:
             self._paragraph = ""
 
     def _join_words(self, text: str) -> str:
-        """Return text with the words joined that a hyphen at the end of a line divides."""
+        """Join the parts of words that a hyphen at the end of a line divides; compounds keep their hyphens."""
 
         def join(match: re.Match[str]) -> str:
             compound = f"{match[1]}-{match[2]}"
@@ -283,7 +300,7 @@ class _PageBuilder:
 
 
 def _is_row(line: Line) -> bool:
-    """Return True if a line looks like the row of a table."""
+    """Return True if a line looks like a row of a table: it has several cells of a few words."""
     return len(line.cells) > 1 and all(len(cell.text.split()) <= _MAX_WORDS_OF_CELL for cell in line.cells)
 
 

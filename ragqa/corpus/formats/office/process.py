@@ -1,7 +1,8 @@
-"""Starting and asking the process that extracts the content of files.
+"""Start and query the process that extracts the content of files.
 
-A request is a line of JSON with the size of a file, a time limit and the command for OCR, and then the bytes of the
-file. An answer is a line with a size, and then that many bytes of JSON: the content, or a problem. Nothing is pickled.
+A request is a line of JSON with the size of a file, a time limit and the command for OCR, followed by the bytes of the
+file. An answer is a line with a size, followed by that number of bytes of JSON: the content, or a problem. Nothing is
+pickled.
 """
 
 import atexit
@@ -24,17 +25,17 @@ from ragqa.corpus.formats.office.content import Content, UnreadableFile
 from ragqa.corpus.formats.office.ocr import FILE_SECONDS
 
 FREE_SECONDS = 30.0
-"""CPU time that every file may take; a normal file takes a tenth of a second."""
+"""Maximum CPU time for an empty file, in seconds; most files take a tenth of a second."""
 SECONDS_PER_MEGABYTE = 10.0
-"""Further CPU time for each megabyte of a file; a spreadsheet takes 0.3 s."""
+"""Additional CPU time for each megabyte of a file, in seconds; a megabyte of a spreadsheet takes 0.3."""
 WAIT_SECONDS = 1.0
-"""Time between two calls of ``on_wait``."""
+"""Time between two calls of ``on_wait``, in seconds."""
 _WAIT_FACTOR = 10
-"""Time that the process may take, as a multiple of the CPU time; it can wait for a busy machine."""
+"""Maximum wall-clock time for a file, as a multiple of its CPU time, because the machine can be busy."""
 
 
 class Extractor:
-    """Process that extracts the content of files, started with the first file and after each crash."""
+    """Owner of a process that extracts the content of files; the process starts at the first file and after a crash."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,12 +45,12 @@ class Extractor:
     def extract(
         self, data: bytes, tesseract: str = "", on_wait: Callable[[float], object] = lambda seconds: None
     ) -> Content:
-        """Return the content of a file.
+        """Return the content of an Office file, PDF, e-book or image.
 
         Args:
             data: bytes of the file.
-            tesseract: command that reads images and scanned pages; empty to leave them out.
-            on_wait: function called every second with the seconds since the start.
+            tesseract: path of the command that reads images and scanned pages; empty to leave them out.
+            on_wait: function called with the seconds since the start, every second until the content is extracted.
 
         Raises:
             UnreadableFile: the file is damaged, encrypted or of another kind, or the process crashed.
@@ -63,7 +64,7 @@ class Extractor:
             timer.start()
             try:
                 answer = _ask(process, data, on_wait, seconds=seconds, tesseract=tesseract)
-            except BaseException:  # its next answer would be that to this file
+            except BaseException:  # the next answer of the process would be the one to this file
                 process.kill()
                 self._end()
                 raise
@@ -79,13 +80,13 @@ class Extractor:
         return Content.from_dict(answer["content"])
 
     def close(self) -> None:
-        """End the process; the next file starts another one."""
+        """End the process if this process started it; the next file starts another."""
         with self._lock:
             if self._owner == os.getpid():
                 self._end()
 
     def _end(self) -> int:
-        """Wait until the process ends, which it does without input, and return its exit code."""
+        """Close the input of the process, wait until it ends, and return its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -94,11 +95,11 @@ class Extractor:
         return process.returncode
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Return the process, started anew if it does not run or belongs to a process that was forked."""
+        """Return the process; start another if it does not run, or if the parent of this process started it."""
         if self._process and self._owner == os.getpid() and self._process.poll() is not None:
             self._end()
         if self._process is None or self._owner != os.getpid():
-            # -P: the working directory is no place of modules, since it can hold files of others.
+            # -P: modules in the working directory are not imported, since it can have files of others.
             paths = [str(Path(ragqa.__file__).parents[1]), *filter(os.path.isabs, sys.path)]
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "ragqa.corpus.formats.office.worker"],
@@ -114,7 +115,7 @@ class Extractor:
 def _ask(
     process: subprocess.Popen[bytes], data: bytes, on_wait: Callable[[float], object], **options: str | float
 ) -> dict[str, Any] | None:
-    """Return the answer of the process; None if it ended."""
+    """Send a file to the process and return its answer; None if the process ended."""
     assert process.stdin and process.stdout
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps({"size": len(data), **options}).encode() + b"\n" + data)
@@ -132,5 +133,5 @@ def _ask(
 
 
 EXTRACTOR = Extractor()
-"""Extractor of this process."""
+"""Extractor that all readers of this process share."""
 atexit.register(EXTRACTOR.close)

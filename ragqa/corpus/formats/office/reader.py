@@ -16,15 +16,17 @@ SUFFIXES = (
 )
 """Suffixes of file names; the content decides which format a file has."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
-"""Suffixes of images, which are read if the file has a ``tesseract``."""
+"""Suffixes of images; they are read if ``InputFile.tesseract`` is set."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the file as one document; passage offsets are positions in its extracted text.
 
+    An image without text is left out, and counted in the report.
+
     Raises:
-        BadInput: the file cannot be read, and bad input is not allowed.
-        LimitError: the file takes too much time.
+        BadInput: in strict mode, the file cannot be read.
+        LimitError: the file is longer than MAX_TEXT_BYTES, takes too much time, or has too much text for its size.
     """
     data = file.read_bytes()
     if not data.strip():
@@ -45,15 +47,5 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         content = replace(content, note=content.note or "no text in it (scanned pages?)")
     if content.note:
         file.problems.report.note(file.path, content.note)
-    yield (
-        0,
-        Document(
-            file.path,
-            content.title or file.make_title(),
-            content.text,
-            file.path,
-            content.sections,
-            content.unit,
-            date=content.date,
-        ),
-    )
+    title = content.title or file.make_title()
+    yield 0, Document(file.path, title, content.text, file.path, content.sections, content.unit, date=content.date)

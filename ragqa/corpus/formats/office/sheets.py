@@ -1,4 +1,4 @@
-"""Spreadsheets (.xlsx, .xls, .xlsb, .ods) through python-calamine: one record a row."""
+"""Read spreadsheets (.xlsx, .xls, .xlsb, .ods) with python-calamine: each row becomes a record."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,20 +13,24 @@ from ragqa.corpus.formats.office.package import Package
 from ragqa.corpus.formats.records import format_record
 
 _PLAIN_NAME = re.compile(r"(?:sheet|tabelle|feuil|feuille|hoja|foglio|table)\s*\d*", re.IGNORECASE)
-"""Names that programs give to sheets."""
+"""Pattern of the names that programs give to sheets."""
 _ROWS_AT_ONCE = 10_000
+"""Maximum number of rows of a section."""
 _EXACT = 1e15
-"""Number up to which a floating-point number is exact to the unit."""
+"""Number below which floating-point numbers represent all whole numbers."""
 
 
 def read_sheets(data: bytes, package: Package | None = None, title: str = "", date: str = "") -> Content:
-    """Return the content of a spreadsheet; the number of a record is that of its row.
+    """Return the content of a spreadsheet; the number of a record is the number of its row.
 
     Args:
         data: bytes of the file.
-        package: the same file, if it is a package; its formats of numbers are read.
+        package: the same file, from which the formats of numbers are read; None if the file is not a package.
         title: title in the metadata of the file.
         date: date in the metadata.
+
+    Raises:
+        UnreadableFile: the file is damaged or encrypted.
     """
     from python_calamine import CalamineError, CalamineWorkbook, PasswordError
 
@@ -53,7 +57,7 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 
 
 def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
-    """Add all rows of a sheet as records."""
+    """Add the rows of a sheet as records, under the name of the sheet unless a program gave that name."""
     builder.end_headings()
     if not _PLAIN_NAME.fullmatch(name):
         builder.add_heading(2, name)
@@ -69,13 +73,13 @@ def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
 def _format_rows(table: Iterable[Sequence[Any]], texts: Iterable[Mapping[int, str]], first: int) -> Iterator[str]:
     """Yield each row as a record; an empty string for an empty row, and for a row with the names of the columns.
 
-    The first row with two cells has the names. So has a row after an empty one, if it has text only and the row below
-    it does not: another table begins there.
+    The first row with two cells and a text has the names. Another table, with its own names, begins at a row after an
+    empty row if the new row has only texts, and the row below it does not.
 
     Args:
-        table: values of the cells.
-        texts: numbers as they are shown; see ``iter_tables``.
-        first: column of the first value of each row.
+        table: values of the cells by row.
+        texts: formatted numbers by row; see ``iter_tables``.
+        first: column of the first value of each row, from 0.
     """
     columns = list[str]()
     is_first, follows_empty = True, False
@@ -101,7 +105,7 @@ def _is_text_only(row: Sequence[Any]) -> bool:
 
 
 def format_value(value: Any) -> str:
-    """Return the value of a cell as a person sees it: ``2024-03-01`` and not ``2024-03-01 00:00:00``."""
+    """Return the value of a cell as a spreadsheet program shows it, such as ``2024-03-01`` for a date at midnight."""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""PowerPoint files (.pptx): the title, text, tables and notes of each slide."""
+"""Read PowerPoint files (.pptx): the title, text, tables and notes of each slide."""
 
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
@@ -16,12 +16,13 @@ from ragqa.corpus.formats.office.package import (
 
 _MAIN = "ppt/presentation.xml"
 _TITLES = ("title", "ctrTitle")
+_TEXTS = ("t", "br")
 _LEFT_OUT = ("dt", "ftr", "sldNum", "hdr")
-"""Placeholders that repeat on every slide."""
+"""Kinds of placeholders whose text is the same on every slide."""
 
 
 def read_slides(package: Package) -> Content:
-    """Return the content of a PowerPoint file."""
+    """Return the content of a PowerPoint file; raise UnreadableFile if a part is damaged."""
     relations, builder = package.read_relations(_MAIN), TextBuilder("slide")
     for slide in iter_named(package.parse(_MAIN), "sldId"):
         _, name = relations.get(get_relation_id(slide), ("", ""))
@@ -65,10 +66,8 @@ def _get_kind(shape: Element) -> str:
 
 def _iter_paragraphs(shape: Element) -> Iterator[str]:
     for paragraph in iter_named(shape, "p"):
-        parts = ("\n" if get_name(part) == "br" else part.text or "" for part in paragraph.iter() if _is_text(part))
+        parts = (
+            "\n" if name == "br" else part.text or "" for part in paragraph.iter() if (name := get_name(part)) in _TEXTS
+        )
         if text := "".join(parts).strip():
             yield text
-
-
-def _is_text(part: Element) -> bool:
-    return get_name(part) in ("t", "br")

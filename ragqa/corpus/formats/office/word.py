@@ -1,4 +1,4 @@
-"""Word files (.docx): headings, paragraphs, tables, text boxes and notes."""
+"""Read Word files (.docx): headings, paragraphs, tables, text boxes and notes."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,13 +16,13 @@ from ragqa.corpus.formats.office.package import (
 )
 
 _LEFT_OUT = ("del", "moveFrom", "Fallback", "txbxContent", "instrText", "delText", "pPr", "rPr")
-"""Deleted text, second versions of drawings, and what is no text of the paragraph."""
+"""Elements without text of the paragraph: deleted text, second versions of drawings, boxes, fields and properties."""
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}
 _OFF = ("0", "false", "off")
 
 
 def read_word(package: Package) -> Content:
-    """Return the content of a Word file."""
+    """Return the content of a Word file; raise UnreadableFile if a part is damaged."""
     relations = package.read_relations("")
     main = next((name for kind, name in relations.values() if kind == "officeDocument"), "word/document.xml")
     reader = _WordReader(package, main)
@@ -33,7 +33,7 @@ def read_word(package: Package) -> Content:
 
 
 class _WordReader:
-    """Reader of the parts of a Word file."""
+    """Reader that adds the parts of a Word file to a builder."""
 
     def __init__(self, package: Package, main: str) -> None:
         self.builder = TextBuilder()
@@ -49,7 +49,12 @@ class _WordReader:
         return self._package.parse(next((name for found, name in self._parts if found == kind), ""))
 
     def read_blocks(self, parent: Iterable[Element], depth: int) -> None:
-        """Add the paragraphs and tables of a part."""
+        """Add paragraphs and tables to the builder, except tables of contents.
+
+        Args:
+            parent: element with the paragraphs and tables, or a list of them.
+            depth: number of containers around them; below ``MAX_DEPTH``, they are left out.
+        """
         if depth > MAX_DEPTH:
             self.builder.note_depth()
             return
@@ -65,7 +70,7 @@ class _WordReader:
                 self.read_blocks(block, depth + 1)
 
     def read_margins(self) -> None:
-        """Add the running heads and feet, unless they are as short as the number of the page."""
+        """Add the running heads and feet with more than four words; shorter ones are mostly page numbers."""
         for name in sorted({name for kind, name in self._parts if kind in ("header", "footer")}):
             text = "\n".join(filter(None, (_read_text(part) for part in iter_named(self._package.parse(name), "p"))))
             if len(text.split()) > 4:
@@ -135,7 +140,7 @@ class _WordReader:
 
 
 def _unwrap(parent: Element) -> Iterator[Element]:
-    """Yield the children of an element, and those of content controls and insertions among them."""
+    """Yield the children of an element; content controls and insertions are replaced by their own children."""
     for child in parent:
         if get_name(child) == "sdt":
             yield from get_children(find_child(child, "sdtContent"))
@@ -146,7 +151,7 @@ def _unwrap(parent: Element) -> Iterator[Element]:
 
 
 def _iter_visible(element: Element) -> Iterator[Element]:
-    """Yield the parts of a paragraph in order; nothing inside those that are left out."""
+    """Yield the elements of a paragraph at any depth in order, but not those inside elements of ``_LEFT_OUT``."""
     pending = list(element)[::-1]
     while pending:
         part = pending.pop()

@@ -5,16 +5,17 @@ import os
 import resource
 import signal
 import sys
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 MEMORY_BYTES = 2 << 30
-"""Address space of the process: a spreadsheet of a million rows needs less than half of it."""
+"""Maximum size of the process's address space; a spreadsheet of a million rows needs less than half of it."""
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Answer requests on standard input until it ends; a request that takes too much CPU time ends the process."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries can print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output of libraries must not be among the answers
     for limit, size in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         _, most = resource.getrlimit(limit)
         size = size if most == resource.RLIM_INFINITY else min(size, most)
@@ -38,15 +39,15 @@ def _extract(data: bytes, tesseract: str) -> dict[str, Any]:
 
     try:
         recognizer = TextRecognizer(tesseract) if tesseract else None
-        return {"content": extract_content(data, recognizer).to_dict()}
+        return {"content": asdict(extract_content(data, recognizer))}
     except UnreadableFile as error:
         return {"problem": str(error)}
     except MemoryError:
         return {"problem": f"it needs more than {MEMORY_BYTES >> 30} GiB of memory"}
-    except (Exception, RecursionError) as error:  # on broken files libraries raise all kinds of errors
+    except Exception as error:  # on broken files, libraries raise all kinds of errors
         return {"problem": f"damaged ({type(error).__name__})"}
     except BaseException as error:
-        if type(error).__name__ == "PanicException":  # an assertion of Rust that failed
+        if type(error).__name__ == "PanicException":  # raised by libraries in Rust; not an Exception
             return {"problem": "damaged"}
         raise
 

@@ -1,4 +1,4 @@
-"""Tables with columns id, title and text: Arrow files, Parquet files, data sets of the hub."""
+"""Read tables with the columns id, title and text: Arrow files, Parquet files and data sets of the hub."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,33 +15,35 @@ from ragqa.corpus.formats.tables.parquet_pages import find_largest_page
 Table = tuple[pa.Schema, Iterable[Any]]
 """Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
 BATCH_ROWS = 256
-"""Number of rows in a batch."""
+"""Maximum number of rows in a batch of Parquet or of a data set of the hub."""
 _BATCH_BYTES = 256 << 20
-"""Maximum size of a batch of Parquet in bytes; pages of the usual 1 MB allow BATCH_ROWS rows."""
+"""Maximum size of a batch of Parquet in bytes; with pages of the usual 1 MB, a batch can have BATCH_ROWS rows."""
 _ROW_BYTES = 64
 """Size in memory of a row without its text, in bytes; a row of nulls has the same size."""
 _MIN_ROW_BYTES = 16
-"""Minimum size in Arrow of a row with an id and a text, in bytes."""
+"""Minimum size of a row with an id and a text in Arrow's buffers, in bytes."""
 _COLUMNS = ("id", "title", "text")
 _MAX_NAMES = 20
 """Maximum number of column names in an error message."""
 _ARROW_MAGIC = b"ARROW1\0\0"
 _BUFFER_BYTES = 1 << 20
-"""Bytes of a Parquet column that are read at a time."""
+"""Number of bytes of a Parquet column that are read at a time."""
 
 
 def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves.
+    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves, as documents.
 
-    ``read_table`` describes the columns and the errors.
+    Raises:
+        BadInput, BadLine: as for ``read_table``, which also describes the columns.
     """
     return read_table(file, lambda: _open_arrow(file))
 
 
 def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of a Parquet file, the usual format on the Hugging Face hub.
+    """Yield the rows of a Parquet file as documents.
 
-    ``read_table`` describes the columns and the errors.
+    Raises:
+        BadInput, BadLine: as for ``read_table``, which also describes the columns.
     """
     return read_table(file, lambda: _open_parquet(file))
 
@@ -49,16 +51,16 @@ def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
 def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[NumberedDocument]:
     """Yield the rows of a table as documents, numbered from 1; memory holds one batch.
 
-    A table without a column ``id`` gets ids made of path and row, since the row alone is not unique among files. The
-    column ``title`` can be missing. Other columns are ignored.
+    The column ``text`` is required. Without a column ``id``, the id of a row is ``FILE:ROW``. Without a column
+    ``title``, titles are empty. Other columns are ignored.
 
     Args:
         file: file or data set that the documents and the report name.
         open_table: function that opens the table.
 
     Raises:
-        BadInput: the table has no texts or cannot be read, and bad input is not allowed.
-        BadLine: a row has no text or no id, or cannot be read, and bad input is not allowed.
+        BadInput: in strict mode, the table has no column of texts or cannot be read.
+        BadLine: in strict mode, a row has no text or no id, or cannot be read.
     """
     row = 0
     try:
@@ -106,7 +108,7 @@ def _iter_parquet(table: Any, file: InputFile) -> Iterator[pa.RecordBatch]:
 
 
 def _find_problem(schema: pa.Schema) -> str:
-    """Return the reason why rows of this schema are not documents, or an empty string."""
+    """Return the reason why rows of this schema are not documents; an empty string if they are."""
     if "text" not in schema.names:
         names = ", ".join(map(repr, schema.names[:_MAX_NAMES])) + (", …" if len(schema.names) > _MAX_NAMES else "")
         return f"no column 'text', only {names or 'no columns at all'}"
@@ -145,7 +147,7 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
-    """Return a column's values (all None if it is missing), and True if bytes were replaced.
+    """Return a column's values (all None if it is missing), and True if undecodable bytes were replaced.
 
     Raises:
         pa.ArrowException: an offset or an index points outside the column's data.
@@ -159,7 +161,7 @@ def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
 
 
 def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
-    """Return the values of an untrusted array, and True if bytes were replaced."""
+    """Return the values of an array that need not be valid, and True if undecodable bytes were replaced."""
     if pa.types.is_dictionary(array.type):
         # Rows share the strings of the dictionary: a copy for each row could be a million times as large.
         values, is_replaced = _read_array(array.dictionary)

@@ -36,10 +36,10 @@ class MessageStream:
         self._body_left = 0
 
     def read(self, size: int) -> bytes:
-        """Return up to ``size`` of the next bytes of a message; Arrow reads messages part by part.
+        """Return at most ``size`` of the next bytes of a message; at the end of the stream, an empty string.
 
         Raises:
-            LimitError: a message expands to more than the budget of the file.
+            LimitError: a message expands to more than the budget of the file, or its head is too long.
             pa.ArrowException: a message is damaged.
         """
         if data := self._head.read(size):

@@ -1,4 +1,4 @@
-"""Tables of delimited text (CSV, TSV): each row becomes a record, with the names of its columns.
+"""Read tables of delimited text (CSV, TSV): each row becomes a record with the names of the columns.
 
 A table is read as a stream. A long table becomes several documents, so memory holds only one part of it.
 """
@@ -15,13 +15,13 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES
 from ragqa.corpus.formats.records import format_record
 
 PART_CHARACTERS = 4_000_000
-"""Length from which a table continues in a further document."""
+"""Number of characters of records after which a table continues in a further document."""
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 100, 1 << 16
-"""Beginning of a file that determines the delimiter."""
+"""Maximum length of the beginning of a file that determines the delimiter."""
 _SAMPLE_ROWS = 20
 """Number of rows that determine the names of the columns."""
 _MAX_ROW_LINES, _MAX_ROW_CHARACTERS = 1_000, 100_000
-"""Limits of a row over several lines, in lines and characters; a quote that is still open there is a stray quote."""
+"""Limits of a row over several lines, in lines and characters; a quote that is open longer is malformed."""
 _DELIMITERS = ",;\t|"
 _DECLARATION = re.compile(r"sep=(.)\r?\n")  # the first line of files for Excel
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # the csv module refuses a single \r within a line
@@ -31,12 +31,14 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the table as one document, or as several if it is long.
+    """Yield the table as one document, or as several documents if it is long.
 
-    Rows are numbered as in a spreadsheet: the header is row 1. The id of a further part is ``path#row``.
+    Rows are numbered from 1, the header included, as in a spreadsheet. The id of each further document is
+    ``FILE#ROW``, with the first row of the document.
 
     Raises:
-        BadLine: a quote is never closed, and bad input is not allowed.
+        BadLine: in strict mode, a quote is not closed, or text follows a closing quote.
+        LimitError: a line is longer than MAX_RECORD_BYTES.
     """
     lines = _iter_lines(file)
     sample = list(islice(lines, _SAMPLE_LINES))
@@ -56,7 +58,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _join_parts(records: Iterable[str], first: int) -> Iterator[tuple[int, str]]:
-    """Yield the number of the first row of each part, and the part's lines; an empty row is an empty line."""
+    """Yield the number of the first row of each part of a table, and its records, one a line."""
     lines, size, start = list[str](), 0, first
     for number, record in enumerate(records, first):
         lines.append(f"{record}\n")
@@ -76,7 +78,7 @@ def _iter_lines(file: InputFile) -> Iterator[str]:
 
 
 def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
-    """Return the delimiter that divides the most lines of a sample into the same number of cells."""
+    """Return the delimiter that divides the most lines of a sample into the same number of cells, at least two."""
     if suffix in (".tsv", ".tab") and any("\t" in line for line in lines):
         return "\t"
     sample = [line[:_SAMPLE_CHARACTERS] for line in lines]
@@ -92,7 +94,7 @@ def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
 
 
 def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterator[list[str]]:
-    """Yield the rows of a table; a stray quote spoils only its own row, which is read without quotes."""
+    """Yield the rows of a table; if a quote is malformed, the first line of its row is read as a row of its own."""
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; the default is 128 KiB
     row_lines, pending_lines = list[str](), deque[str]()
 
@@ -126,8 +128,7 @@ def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterato
 def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[str]]:
     """Return the number of rows above the records of a table, its headings, and the names of its columns.
 
-    Args:
-        rows: the first rows of the table. Rows of one cell above the header are headings.
+    Rows of one cell above the header are headings.
     """
     widths = Counter(len(row) for row in rows if row)
     width = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
@@ -145,7 +146,10 @@ def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[s
 
 
 def _has_names(row: Sequence[str], following: Sequence[Sequence[str]]) -> bool:
-    """Return True if the cells of a row can be names of columns: distinct, and no values but years."""
+    """Return True if a row can have the names of columns: its cells are distinct, and none is a value but a year.
+
+    Years are names only if the rows below have no years in the same columns.
+    """
     names = [cell.strip() for cell in row if cell.strip()]
     if not names or len({*names}) < len(names) or max(map(len, names)) > _MAX_NAME_CHARACTERS:
         return False

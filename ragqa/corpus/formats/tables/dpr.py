@@ -15,7 +15,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
     Source: Karpukhin et al. 2020, section 4.1, and the repository facebookresearch/DPR.
 
     Raises:
-        BadLine: the header is missing or a row is malformed, and bad input is not allowed.
+        BadLine: in strict mode, the header is missing or a row is malformed.
+        LimitError: a line is longer than MAX_RECORD_BYTES.
     """
     # The default limit of 128 KiB is too small for some passages. The limit holds for the whole process.
     csv.field_size_limit(MAX_RECORD_BYTES)

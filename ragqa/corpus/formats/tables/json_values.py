@@ -1,4 +1,4 @@
-"""JSON: each object becomes a record, under the names of the fields in which it stands.
+"""Read JSON: each object becomes a record, and the names of the fields that contain it become its headings.
 
 ``{"boats": [{"name": "Tern", "built": 1936}]}`` has the record ``name: Tern; built: 1936`` under the heading boats.
 """
@@ -13,19 +13,22 @@ from ragqa.corpus.formats.records import format_record
 from ragqa.corpus.formats.text import plain
 
 _MAX_CHARACTERS = 32_000_000
-"""Length above which a file is text; the values of JSON need ten times its space."""
+"""Maximum length of a file in characters; a longer file is read as plain text, because parsing takes much memory."""
 _MAX_LEVELS = 50
-"""Depth up to which values become records; deeper values are left as JSON."""
+"""Maximum depth of values that become records of their own; a deeper value becomes one record of JSON."""
 _NAMES = ("name", "title", "label", "id")
-"""Fields that name an object which is not one record."""
+"""Fields of an object that can give its heading, the first that exists."""
 _MAX_INLINE = 200
-"""Length of a list of texts that is one value of a record; each item of a longer list is a record."""
+"""Maximum length in characters of a list of texts inside a record; each item of a longer list is a record."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document of records; a file that is not JSON as text.
+    """Yield the file as one document of records; the number of a record is its place in its list, from 1.
 
-    The number of a record is its place in its list, from 1.
+    A file that is not JSON, or is too long, is read as plain text.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
     """
     text = file.read_text()
     try:
@@ -51,7 +54,7 @@ def _parse(text: str) -> Any:
 
 
 class _Records:
-    """Lines of the records of a value, and their outline."""
+    """Builder of the records of a value, one a line, and of their outline."""
 
     def __init__(self) -> None:
         self.lines, self.outline = list[str](), Outline()
@@ -62,8 +65,8 @@ class _Records:
 
         Args:
             value: value to add.
-            level: number of fields and items above it, from 2: a heading of level 1 could become the title.
-            number: place in the nearest list, from 1.
+            level: level of the headings below the value, from 2, because a heading of level 1 could become the title.
+            number: place of the value in the nearest list, from 1.
         """
         if level > _MAX_LEVELS:
             self._add_records([json.dumps(value, ensure_ascii=False)], number)
@@ -79,7 +82,7 @@ class _Records:
             self._add_records([" ".join((_format_value(value) or "").split())], number)
 
     def _add_list(self, items: list[Any], level: int) -> None:
-        """Add the items of a list: each flat item is one record, and another item gets a heading."""
+        """Add the items of a list: each flat item is one record; any other item gets a heading and its own records."""
         records, first = list[str](), 1
         for number, item in enumerate(items, 1):
             flat = _flatten(item)
@@ -124,7 +127,7 @@ def _format_fields(fields: dict[str, str]) -> str:
 
 
 def _flatten(item: Any) -> str | None:
-    """Return an item of a list as one record, or None if it has lists or objects of its own."""
+    """Return an item of a list as one record, or None if its values are too deep or too long for one record."""
     if not isinstance(item, dict):
         text = _format_value(item)
         return None if text is None else " ".join(text.split())
@@ -140,6 +143,6 @@ def _flatten(item: Any) -> str | None:
 
 
 def _find_name(item: Any) -> str:
-    """Return the name of an object, or an empty string."""
+    """Return the first string or whole number in the fields ``_NAMES`` of an object; an empty string if none."""
     fields = item if isinstance(item, dict) else {}
     return next((str(fields[key]) for key in _NAMES if isinstance(fields.get(key), str | int)), "")

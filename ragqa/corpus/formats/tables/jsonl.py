@@ -1,4 +1,4 @@
-"""JSON lines: one document per line, ``{"id": …, "title": …, "text": …}``."""
+"""Read JSON lines: one document per line, ``{"id": …, "title": …, "text": …}``."""
 
 import json
 from collections.abc import Iterator
@@ -7,12 +7,14 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the documents of the file; other fields are ignored.
+    """Yield the document of each line with its line number.
 
-    The title can be missing, and so can the id, which is then ``path:line``.
+    The fields ``title`` and ``id`` can be missing; then the title is empty, and the id is ``FILE:LINE``. Fields other
+    than ``id``, ``title`` and ``text`` are ignored.
 
     Raises:
-        BadLine: a line is not a document, and bad input is not allowed.
+        BadLine: in strict mode, a line is not a document.
+        LimitError: a line is longer than MAX_RECORD_BYTES.
     """
     for number, line, is_replaced in file.iter_lines():
         if line.isspace():
@@ -41,7 +43,7 @@ def _parse_line(line: str, path: str, number: int) -> Document:
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id`` as text, empty if there is none; many exports have whole numbers as ids."""
+    """Return the field ``id`` as text; empty if there is none. Many exports have whole numbers as ids."""
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

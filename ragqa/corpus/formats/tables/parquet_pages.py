@@ -14,11 +14,11 @@ _HEAD_BYTES = 1 << 13
 _MAX_HEADER_BYTES = 16 << 20
 """Maximum length in bytes of a page header that Arrow reads."""
 _MAX_PADDING = 100
-"""Maximum number of extra bytes that old writers count to the size of a column (PARQUET-816)."""
+"""Maximum number of extra bytes that old writers include in the size of a column (PARQUET-816)."""
 _MAX_DEPTH = 8
-"""Maximum number of levels in a header; the format has three."""
+"""Maximum number of nested structs and lists in a header; the format has three."""
 _UNCOMPRESSED, _COMPRESSED = 2, 3
-"""Numbers of the fields of a page header with the two sizes."""
+"""Numbers of the fields of a page header with the uncompressed and the compressed size."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 """Numbers of Thrift's types."""
@@ -28,7 +28,7 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
     """Return the uncompressed size in bytes of the largest page of some columns.
 
     Args:
-        stream: content of the file.
+        stream: content of the file; its position changes.
         group: metadata of a group of rows (pa.parquet.RowGroupMetaData).
         names: names of the columns.
 
@@ -59,7 +59,7 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Return the end of the page header at ``place``, and the page's compressed and full sizes."""
+    """Return the end of the page header at ``place``, and the page's compressed and uncompressed sizes in bytes."""
     size = _HEAD_BYTES
     while True:
         stream.seek(max(place, 0))

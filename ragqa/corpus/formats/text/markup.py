@@ -1,4 +1,7 @@
-"""Light markup and LaTeX: headings by their marks; the text is that of the file, so offsets lead to its characters."""
+"""reStructuredText, AsciiDoc, Org and LaTeX: the text of the file, with its headings.
+
+The text is not changed, so offsets of passages are positions in the file.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +14,7 @@ from ragqa.corpus.formats.markdown import CLOSING_HASHES, HEADING
 from ragqa.corpus.formats.outline import MAX_HEADING_CHARACTERS, Outline
 
 Mark = tuple[int, str, int, int]
-"""Heading: its level, text, first character and the character after it; level 0 for a part that is no text."""
+"""Heading: its level, its text, its first character and the character after it; level 0 for a part to leave out."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _OPTION = r"(?:\[[^\]\n]{0,300}\])?"
 _BRACES = r"\{((?:[^{}\n]|\{[^{}\n]{0,300}\}){0,300})\}"
@@ -22,14 +25,14 @@ _RST_LINE = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 
 
 def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block: re.Pattern[str]) -> Iterator[Mark]:
-    """Yield the headings between two characters of a text in which a heading is a line of its own.
+    """Yield the headings in the characters ``start`` to ``end`` of a text; each heading is a line.
 
     Args:
         text: the text.
         start: first character.
         end: character after the last.
-        heading: pattern of a heading; the length of its first group is the level, the second is the text.
-        block: pattern of the line before and after a block of code, which has no headings.
+        heading: pattern of a heading; the length of its first group is the level, the second group is the text.
+        block: pattern of the line before and after a block of code, in which no line is a heading.
     """
     inside = ""
     for line in _LINE.finditer(text, start, end):
@@ -42,13 +45,13 @@ def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block:
 
 
 def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
-    """Yield the headings ``# …`` of Markdown between two characters of a text."""
+    """Yield the headings ``# …`` of Markdown in the characters ``start`` to ``end`` of a text."""
     for level, title, first, after in find_marks(text, start, end, HEADING, re.compile(r"[ \t]*(?:```|~~~)")):
         yield level, CLOSING_HASHES.sub("", title).strip(), first, after
 
 
 def _find_rst_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings, which are underlined; the first kind of line that is seen has level 1, and so on."""
+    """Yield the underlined headings; the first style of underlining in the text has level 1, the next level 2."""
     kinds, before = list[tuple[str, bool]](), [(0, 0, ""), (0, 0, "")]  # the two lines before
     for line in _LINE.finditer(text):
         content = line[0].rstrip("\r\n")
@@ -66,7 +69,7 @@ def _find_rst_marks(text: str) -> Iterator[Mark]:
 
 
 def _find_tex_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings, and level 0 for comments and what stands before and after the document."""
+    """Yield the headings, and marks of level 0 for comments and for the text outside of ``document``."""
     beginning, ending = text.find("\\begin{document}"), text.find("\\end{document}")
     start = text.find("\n", beginning) + 1 or len(text) if beginning >= 0 else 0
     end = ending if ending >= start else len(text)
@@ -82,11 +85,13 @@ def _find_tex_marks(text: str) -> Iterator[Mark]:
 
 @dataclass(frozen=True)
 class _Markup:
-    """Rules of a kind of markup."""
+    """Rules of a markup language."""
 
     find_marks: Callable[[str], Iterator[Mark]]
+    """Function that yields the marks of a text in order."""
     title: re.Pattern[str] | None = None
     date: re.Pattern[str] | None = None
+    """Patterns of the title and the date; the first group is the value."""
 
 
 def _make_org_pattern(name: str) -> re.Pattern[str]:
@@ -99,7 +104,7 @@ _ORG_KEYWORD = re.compile(r"[ \t]*#\+\w+:")
 
 
 def _find_org_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings, and level 0 for the keywords at the head, such as ``#+TITLE:``."""
+    """Yield the headings, and a mark of level 0 for the keywords at the head, such as ``#+TITLE:``."""
     start = 0
     for line in _LINE.finditer(text):
         if line[0].strip() and not _ORG_KEYWORD.match(line[0]):
@@ -116,25 +121,21 @@ _MARKUPS = {
     ".rst": _Markup(_find_rst_marks),
     ".adoc": _ADOC,
     ".asciidoc": _ADOC,
-    ".org": _Markup(
-        _find_org_marks,
-        _make_org_pattern("title"),
-        _make_org_pattern("date"),
-    ),
-    ".tex": _Markup(
-        _find_tex_marks,
-        re.compile(rf"\\title{_OPTION}{_BRACES}"),
-        re.compile(r"\\date\{([\d-]{10})\}"),
-    ),
+    ".org": _Markup(_find_org_marks, _make_org_pattern("title"), _make_org_pattern("date")),
+    ".tex": _Markup(_find_tex_marks, re.compile(rf"\\title{_OPTION}{_BRACES}"), re.compile(r"\\date\{([\d-]{10})\}")),
 }
 SUFFIXES = tuple(_MARKUPS)
 """Suffixes of the files that ``read`` reads."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document with its headings."""
+    """Yield the file as one document with its headings.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     text, outline = file.read_text(), Outline()
-    markup = _MARKUPS.get(PurePath(file.name).suffix.lower(), _ADOC)
+    markup = _MARKUPS[PurePath(file.name).suffix.lower()]
     for level, heading, start, end in markup.find_marks(text):
         if not level:
             outline.skip(start, end)

@@ -10,11 +10,17 @@ from ragqa.corpus.formats.text import plain
 from ragqa.corpus.formats.text.markup import find_markdown_headings
 
 _MAX_OUTPUT = 2_000
-"""Longest result of a cell that is read; logs and printed tables are longer."""
+"""Maximum length of a cell's result in characters; longer results, such as logs, are left out."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the notebook as one document, in which each cell ends with a form feed; a damaged one as text."""
+    """Yield the notebook as one document, in which each cell ends with a form feed.
+
+    A file that is not a notebook is read as plain text.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     source = file.read_text()
     try:
         notebook = json.loads(source)
@@ -35,7 +41,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _iter_cells(notebook: Any) -> Iterator[tuple[bool, str]]:
-    """Yield for each cell True if it is Markdown, and its text."""
+    """Yield two values for each cell: True if it is Markdown, and its text."""
     cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]  # before 2015
     for cell in cells:
         parts = [_join(cell["source"] if "source" in cell else cell["input"])]

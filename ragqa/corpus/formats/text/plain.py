@@ -1,4 +1,4 @@
-"""Plain text, source code, logs and configuration: each file is one document, which is cited by lines."""
+"""Plain text, source code, logs and configuration: each file is one document, whose places are lines."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,11 @@ _HEADING = re.compile(r"\s*+#[ \t]++([^\r\n]{1,300})(?=[\r\n]|\Z)")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document; a heading ``# …`` in its first line is the title."""
+    """Yield the file as one document; if its first line with text is a heading ``# …``, that is the title.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     text, outline = file.read_text(), Outline()
     if heading := _HEADING.match(text):
         outline.add_heading(1, CLOSING_HASHES.sub("", heading[1]), 0, heading.end())
@@ -21,10 +25,14 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield a file of source code, settings or an unknown type, in which ``#`` begins a comment."""
+    """Yield the file as one document without headings: in source code and settings, ``#`` begins a comment.
+
+    Raises:
+        LimitError: as for ``InputFile.read_bytes``.
+    """
     yield 0, make_document(file.read_text(), file)
 
 
 def make_document(text: str, file: InputFile) -> Document:
-    """Return the document of a text without headings."""
+    """Return the text of a file as a document without headings, whose title is the name of the file."""
     return Document(file.path, file.make_title(), text, file.path, unit="line")
