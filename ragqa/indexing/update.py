@@ -273,8 +273,7 @@ class NewVersion:
         changes = DocumentChanges()
         blocks, size, encoder = (self.config[name] for name in ("blocks", "block_size", "encoder"))
         has_vectors = (self.folder / VECTORS_FOLDER).is_dir()
-        needs_tokenizer = has_vectors or blocks == "wordpieces"
-        name = find_local_model(encoder) if needs_tokenizer else encoder
+        name = find_local_model(encoder) if has_vectors or blocks == "wordpieces" else encoder
         split = open_splitter(blocks, size, name, has_vectors=has_vectors)
         documents = read_with_progress(
             add,
@@ -301,14 +300,14 @@ class NewVersion:
                     else:
                         new[key] = passages
                 duplicates = find_duplicates(new)
-                for identifier, path in sorted(duplicates):
-                    self.report.count_duplicate(identifier, path)
+                for key in sorted(duplicates):
+                    self.report.count_duplicate(*key)
                 self.report.documents -= len(duplicates)
                 changes.left_out_keys |= duplicates
                 changes.written_keys |= new.keys() - duplicates
                 for passage in chain.from_iterable(new[key] for key in new if key not in duplicates):
                     writer.add_passage(passage)
-        # If a file is named twice, its documents are duplicates of themselves.
+        # If the user names a file twice, its documents are also duplicates of themselves.
         changes.left_out_keys -= changes.written_keys | changes.unchanged_keys
         return changes
 

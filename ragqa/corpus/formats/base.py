@@ -166,7 +166,7 @@ class CorpusReport:
             paths.append(path)
 
     def count_duplicate(self, identifier: str, path: str) -> None:
-        """Count a document that is left out as a duplicate; a whole file is named.
+        """Count a document that is left out as a duplicate; if it is a whole file, count a file left out, too.
 
         Args:
             identifier: id of the document.

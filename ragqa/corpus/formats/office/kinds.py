@@ -9,7 +9,7 @@ from ragqa.corpus.formats.office.package import Package, read_field
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HEAD_BYTES = 8192
-"""Number of bytes by which text is known: it has no zero byte."""
+"""Number of first bytes that decide whether a file is text: a text has no zero byte."""
 _PDF_HEAD_BYTES = 1024
 """Number of first bytes that must contain ``%PDF-``; some programs write a header before it."""
 _STREAMS = {"WordDocument": "doc", "PowerPoint Document": "ppt", "__properties_version1.0": "msg"}

@@ -22,7 +22,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the file as one document; passage offsets are positions in its extracted text.
 
-    An image without text is left out, and counted in the report.
+    An empty file is yielded as an empty document. An image without text is left out, and counted in the report.
 
     Raises:
         BadInput: in strict mode, the file cannot be read.
