@@ -1,6 +1,6 @@
-"""Rows of the passages that contain an answer to each training question, cached on disk.
+"""Rows of the passages that contain an answer to each question, cached on disk.
 
-Legend: Q questions, K passages.
+Legend: K passages.
 """
 
 import hashlib

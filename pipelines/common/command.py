@@ -24,7 +24,7 @@ def run_recipe(
 ) -> None:
     """Run a recipe with the options of the command line, and print the directory of its result.
 
-    A RagqaError is printed as one line, and the program ends with exit status 2.
+    Errors are printed as by ``report_errors``, and end the program.
 
     Args:
         program: name of the module, which error messages begin with.

@@ -125,7 +125,7 @@ class HeldOutConfig:
 
     dev: Path | None = None
     """File of held-out questions, which are left out of the training questions.
-    A recipe that trains answers keeps the weights with the best exact match on these questions."""
+    A recipe that trains a reader or a generator on questions keeps the weights with the best exact match on them."""
     sample: int | None = 500
     """Size of the random sample of held-out questions; None takes all."""
     regex: bool = False

@@ -44,7 +44,7 @@ _ANSWER_STREAM = 1
 """Third part of the seed of the choice of answers, after the seed of the run and the step."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
-"""Function from question texts to the passages of each question, best first."""
+"""Function from question texts to the hits for each question, best first."""
 
 
 def load_for_training(

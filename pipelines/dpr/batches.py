@@ -98,6 +98,6 @@ class RetrievalBatches:
         return self._blocks.tokenizer.tokenize(self._texts[number - len(self._blocks)]).ids
 
     def _add_marks(self, ids: list[int], limit: int) -> tuple[int, ...]:
-        """Return [CLS] … [SEP], at most ``limit`` wordpieces."""
+        """Return wordpieces between [CLS] and [SEP], cut to ``limit`` ids in all."""
         first, last = self._blocks.tokenizer.special_ids
         return (first, *ids[: limit - 2], last)

@@ -2,10 +2,10 @@
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
-Each run must begin with the reader of the run before. Then all readers lie in one valley of the loss, and their mean
-lies in a flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima"; Wortsman et al.
-2022, "Model soups"). Do not average readers that were trained independently, because their mean is worthless. Evaluate
-the result on held-out questions.
+Each run after the first must begin with the reader of the run before. Then all readers lie in one valley of the loss,
+and their mean lies in a flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima";
+Wortsman et al. 2022, "Model soups"). Do not average readers that were trained independently, because their mean is
+worthless. Evaluate the result on held-out questions.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ class ReaderConfig(TrainingConfig):
     rerank: Path | None = None
     """Directory of a span reader that orders the retrieved passages of questions without gold passages."""
     pool: int = 20
-    """Largest number of mined passages with an answer per question, and of those without."""
+    """Largest number of mined passages per question: this many with an answer, and this many without."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
     """Numbers and shares of the passages of a training question."""
     loss: Literal["marginal", "hard"] = "marginal"

@@ -24,11 +24,11 @@ class ReaderLosses:
     nll_B: Tensor
     """-log of the probability of the gold spans; 0 for a question without a gold span."""
     relevance_B: Tensor
-    """Cross-entropy of the passages' relevance."""
+    """Cross-entropy of relevance, mean over the passages of a question."""
     absence_B: Tensor
-    """Cross-entropy of "no answer" against all spans of a passage."""
+    """Cross-entropy of "no answer" against all spans of a passage, mean over the passages of a question."""
     early_B: Tensor
-    """Cross-entropy of the relevance after the early layer; 0 without an early layer."""
+    """Cross-entropy of the relevance after the early layer, mean over the passages; 0 without an early layer."""
     kl_B: Tensor
     """KL divergence from the teacher's distribution over spans (``distilled_kl``); 0 without a teacher."""
     has_gold_B: Tensor

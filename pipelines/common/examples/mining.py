@@ -1,6 +1,7 @@
 """Mining of positive passages and hard negatives into a file, once for each run.
 
-Each line of the file is the JSON object of one question. The last line has the counts.
+Each line of the file is the JSON object of one question. The last line has the values that the result depends on, and
+the counts.
 """
 
 import json
@@ -34,7 +35,7 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 GOLD_HITS = 20
-"""Number of hits among which a gold passage is looked for."""
+"""Number of best hits that are compared with a gold passage, to find this passage in the corpus."""
 SEARCH_BATCH = 256
 """Number of questions in one search."""
 

@@ -123,7 +123,7 @@ class PassageSampler:
         Args:
             sets: training questions.
             mined: retrieved passages of each question, in the order of the numbers; empty without an index.
-            store: passages of the index; None without an index. Then every question needs a gold passage.
+            store: passages of the index; None without an index. Without an index, every question needs a gold passage.
             split: splitter that cuts paragraphs as the documents of the index were cut.
             mix: numbers and shares of the passages.
         """

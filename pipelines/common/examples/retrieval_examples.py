@@ -21,7 +21,8 @@ from ragqa.types import Hit, Passage, Question
 NGRAM = 3
 """Number of words of the n-grams by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Minimum overlap by which a passage counts as a gold passage, for a question with answers and for one without."""
+"""Minimum overlap with a gold passage by which a hit counts as this passage, for a question with and without answers.
+For a question without answers, the first is also the minimum overlap of a relevant passage with a gold passage."""
 
 
 @dataclass(frozen=True)
