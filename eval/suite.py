@@ -64,8 +64,11 @@ class Suite:
     about: str
     """Content, source and licence of the data set."""
     splits: dict[str, Split]
+    """Splits in files, by name."""
     default_split: str
+    """Split in files that is scored by default."""
     hub: Hub | None
+    """The data set on the hub; None if it is not there."""
     regex: bool = False
     """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"

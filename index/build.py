@@ -184,7 +184,7 @@ def _load_encoder(run: _Build, name: str) -> TextEncoder:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link the files of passages and terms; raise Mismatch if the corpus was updated meanwhile.
+    """Link the files of passages and terms; raise Mismatch if the corpus has been updated since it was read.
 
     The build does this first, because an update could delete the files during the build.
     """

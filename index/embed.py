@@ -293,8 +293,8 @@ def _embed_here(task: EmbedTask, missing: list[EmbeddingShard]) -> Iterator[Shar
 def _embed_on_cluster(task: EmbedTask, missing: list[EmbeddingShard], workers: int) -> Iterator[ShardRecord]:
     """Yield the records of the shards in the order in which actors finish them.
 
-    Ray Data repeats the tasks of lost actors, but gives up if an actor is lost during its start. Then this function
-    starts the missing shards again, and gives up after ``CLUSTER_ATTEMPTS`` attempts without progress.
+    Ray Data repeats the tasks of lost actors, but stops if an actor is lost during its start. Then this function starts
+    the missing shards again. It raises RagqaError after ``CLUSTER_ATTEMPTS`` attempts without progress.
     """
     import ray
 

@@ -54,7 +54,7 @@ class RayBuilder:
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the build times, an error message in one line, or None after ``timeout`` seconds."""
+        """Return the build times or an error message in one line; None if the build still runs after ``timeout`` s."""
         if not wait([self._running], timeout).done:
             return None
         try:

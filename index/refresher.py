@@ -32,7 +32,7 @@ class VersionBuilder(Protocol):
         """Start building the version of training step ``step`` from its snapshot."""
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the build times, an error message in one line, or None after ``timeout`` seconds."""
+        """Return the build times or an error message in one line; None if the build still runs after ``timeout`` s."""
 
     def close(self) -> None:
         """Stop all processes of the builder."""

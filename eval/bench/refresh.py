@@ -110,8 +110,9 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
         rows: rows of the log of the run.
 
     Returns:
-        Medians over swaps, except for the totals ``steps``, ``swaps``, ``seconds`` and ``stood_still_s``; ``_s`` stands
-        for seconds, and ``staleness_at_swap`` is in steps.
+        ``seconds`` and keys that end in ``_s`` or ``_s_a_swap`` are in seconds, ``staleness_at_swap`` is in steps.
+        ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians over the swaps,
+        ``stood_still_s`` is the total.
     """
     first, *swaps = [row for row in rows if "swap_stood" in row]
     steps = [row for row in rows if "nll" in row]

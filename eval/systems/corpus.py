@@ -84,8 +84,9 @@ def main(config: CorpusConfig) -> dict[str, Any]:
         ``settings``, the numbers of ``blocks`` (passages) and ``documents``, and the number of ``questions`` by file.
 
     Raises:
-        BadInput: a file is missing or damaged, the gold passages do not fit, NQ dev has too few questions, or ``out``
-            holds a corpus with other settings.
+        BadInput: a question file is missing or damaged, the gold passages do not fit, NQ dev has too few questions, or
+            ``out`` holds a corpus with other settings.
+        OSError: the file of NQ's gold passages cannot be read.
     """
     settings = {name: value for name, value in asdict(config).items() if name not in ("data", "out")}
     if (config.out / REPORT).is_file():
@@ -110,6 +111,7 @@ def read_gold_passages(config: CorpusConfig) -> Iterator[tuple[str, str]]:
 
     Raises:
         BadInput: a question file cannot be read.
+        OSError: the file of NQ's gold passages cannot be read.
     """
     with lzma.open(config.data / NQ_GOLD, "rt", encoding="utf-8") as lines:
         for passage in (passage for line in lines for passage in json.loads(line)["ctxs"]):

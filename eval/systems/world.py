@@ -1,6 +1,6 @@
 """Generate a closed world: invented entities, whose facts a model must retrieve to answer.
 
-Each fact stands in exactly one passage. Statements and questions express the fact in other words. Held-out facts occur
+Exactly one passage states each fact. Statements and questions express the fact in other words. Held-out facts occur
 only in passages: recipes train on other facts about the same entities. So a model can answer a question about a
 held-out fact only if it finds the passage and copies the object. The names of entities share their syllables, so a
 model must compare whole names. An object has one word by default, and two in the table of generators.
@@ -123,7 +123,11 @@ class WorldFolders:
 
 
 class ObjectTagger:
-    """Tagger that finds the object of a statement as its only salient span."""
+    """Tagger that finds only the objects of a world as salient spans.
+
+    Args:
+        objects: all objects of the world.
+    """
 
     def __init__(self, objects: Iterable[str]) -> None:
         self._objects = set(objects)

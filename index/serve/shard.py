@@ -58,7 +58,7 @@ class ShardReplica:
     """Ray Serve replica that searches an index; after an update, the next search uses the new files.
 
     Errors in the directory are returned as a ``ShardFailure``. If they were raised, Ray Serve would restart the
-    replica in vain.
+    replica, but the error would stay.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:

@@ -53,7 +53,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
             positions: ``[N, M]``, the masked positions.
 
         Returns:
-            ``[N, M, V]``.
+            Logits ``[N, M, V]``.
         """
 
         # The head runs on the masked positions only; on all positions it would cost more than the encoder.

@@ -243,7 +243,7 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the keyword argument by which a model tells question and passage apart; empty if it has none.
+    """Return the keyword argument by which a model distinguishes question and passage; empty if it has none.
 
     RoBERTa has only one token type, DistilBERT and ModernBERT have none. These models rely on [SEP].
 

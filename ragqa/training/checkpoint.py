@@ -19,7 +19,7 @@ STATE = "state.json"
 
 @dataclass
 class TrainState:
-    """State that training steps change; a restored run continues exactly like the original run."""
+    """State that training steps change; a run that restores it continues exactly like the original run."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -163,6 +163,9 @@ class Health:
     def check_recall(self, recall: float, questions: int) -> list[str]:
         """Record the recall on held-out questions and return new alarms.
 
+        An alarm is due if the recall has fallen below ``MIN_RECALL`` of the best so far, and by more than two standard
+        errors.
+
         Args:
             recall: share of questions with an answer among the hits, from 0 to 1.
             questions: number of held-out questions.
@@ -173,9 +176,9 @@ class Health:
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return a list with an alarm if the passages do not lower the loss, or an empty list.
+        """Return a list with an alarm if passages lower the loss too little (``MAX_LOSS_USED``), or an empty list.
 
-        Call this method before another loss is added: without useful passages, its training would not use passages.
+        Call this method before another loss is added, which would otherwise be trained without useful passages.
         """
         if not self._steps:
             return []
@@ -190,7 +193,8 @@ class Health:
     def check_answers(self, accuracy: float, *, reads_passages: bool = True) -> list[str]:
         """Return a list with an alarm if the generator has memorised the training answers, or an empty list.
 
-        The ``nll`` of the recorded steps must be per answer.
+        This is the case if it gives them a probability above ``MEMORISED``, but answers few held-out questions right
+        (``MIN_GENERALISED``). The ``nll`` of the recorded steps must be per answer.
 
         Args:
             accuracy: share of held-out questions that were answered right, from 0 to 1.

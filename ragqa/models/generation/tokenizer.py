@@ -46,12 +46,12 @@ class Seq2SeqTokenizer:
 
     @property
     def pad(self) -> int | None:
-        """Id of the padding token."""
+        """Id of the padding token; None if there is none."""
         return self.tokenizer.pad_token_id
 
     @property
     def end(self) -> int | None:
-        """Id of the token that ends a text; [SEP] for BERT."""
+        """Id of the token that ends a text ([SEP] for BERT); None if there is none."""
         eos = self.tokenizer.eos_token_id
         return self.tokenizer.sep_token_id if eos is None else eos
 
@@ -61,17 +61,17 @@ class Seq2SeqTokenizer:
         return self.encode(["a"])[0].index(self.encode_bare("a")[0])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode each text with its special tokens, without truncation."""
+        """Return the token ids of each text, with special tokens and without truncation."""
         rows: list[list[int]] = self.tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
         return rows
 
     def encode_bare(self, text: str) -> list[int]:
-        """Encode a text without special tokens."""
+        """Return the token ids of a text, without special tokens."""
         ids: list[int] = self.tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"]
         return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode each text, so that it gets the spelling of the tokenizer.
+        """Return each text in the spelling of the tokenizer: encoded and decoded.
 
         For example, an uncased BERT tokenizer removes capitals and accents. Spaces before punctuation are also removed,
         as transformers did by default when RAG was trained.

@@ -105,7 +105,7 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Return True if the words around a number or the name of a month show that it is a date."""
+    """Return False if the words around a match show that its number is no year, or that its month is another word."""
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]
     is_first_name = text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()  # August Strindberg

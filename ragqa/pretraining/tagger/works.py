@@ -19,7 +19,7 @@ def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
 
 
 def _is_title(words: list[str]) -> bool:
-    """Return True if all words have a capital, except small words (``of``, ``the``)."""
+    """Return True if words have the capitals of a title: all except small words (``of``, ``the``)."""
     if not words or not (words[0][0].isupper() or words[0][0].isdigit()):
         return False
     if len(words) == 1:
