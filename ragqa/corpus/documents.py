@@ -99,7 +99,7 @@ class DocumentList:
         return [p for p in self._store.read_rows(int(rows[0]), int(rows[-1]) + 1) if p.id in wanted]
 
     def find_passage_rows(self, document: IndexedDocument) -> Rows:
-        """Return the rows of the passages of a document, in the order of its text."""
+        """Return the rows of the live passages of a document, in the order of its text."""
         number = int(np.searchsorted(self._first_rows, document.first_row))
         end = self._first_rows[number + 1] if number + 1 < len(self) else len(self._store)
         return np.setdiff1d(np.arange(document.first_row, end), self._store.deleted, assume_unique=True)

@@ -252,7 +252,7 @@ class PassageStore:
         return values
 
     def _iter_column(self, name: str) -> Iterator[pa.ChunkedArray]:
-        """Yield a column of strings of each file."""
+        """Yield the values of a column of strings, for each file."""
         number = _PASSAGE_FIELDS.index(name)
         for file in self._files:
             columns = (

@@ -90,7 +90,7 @@ def check_paths(paths: Sequence[Path]) -> None:
     """Check that each path is a file, a folder or a well-formed name of the hub.
 
     Raises:
-        BadInput: a path is none of these, or is part of an artefact; the message names the first such path.
+        BadInput: a path is none of these, cannot be read, or is part of an artefact; the message names the first one.
     """
     for path in paths:
         if hub.is_hub_name(path):

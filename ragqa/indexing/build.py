@@ -68,7 +68,11 @@ REPORT_FILE, SEARCH_FILE = "report.json", "search.json"
 
 @dataclass(frozen=True, kw_only=True)
 class IndexConfig:
-    """Options of an index build."""
+    """Options of an index build.
+
+    Raises:
+        BadInput: an option is unknown or out of range, or two options do not fit together.
+    """
 
     retriever: str = DEFAULT_RETRIEVER
     """Retriever of the index, a ``RetrieverKind``."""
@@ -87,9 +91,9 @@ class IndexConfig:
     block_size: int | None = None
     """Maximum passage size, in wordpieces for ``blocks="wordpieces"``, else in words; None for 288 and 100."""
     ocr: bool = False
-    """Read images and scanned pages with Tesseract, which must be installed."""
+    """True to read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
-    """Stop at the first file or record that cannot be read."""
+    """True to stop at the first malformed file or record instead of leaving it out."""
     device: str = "cpu"
     """Device of torch encoders and FAISS; exports run on the CPU."""
 

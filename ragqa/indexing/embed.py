@@ -69,7 +69,7 @@ def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
 
 @contextmanager
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
-    """Create ``folder`` with an empty folder ``PARTIAL``, and remove the latter after the block.
+    """Create ``folder`` with an empty folder ``PARTIAL``, and remove ``PARTIAL`` after the block.
 
     After the block, a worker that is still running cannot write files of shards, because ``embed_shard`` writes them to
     ``PARTIAL`` first.

@@ -75,7 +75,7 @@ class FileScan:
 
 
 def find_owner(path: str, files: Container[str]) -> str | None:
-    """Return the file that contains the document at a path; None if it is not among some files.
+    """Return the file among ``files`` that contains the document at a path; None if there is none.
 
     Args:
         path: path of the document: that of a file, or of a member in an archive.

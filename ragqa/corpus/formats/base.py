@@ -132,7 +132,7 @@ class CorpusReport:
     """The first ``MAX_NOTES`` problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Return lines with the counts of input left out or repaired, and with the first problems."""
+        """Return lines on files and records left out or repaired, on encodings other than Unicode, and ``notes``."""
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # the kinds of files left out contain them
         repeated_files, empty_files = self.left_out.get(DUPLICATE_FILE, 0), self.left_out.get(EMPTY_FILE, 0)
@@ -280,8 +280,8 @@ class InputFile:
         """Yield the number (from 1) and text of each line, and True if bytes were replaced.
 
         Args:
-            can_guess: True to decode lines that are not valid UTF-8 by the encoding that ``choose_encoding`` returns
-                for the first of them; by default, their undecodable bytes are replaced.
+            can_guess: True to decode lines that are not valid UTF-8 by another encoding, if ``choose_encoding`` finds
+                one; by default, their undecodable bytes are replaced.
 
         Raises:
             LimitError: a line is longer than MAX_RECORD_BYTES.

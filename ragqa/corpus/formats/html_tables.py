@@ -45,6 +45,7 @@ class HtmlTable:
 
     def __init__(self) -> None:
         self.rows: list[list[Cell]] = []
+        """Cells by row."""
         self.caption: list[str] = []
         """Pieces of the text outside of the cells."""
         self.has_inner = False

@@ -64,7 +64,7 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def format_date(seconds: float) -> str:
-    """Return the local date of a time in seconds since 1970, YYYY-MM-DD; empty if it is not a time."""
+    """Return the local date of a time in seconds since 1970, YYYY-MM-DD; empty if it is not positive or too large."""
     try:
         return date.fromtimestamp(seconds).isoformat() if seconds > 0 else ""
     except (ValueError, OverflowError, OSError):
@@ -159,7 +159,7 @@ def _check_end(archive: BinaryIO) -> None:
 
 
 def make_member_path(name: str) -> str:
-    """Return the path of a member, without parts that lead out of the archive."""
+    """Return the name of a member as a relative path, without parts that lead out of the archive."""
     return posixpath.normpath(f"/{name}").lstrip("/")
 
 

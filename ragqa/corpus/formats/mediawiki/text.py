@@ -49,7 +49,7 @@ def extract_plain_text(
     """Return the visible text of a page, with one line for each paragraph, item or heading.
 
     Templates, tables, references, pictures and formulas are left out. A heading is left out if no text follows it. A
-    heading without a punctuation mark at its end gets a full stop, as in the output of WikiExtractor.
+    heading that does not end in ``.``, ``!``, ``?`` or ``…`` gets a full stop, as in the output of WikiExtractor.
 
     Args:
         wikitext: text of a page.

@@ -127,7 +127,7 @@ class TextBuilder:
         self._write("\n")
 
     def end_page(self) -> None:
-        """Add the mark of the end of a page, slide or sheet (a form feed)."""
+        """Add the mark of the end of a page or slide (a form feed)."""
         self._write("\f")
 
     def end_headings(self) -> None:

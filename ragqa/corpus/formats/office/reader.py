@@ -1,4 +1,4 @@
-"""Reader of office files, e-books, PDF and images."""
+"""Read Office files, e-books, PDF and images as documents."""
 
 from collections.abc import Iterator
 from dataclasses import replace
