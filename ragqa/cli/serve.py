@@ -43,6 +43,9 @@ def serve(
         list[str] | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may use the server (CORS).")
     ] = None,
     allow_edit: Annotated[bool, typer.Option("--allow-edit", help="Let requests add and delete documents.")] = False,
+    files: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Send the PDFs of documents in DIR; repeat for more.")
+    ] = None,
     request_timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="Time until a response must begin.")
     ] = 120.0,
@@ -61,6 +64,7 @@ def serve(
         access=make_access(host, token, no_auth, allow_host or [], cors or []),
         limits=Limits(request_seconds=request_timeout),
         can_edit=allow_edit,
+        file_folders=tuple(resolve_folder(folder) for folder in files or []),
         log_questions=log_questions,
     )
     with open_listener(host, port) as listener:
@@ -105,6 +109,17 @@ def make_access(host: str, token: str | None, no_auth: bool, names: list[str], o
             raise BadInput(f"--cors {origin}: name an origin as in https://chat.example")
     hosts = None if token else frozenset((*LOOPBACK, host.lower(), *(name.lower().strip("[]") for name in names)))
     return Access(token=token, hosts=hosts, origins=tuple(origin.lower() for origin in origins))
+
+
+def resolve_folder(folder: Path) -> Path:
+    """Return the absolute path of a folder, without symbolic links.
+
+    Raises:
+        BadInput: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"--files {folder}: there is no such folder")
+    return folder.resolve()
 
 
 def name_indexes(paths: list[Path]) -> dict[str, Path]:

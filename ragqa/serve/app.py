@@ -38,6 +38,8 @@ class ServeSettings:
     limits: Limits = field(default_factory=Limits)
     can_edit: bool = False
     """True if requests may add and delete documents."""
+    file_folders: tuple[Path, ...] = ()
+    """Folders whose PDF files may be sent, if they are documents of an index; absolute, without symbolic links."""
     log_questions: bool = False
     """True to write the questions into the access log."""
 
@@ -65,6 +67,7 @@ def make_app(
         dependencies=[Depends(HTTPBearer(auto_error=False))],  # for OpenAPI; the gate checks the token
     )
     app.state.work, app.state.can_edit = Work(indexes), settings.can_edit
+    app.state.file_folders = settings.file_folders
     app.state.needs_token = settings.access.token is not None
     for module in (answers, documents, chat, retrieve, health):
         app.include_router(module.router)

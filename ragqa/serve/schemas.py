@@ -206,6 +206,7 @@ class DocumentTextReply(DocumentReply):
     """Document with the text of its passages, in order."""
 
     index: str
+    file: str | None
     first: int
     parts: list[PartReply]
 

@@ -66,6 +66,26 @@ export function readDocument(id, parameters) {
   return getJson(formatDocumentPath(id, parameters));
 }
 
+/**
+ * Open a file in a new tab. A link sends no token: with one, the file is fetched first.
+ *
+ * @param {string} address address of the file, with a fragment for its viewer
+ * @param {Event} event click on a link to that address
+ */
+export async function openFile(address, event) {
+  if (!sessionStorage.getItem(TOKEN)) return;
+  event.preventDefault();
+  const tab = window.open("", "_blank"); // at once: later, it is not the click that opens it
+  const [path, fragment] = address.split("#");
+  try {
+    const url = URL.createObjectURL(await (await send(path)).blob());
+    tab.location = fragment ? `${url}#${fragment}` : url;
+  } catch (error) {
+    tab.close();
+    throw error;
+  }
+}
+
 /** Add a file to an index. */
 export function addDocument(index, file) {
   const query = new URLSearchParams({ index, name: file.name });

@@ -1,6 +1,6 @@
 /** Text of a document in the panel, with a span marked. */
 
-import { readDocument } from "./api.js";
+import { openFile, readDocument } from "./api.js";
 import { make } from "./dom.js";
 import { makeError, openPanel, setContent, setTitle } from "./panel.js";
 import { getFileName, splitAtMarks } from "./text.js";
@@ -23,7 +23,7 @@ export async function showDocument({ index, document, path, start, end, title, i
     if (!isShown()) return;
     setTitle(row.title.trim() || getFileName(row.id));
     const view = new DocumentView(row, read, isPassage ? start : null);
-    setContent(...view.content);
+    setContent(...(row.file ? [makeFileLink(row, findPage(row.parts, start ?? 0))] : []), ...view.content);
     view.scrollToMark();
   } catch (error) {
     if (isShown()) setContent(makeError(error));
@@ -115,6 +115,20 @@ function makeText(pieces, unit, first) {
 
 function makeUnit(unit, number) {
   return make("p.unit", {}, `${unit.charAt(0).toUpperCase()}${unit.slice(1)} ${number}`);
+}
+
+/** Return the number of the page that has a character of the document; null if it is not in the parts. */
+function findPage(parts, offset) {
+  const part = parts.find((each) => each.page !== null && each.start <= offset && offset < each.end);
+  return part ? part.page + Array.from(part.text).slice(0, offset - part.start).filter((c) => c === "\f").length : null;
+}
+
+function makeFileLink(row, page) {
+  const address = page ? `${row.file}#page=${page}` : row.file;
+  const click = (event) => openFile(address, event).catch((error) => line.after(makeError(error)));
+  const text = page ? `Open the PDF at page ${page}` : "Open the PDF";
+  const line = make("p.file", {}, make("a", { href: address, target: "_blank", rel: "noopener", click }, text));
+  return line;
 }
 
 function makeFacts(row) {

@@ -1,10 +1,15 @@
-"""``/documents``: list, read, add and delete documents."""
+"""``/documents`` and ``/files``: list, read, add and delete documents, and send the PDF of a document."""
 
 import asyncio
+import os
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path as FilePath
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from ragqa.corpus.documents import IndexedDocument
 from ragqa.indexing.update import UpdateReport
@@ -17,6 +22,8 @@ from ragqa.types import Hit, Passage
 
 MAX_LISTED = 1000
 """Maximum number of documents, or of passages of a document, in a response."""
+PIECE_BYTES = 1 << 18
+"""Number of bytes of a file that are read and sent at once."""
 router = APIRouter(tags=["documents"])
 Name = Annotated[str | None, Query(max_length=200, description="Name of an index; by default the first.")]
 FirstNumber = Annotated[int | None, Query(ge=0, le=2**40)]
@@ -44,6 +51,7 @@ async def list_documents(
     "/documents/{id:path}", responses={200: {"model": DocumentTextReply}, **describe_errors(400, 401, 404, 503)}
 )
 async def read_document(
+    request: Request,
     work: WorkOfApp,
     id: str,
     index: Name = None,
@@ -66,9 +74,63 @@ async def read_document(
             begin = max(0, is_before - limit // 2) if len(rows) > limit else 0
         passages = store.get(rows[begin : begin + limit].tolist())
         parts = [_to_part(passage, start, end) for passage in passages]
-        return {**_to_row(document), "index": served.name, "first": begin, "parts": parts}
+        file = _format_file_address(served, document) if _find_pdf(request, document) else None
+        return {**_to_row(document), "index": served.name, "file": file, "first": begin, "parts": parts}
 
     return reply_json(await asyncio.to_thread(read))
+
+
+_PDF = {"content": {"application/pdf": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+@router.get("/files/{id:path}", responses={200: _PDF, **describe_errors(400, 401, 404, 503)})
+async def send_file(request: Request, work: WorkOfApp, id: str, index: Name = None, path: Path = None) -> Response:
+    """Send the PDF of a document, if the server was started with ``--files`` for its folder."""
+    served = work.find_index(index)
+
+    def open_pdf() -> tuple[FilePath, BinaryIO]:
+        document = _choose(served.read_documents()[1].find(id), path)
+        if not (file := _find_pdf(request, document)):
+            raise RefusedRequest(
+                404, "the file of this document is not served: only PDFs in the folders of --files are"
+            )
+        return file, file.open("rb")
+
+    file, content = await asyncio.to_thread(open_pdf)
+    headers = {
+        "Content-Length": str(os.fstat(content.fileno()).st_size),
+        "Content-Disposition": f"inline; filename*=UTF-8''{quote(file.name, safe='')}",
+    }
+    return StreamingResponse(_iter_file(content), headers=headers, media_type="application/pdf")
+
+
+def _iter_file(content: BinaryIO) -> Iterator[bytes]:
+    with content:
+        while piece := content.read(PIECE_BYTES):
+            yield piece
+
+
+def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
+    """Return the PDF of a document; None if it is not in a folder whose files are served.
+
+    An index of somebody else can name any path, and a file can be replaced by a link. So the folder is checked after
+    links are followed, and so is the ending.
+    """
+    file = FilePath(document.path)
+    folders: tuple[FilePath, ...] = request.app.state.file_folders
+    if not folders or not file.is_absolute():
+        return None
+    try:
+        real = file.resolve()
+    except (OSError, RuntimeError, ValueError):  # links in a circle, or a zero byte
+        return None
+    is_inside = any(real.is_relative_to(folder) for folder in folders)
+    return real if is_inside and real.suffix.lower() == ".pdf" and real.is_file() else None
+
+
+def _format_file_address(served: ServedIndex, document: IndexedDocument) -> str:
+    """Return the address of ``send_file`` for a document, relative to that of the server."""
+    return f"files/{quote(document.id, safe='')}?{urlencode({'index': served.name, 'path': document.path})}"
 
 
 _FILE = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}

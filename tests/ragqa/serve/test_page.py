@@ -64,7 +64,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     shutil.copytree(folder / "notes.index", folder / "edited.index")
     pipeline, edited = Pipeline.load(folder / "notes.index"), Pipeline.load(folder / "edited.index")
     indexes = {"notes": pipeline, "written": StatingPipeline(pipeline), "edited": edited}
-    with open_server(indexes, can_edit=True) as port:
+    with open_server(indexes, can_edit=True, file_folders=(folder / "docs",)) as port:
         yield port
 
 
@@ -109,6 +109,20 @@ def test_pages_of_a_pdf_have_their_numbers(tab: Tab) -> None:
     tab.open_source()
     assert tab.page.locator(".text .unit").all_inner_texts() == ["Page 1", "Page 2"]
     assert len(tab.read_marks()) == 1 and "drain hose" in tab.read_marks()[0]
+
+
+def test_a_pdf_has_a_link_to_its_file_at_the_page(tab: Tab) -> None:
+    tab.ask("What does fault E24 mean?")
+    tab.open_source()
+    link = tab.page.get_by_role("link", name="Open the PDF at page 2")
+    address = link.evaluate("(link) => link.href")
+    assert address.startswith(f"http://127.0.0.1:{tab.port}/files/") and address.endswith(".pdf#page=2")
+    with urllib.request.urlopen(address) as reply:
+        assert reply.read().startswith(b"%PDF") and reply.headers["Content-Type"] == "application/pdf"
+    tab.page.get_by_role("button", name="Close").click()
+    tab.ask(QUESTION)
+    tab.open_source()
+    assert not tab.page.get_by_role("link", name="Open the PDF").count()
 
 
 def test_a_declined_question_looks_like_one(tab: Tab) -> None:
@@ -276,6 +290,30 @@ def test_a_token_is_asked_for(browser: Any, index: Path) -> None:
         tab.page.get_by_role("button", name="Documents").click()
         tab.page.wait_for_selector(".documents li")
         assert not tab.page.locator("#files").count()  # this server does not change documents
+        tab.close()
+
+
+def test_a_pdf_is_opened_with_the_token(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "manual.pdf").write_bytes(
+        make_pdf(["It has four programs.", "Fault E24 means that the hose is blocked."])
+    )
+    build_index([tmp_path / "manual.pdf"], tmp_path / "notes.index")
+    pipeline = Pipeline.load(tmp_path / "notes.index")
+    with open_server({"notes": pipeline}, token=TOKEN, file_folders=(tmp_path,)) as port:
+        tab = Tab(browser, port)
+        tab.page.goto(f"http://127.0.0.1:{port}/")
+        tab.page.get_by_label("This server needs a token").fill(TOKEN)
+        tab.page.get_by_role("button", name="Continue").click()
+        tab.ask("What does fault E24 mean?")
+        tab.open_source()
+        with tab.context.expect_page() as opened:
+            tab.page.get_by_role("link", name="Open the PDF at page 2").click()
+        opened.value.wait_for_url(re.compile(r"^blob:http://127\.0\.0\.1:\d+/.*#page=2$"))
+        assert opened.value.evaluate("document.contentType") == "application/pdf"
+        (tmp_path / "manual.pdf").unlink()
+        tab.page.get_by_role("link", name="Open the PDF at page 2").click()
+        tab.page.wait_for_selector("#panel .error")
+        assert tab.page.locator(".text .unit").count() == 2  # the text stays
         tab.close()
 
 

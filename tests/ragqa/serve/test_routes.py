@@ -206,6 +206,7 @@ def test_openapi_describes_every_route(client: Any) -> None:
         "post /documents",
         "get /documents/{id}",
         "delete /documents/{id}",
+        "get /files/{id}",
         "post /retrieve",
         "get /v1/models",
         "post /v1/chat/completions",
