@@ -42,6 +42,13 @@ READABLE = (
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile, MemoryError)
 """Errors raised while reading a file that is damaged, cut short, gone or too large."""
 _CHUNK = 1 << 20
+_NOT_OF_FORMAT = {
+    "File is not a zip file": "damaged, or no zip archive",
+    "Not a gzipped file": "damaged, or no gzip file",
+    "Input format not supported by decoder": "damaged, or no xz file",
+    "Invalid data stream": "damaged, or no bzip2 file",
+}
+"""Messages that replace those of Python about compressed files, by what those say."""
 _NOUNS = {
     "duplicates": "duplicates",
     "empty": "empty documents",
@@ -339,6 +346,8 @@ def describe_error(error: Exception) -> str:
     """Return a one-line message for one of ``READ_ERRORS``."""
     if isinstance(error, MemoryError):
         return "it needs more memory than there is"
+    if (problem := str(error).partition("(")[0].strip()) in _NOT_OF_FORMAT:
+        return _NOT_OF_FORMAT[problem]
     system = error.strerror if isinstance(error, OSError) else None
     return str(system or error or type(error).__name__)
 

@@ -180,7 +180,7 @@ def test_the_summary_names_files_as_users_do(tmp_path: Path, monkeypatch: pytest
     lines = read(tmp_path / "docs", strict=False)[1].describe_problems()
     names = ", ".join(f"docs/{number}.zst" for number in range(5))
     assert lines[0] == f"left out: 7 archives ({names}, …), 1 unreadable file (docs/bad.zip)"
-    assert lines[-1] == "  docs/bad.zip: cannot be read: File is not a zip file"
+    assert lines[-1] == "  docs/bad.zip: cannot be read: damaged, or no zip archive"
 
 
 def test_a_folder_without_texts_has_no_documents(tmp_path: Path) -> None:
@@ -203,6 +203,14 @@ def test_empty_and_repeated_documents_are_counted_and_left_out(tmp_path: Path) -
     assert report.left_out_paths["duplicate file"] == [str(tmp_path / "sub" / "d.txt"), str(tmp_path / "d.txt")]
     lines = report.describe_problems()
     assert len(lines) == 1 and f"2 duplicate files ({tmp_path}/sub/d.txt, {tmp_path}/d.txt)" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind"), [(".zip", "zip archive"), (".gz", "gzip file"), (".xz", "xz file"), (".bz2", "bzip2 file")]
+)
+def test_a_file_that_is_not_compressed_as_its_name_says_is_left_out(tmp_path: Path, suffix: str, kind: str) -> None:
+    path = write(tmp_path / f"a.txt{suffix}", "no compressed text" * 9)
+    assert read(path, strict=False)[1].notes == [f"{path}: cannot be read: damaged, or no {kind}"]
 
 
 def test_a_file_name_that_is_not_utf_8_does_not_make_its_text_invalid(tmp_path: Path) -> None:

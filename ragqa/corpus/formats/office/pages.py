@@ -35,6 +35,8 @@ _MAX_WORDS_OF_CELL = 12
 _BOLD_WEIGHT = 600
 _HYPHEN = "\ufffe"
 """Character that PDFium puts in place of a hyphen at the end of a line."""
+_SECTION_NUMBER = re.compile(r"(?:\d{1,2}(?:\.\d{1,2})*\.?|[A-Z]\.) +[A-Z]")
+"""Pattern of a section number and the first letter of a heading; a year has more digits."""
 _BROKEN_WORD = re.compile(rf"(\w*){_HYPHEN}\s*(\w*)")
 _LEADERS = re.compile(r"(?:\. ?){5}")
 """Pattern of the dots in a line of a table of contents."""
@@ -259,10 +261,11 @@ class _PageBuilder:
             last = None
 
     def _add_headings(self, level: int, lines: Sequence[Line]) -> None:
-        """Add the headings of a level; lines that are close to each other form one heading."""
+        """Add the headings of a level; close lines form one heading, unless a number begins a section."""
         text = ""
         for number, line in enumerate(lines):
-            if number and lines[number - 1].bottom - line.top > 2 * line.size:
+            is_far = number and lines[number - 1].bottom - line.top > 2 * line.size
+            if number and (is_far or _SECTION_NUMBER.match(line.text)):
                 self.text.add_heading(level, self._join_words(text))
                 text = ""
             text = f"{text} {line.text}"

@@ -32,6 +32,19 @@ def test_pages_are_numbered_and_larger_lines_are_headings(tmp_path: Path) -> Non
     ]
 
 
+def test_a_heading_of_two_lines_is_one_unless_a_number_begins_a_section(tmp_path: Path) -> None:
+    lines = ["A boiler of the", "1920s and its use", "1 Installation", "1.2 Flue", "B. Faults"]
+    head = set_lines(*lines, top=720, size=20)
+    page = [(x, 720 - 22 * n, size, text) for n, (x, _, size, text) in enumerate(head)]
+    document = read_one(tmp_path / "a.pdf", make_pdf([[*page, *set_lines(*FILLER, top=560)]]))
+    assert document.text.split("\n\n")[:4] == [
+        "A boiler of the 1920s and its use",
+        "1 Installation",
+        "1.2 Flue",
+        "B. Faults",
+    ]
+
+
 def test_a_sentence_goes_on_over_the_end_of_a_page(tmp_path: Path) -> None:
     pages = [set_lines(*FILLER, "The bridge was opened by"), set_lines("the miller in 1902.", *FILLER)]
     document = read_one(tmp_path / "a.pdf", make_pdf(pages))
