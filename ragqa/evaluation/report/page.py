@@ -126,7 +126,7 @@ def _list_tiles(figures: Figures) -> list[tuple[str, str, str, str]]:
 
 def _list_confidence(confidence: Figures) -> Iterator[tuple[str, str]]:
     declining = confidence["declining"]
-    below = f"{declining['below']:g}"
+    below = f"{declining['below']:.3g}"
     yield "expected calibration error (ECE), 0 is best", f"{confidence['calibration_error']:.3f}"
     yield "area under the risk–coverage curve (AURC), 0 is best", f"{confidence['area_under_risk']:.3f}"
     yield "right in the more confident half of the answers", _format_share(confidence["right_at_half_coverage"])

@@ -119,7 +119,8 @@ def _format_confidence(confidence: dict[str, Any]) -> list[str]:
     if (right := declining["right_of_answered"]) is not None:
         meaning = f"of the questions; {format_percent(right)} % of the other answers are right"
         share = _format_share(1 - declining["answered"], meaning)
-        lines.append(f"{'declined below ' + str(declining['below']):24}{share}")
+        name = f"declined below {declining['below']:.3g}"
+        lines.append(f"{name:24}{share}")
     if (declined := declining["unanswerable_declined"]) is not None:
         share = _format_share(declined, f"of {format_count(declining['unanswerable'], 'questions')} without an answer")
         lines.append(f"{'declined, unanswerable':24}{share}")

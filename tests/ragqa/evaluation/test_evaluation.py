@@ -89,12 +89,14 @@ def test_declining_is_reported_at_the_readers_own_threshold(tmp_path: Path) -> N
             (FixedReader(ANSWERS), None, 0.2),
             (ReaderWithThreshold(ANSWERS), None, 0.45),
             (ReaderWithThreshold(ANSWERS), 0.3, 0.3),
+            (ReaderWithThreshold(ANSWERS), 0.27563992747867594, 0.27563992747867594),
         ]
     ):
         report = evaluate(
             Pipeline(FixedRetriever(HITS), reader), QUESTIONS, out=tmp_path / str(number), min_confidence=wanted
         )
         assert report.figures["confidence"]["declining"]["below"] == below
+    assert "\ndeclined below 0.276     " in format_summary(report)  # a calibrated threshold has 17 digits
 
 
 def test_questions_are_consumed_batch_by_batch(tmp_path: Path) -> None:
