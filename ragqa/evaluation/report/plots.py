@@ -162,7 +162,9 @@ def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, decl
             axes.axhline(full, color=SOFT, linestyle=":", linewidth=1.4, label=f"all answered: {full:.1f} % wrong")
             if declining["right_of_answered"] is not None:
                 answered, wrong = 100 * declining["answered"], 100 - 100 * declining["right_of_answered"]
-                label = f"declined below {declining['below']:.3g}: {answered:.1f} % answered, {wrong:.1f} % of them wrong"
+                label = (
+                    f"declined below {declining['below']:.3g}: {answered:.1f} % answered, {wrong:.1f} % of them wrong"
+                )
                 axes.plot([answered], [wrong], "D", color=TWO, markersize=8, label=label, zorder=4, clip_on=False)
         axes.set(xlim=(0, 101), xlabel="coverage: % of questions answered", ylabel="risk: % of them wrong")
         axes.set_ylim(0, max(5.0, 1.08 * axes.dataLim.y1))
