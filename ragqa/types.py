@@ -125,7 +125,8 @@ class Source:
             parts.append(f"sheet {passage.sheet}")
         if self.number:
             parts.append(f"{passage.unit} {self.number}")
-        return " › ".join((", ".join(parts), *passage.headings))
+        headings = (heading for heading in passage.headings if heading != passage.sheet)  # it is named already
+        return " › ".join((", ".join(parts), *headings))
 
     def _format_record(self) -> str:
         """Return the name of the document in a file of many documents; empty if it adds nothing to the other parts."""

@@ -44,7 +44,7 @@ def _format_head(report: RiskReport, index: Path) -> list[str]:
         f"threshold {report.threshold:.3f} (before: {report.before:.3f}), stored in {place}",
         asked,
         f"Of questions like these, at most {_percent(report.risk)} are expected to get a wrong answer.",
-        "Nothing follows for other questions.",
+        "For other questions, nothing is guaranteed.",
     ]
     if report.questions < FEW_QUESTIONS:
         lines.append("These are few questions, so the threshold is uncertain: give more of your own with --questions.")

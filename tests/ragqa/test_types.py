@@ -17,6 +17,14 @@ def make_source(span: Span | None = None, path: str = "/docs/a.pdf", document: s
         (make_source(unit="page", number=2, headings=("Faults",)), "a.pdf, page 2 › Faults"),
         (make_source(Span(20, 25), unit="page", number=2), "a.pdf, page 3"),
         (make_source(path="/docs/stock.xlsx", sheet="Stock", unit="row", number=14), "stock.xlsx, sheet Stock, row 14"),
+        (
+            make_source(path="a.ods", sheet="Stock", headings=("Stock",), unit="row", number=2),
+            "a.ods, sheet Stock, row 2",
+        ),
+        (
+            make_source(path="a.ods", sheet="S", headings=("Stock",), unit="row", number=2),
+            "a.ods, sheet S, row 2 › Stock",
+        ),
         (make_source(Span(11, 15), path="n/lisbon.md", unit="line", number=11), "lisbon.md, line 12"),
         (make_source(path="/docs/page.html", headings=("Hotels", "Alfama")), "page.html › Hotels › Alfama"),
         (make_source(path="/docs/all.jsonl", document="7"), "all.jsonl, document 7"),
