@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from select import select
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -228,10 +229,11 @@ def test_a_request_smuggled_behind_a_body_is_a_request_of_its_own(port: int) -> 
 
 
 @pytest.mark.parametrize("megabytes", [17, 100])
-def test_a_client_that_closes_each_connection_reads_why_its_body_is_refused(port: int, megabytes: int) -> None:
-    with pytest.raises(HTTPError, match="413"):
-        urlopen(f"http://localhost:{port}/search", b" " * (megabytes << 20), timeout=20)  # it sends Connection: close
-    assert read_status(exchange(port, GOOD)) == 200
+def test_a_client_that_closes_each_connection_reads_why_its_body_is_refused(megabytes: int) -> None:
+    with serve(SearchApp(StandIn(), 1000, linger_seconds=60)) as port:
+        with pytest.raises(HTTPError, match="413"):
+            urlopen(f"http://localhost:{port}/search", b" " * (megabytes << 20), timeout=60)  # sends Connection: close
+        assert read_status(exchange(port, GOOD)) == 200
 
 
 def test_a_client_that_leaves_stops_its_search() -> None:
@@ -260,17 +262,27 @@ def test_a_client_that_does_not_read_is_cut_off_with_little_work_done() -> None:
         assert not b"".join(received).endswith(LAST_CHUNK)
 
 
-def send_large_bodies(port: int, count: int) -> list[int | None]:
-    """Send 15 MB to ``count`` searches at once, none of which ends before all are sent; return the statuses."""
+def send_large_bodies(port: int, count: int, refusals: int) -> list[int | None]:
+    """Send 15 MB to ``count`` searches at once, and their last byte after ``refusals`` answers; return the statuses."""
     answers: list[int | None] = []
     body = ask(["a"]) + b" " * (15 << 20)
+    is_time = threading.Event()
 
     def send() -> None:
-        answers.append(read_status(exchange(port, make_request(body)[:-1], 1.0, body[-1:], timeout=20)))
+        with socket.create_connection(("127.0.0.1", port), 60) as connection:
+            connection.sendall(make_request(body)[:-1])
+            while not is_time.is_set() and not select([connection], [], [], 0.01)[0]:
+                pass  # a refused request is answered before its last byte
+            connection.sendall(body[-1:])
+            answers.append(read_status(connection.recv(1 << 16)))
+            if len(answers) >= refusals:
+                is_time.set()
 
     threads = [threading.Thread(target=send) for _ in range(count)]
     for thread in threads:
         thread.start()
+    if not refusals:
+        is_time.set()
     for thread in threads:
         thread.join()
     return answers
@@ -278,9 +290,9 @@ def send_large_bodies(port: int, count: int) -> list[int | None]:
 
 def test_the_bodies_of_all_requests_share_a_limit() -> None:
     with serve(SearchApp(StandIn(), 1000), LimitedProtocol) as port:
-        answers = send_large_bodies(port, 12)
-        assert answers.count(200) <= 8 and answers.count(503) >= 4
-        assert send_large_bodies(port, 1) == [200]  # the memory is free again
+        answers = send_large_bodies(port, 12, refusals=4)
+        assert answers[:4] == [503] * 4 and answers.count(200) <= 8
+        assert send_large_bodies(port, 1, refusals=0) == [200]  # the memory is free again
 
 
 @pytest.mark.parametrize(
@@ -325,7 +337,7 @@ def test_a_small_request_does_not_wait_for_large_ones() -> None:
         for thread, connection in zip(threads, large, strict=True):
             thread.join()
             connection.close()
-        assert sorted(seconds)[len(seconds) // 2] < 1
+        assert sorted(seconds)[len(seconds) // 2] < 5
 
 
 def test_turns_go_round_the_clients() -> None:
