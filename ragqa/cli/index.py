@@ -120,14 +120,24 @@ def _print_summary(summary: str, as_json: bool) -> None:
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
     """Sync an index after each change in its folders and print the result of each sync, until Ctrl-C."""
     from ragqa.indexing.summary import format_update
+    from ragqa.indexing.update import UpdateReport
     from ragqa.indexing.watch import watch_folders
+
+    problems = ""
+
+    def show(report: UpdateReport) -> None:
+        """Print a report, and its problems if they are not those of the last one: files left out stay in the folder."""
+        nonlocal problems
+        summary, before = format_update(report, index, as_json=as_json), problems
+        line, _, problems = summary.partition("\n")
+        _print_summary(line if problems == before else summary, as_json)
 
     print_error("watching the folders for changes; Ctrl-C ends")
     with suppress(KeyboardInterrupt):
         watch_folders(
             index,
             folders,
-            on_report=lambda report: _print_summary(format_update(report, index, as_json=as_json), as_json),
+            on_report=show,
             on_error=print_error,
             strict=strict,
             device=device,

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import run
 
+from ragqa.cli import index as index_commands
+from ragqa.corpus.formats.base import CorpusReport
 from ragqa.corpus.store import PassageStore
+from ragqa.indexing import watch
+from ragqa.indexing.update import UpdateReport
 
 
 def test_a_path_with_a_newline_is_shown_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +91,18 @@ def test_an_interrupt_ends_a_watch_in_order(tmp_path: Path) -> None:
         assert process.wait(30) == 0
         assert "Traceback" not in process.stderr.read()
     assert "A text about owls." in {p.text for batch in open_passages(tmp_path).iter_batches() for p in batch}
+
+
+def test_a_watch_repeats_no_problems(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duplicates = [CorpusReport(), *(CorpusReport(duplicates=count) for count in (1, 1, 2))]
+    reports = [UpdateReport(1, 0, 0, 0, 5, False, 0.1, corpus) for corpus in duplicates]
+    monkeypatch.setattr(watch, "watch_folders", lambda *_, on_report, **options: [*map(on_report, reports)])
+    index_commands._watch(Path("a.index"), [], strict=False, device="cpu", as_json=False)
+    done, problems = "1 added: 5 passages in a.index (0.1 s)", "documents and records left out or repaired: "
+    shown = [done, done, f"{problems}1 duplicate", done, done, f"{problems}2 duplicates"]
+    assert capsys.readouterr().out.splitlines() == shown
 
 
 def open_passages(folder: Path) -> PassageStore:
