@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,11 +121,23 @@ class Work:
         if not index.pipeline.can_stream:
             yield await self.read(index, retrieved, min_confidence)
             return
-        async with self._streams:
-            pieces = index.pipeline.stream_answer(retrieved, min_confidence=min_confidence)
-            loop = asyncio.get_running_loop()
-            while (piece := await loop.run_in_executor(self._writing, next, pieces, None)) is not None:
+        pieces = index.pipeline.stream_answer(retrieved, min_confidence=min_confidence)
+        loop = asyncio.get_running_loop()
+
+        def release(_: object) -> None:
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(self._streams.release)
+
+        await self._streams.acquire()
+        writing = self._writing.submit(next, pieces, None)
+        try:
+            while (piece := await asyncio.wrap_future(writing)) is not None:
                 yield piece
+                writing = self._writing.submit(next, pieces, None)
+        finally:
+            # A client that has left still has its thread, which may wait until a model has written another reply. If
+            # its place were free, such threads could become all threads, and none would be left to write that reply.
+            writing.add_done_callback(release)
 
     async def answer(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
         """Answer a question; generators answer several at once."""

@@ -24,10 +24,13 @@ class Received:
 class Recording:
     """What the server sends, and what it received."""
 
-    chat: list["Response"]
-    """Responses to ``POST /v1/chat/completions``, one after the other; the last one is repeated."""
+    chat: list["Response | Callable[[dict[str, Any]], Response]"]
+    """Responses to ``POST /v1/chat/completions``, one after the other; the last one is repeated.
+
+    A function gets the body of the request, and returns the response.
+    """
     facts: dict[str, Any] = field(default_factory=dict)
-    """Objects by path for other requests; 404 for paths without one."""
+    """Objects by path for other requests, or functions that return them; 404 for paths without one."""
     received: list[Received] = field(default_factory=list)
     url: str = ""
 
@@ -63,11 +66,13 @@ def say_json(row: Any, status: int = 200, **headers: str) -> Response:
 
 
 @contextmanager
-def run_chat_server(*chat: Response, facts: dict[str, Any] | None = None) -> Iterator[Recording]:
+def run_chat_server(
+    *chat: Response | Callable[[dict[str, Any]], Response], facts: dict[str, Any] | None = None, port: int = 0
+) -> Iterator[Recording]:
     """Run the server; by default it has one model and tells nothing else."""
     models = {"/v1/models": {"data": [{"id": MODEL, "owned_by": "nobody"}]}}
     recording = Recording(list(chat), models | (facts or {}))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(recording))
+    server = ThreadingHTTPServer(("127.0.0.1", port), _make_handler(recording))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     recording.url = f"http://127.0.0.1:{server.server_port}/v1"
@@ -91,9 +96,11 @@ def _make_handler(recording: Recording) -> Callable[..., BaseHTTPRequestHandler]
         def _answer(self, body: dict[str, Any]) -> None:
             recording.received.append(Received(self.path, dict(self.headers), body))
             if self.path == "/v1/chat/completions":
-                response = recording.chat.pop(0) if len(recording.chat) > 1 else recording.chat[0]
+                wanted = recording.chat.pop(0) if len(recording.chat) > 1 else recording.chat[0]
+                response = wanted(body) if callable(wanted) else wanted
             elif self.path in recording.facts:
-                response = say_json(recording.facts[self.path])
+                fact = recording.facts[self.path]
+                response = say_json(fact() if callable(fact) else fact)
             else:
                 response = say_json({"error": {"message": "not found"}}, 404)
             self.send_response(response.status)

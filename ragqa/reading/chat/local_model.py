@@ -2,16 +2,19 @@
 
 import hashlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra
+from ragqa.errors import ArtefactError, DamagedArtefact, MissingExtra, RemoteError
 from ragqa.reading.chat.language_model import COMPLETE, ContextOverflow
 
 MAX_CONTEXT = 8192
 """Maximum context length in tokens; a longer context takes gigabytes of memory in many models."""
+MAX_WAIT = 600.0
+"""Maximum time in seconds to wait until the model has written another reply."""
 _MAGIC = b"GGUF"
 _HASHED = 1 << 20
 """Number of bytes at the start of the file that identify the model."""
@@ -47,7 +50,7 @@ class LocalModel:
         self._digest = hashlib.sha256(start + str(size).encode()).hexdigest()[:12]
         self._llama: Any = None
         self._lock = Lock()
-        """Lock for the model, which can write only one reply at a time; the threads of a server take turns."""
+        """Lock for the model, which can write only one reply at a time; threads take turns."""
 
     @property
     def name(self) -> str:
@@ -64,13 +67,14 @@ class LocalModel:
 
         Raises:
             DamagedArtefact: the model cannot be loaded.
+            RemoteError: the model writes another reply for longer than ``MAX_WAIT``.
         """
-        with self._lock:
+        with self._take_turn():
             return _find_context(self._load().metadata)
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text; errors are those of ``find_context``."""
-        with self._lock:
+        with self._take_turn():
             return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
@@ -80,10 +84,10 @@ class LocalModel:
 
         Raises:
             ContextOverflow: the messages are too long.
-            DamagedArtefact: the model cannot be loaded.
+            DamagedArtefact, RemoteError: as for ``find_context``.
         """
         reason = COMPLETE
-        with self._lock:
+        with self._take_turn():
             try:
                 events = self._load().create_chat_completion(
                     messages, max_tokens=max_tokens, temperature=0.0, stream=True
@@ -98,6 +102,16 @@ class LocalModel:
                     raise
                 raise ContextOverflow(f"{self._path}: the prompt is too long ({error})") from error
         return str(reason)
+
+    @contextmanager
+    def _take_turn(self) -> Iterator[None]:
+        # A reply that is neither read to its end nor closed keeps its turn.
+        if not self._lock.acquire(timeout=MAX_WAIT):
+            raise RemoteError(f"{self._path} writes another reply: read or close that one first")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _load(self) -> Any:
         if self._llama is None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 from ragqa.artefacts.paths import parse_url
 from ragqa.errors import BadInput, RemoteError
@@ -71,7 +72,7 @@ class ChatReader:
             BadInput: ``max_answer`` is less than 1, or another setting is set.
         """
         self._model, self._calibration = model, calibration
-        self._span_reader = span_reader
+        self._span_reader, self._loading = span_reader, Lock()
         self.decoding = _check_decoding(decoding or Decoding())
         self.warning = (
             None
@@ -213,8 +214,9 @@ class ChatReader:
 
     def _read_span(self, question: str, hits: list[Hit]) -> Answer | None:
         """Return the span reader's answer; None for a question that is not in Latin script."""
-        if self._span_reader is None:
-            self._span_reader = ExtractiveReader.load()
+        with self._loading:
+            if self._span_reader is None:
+                self._span_reader = ExtractiveReader.load()
         return self._span_reader.read([question], [hits])[0] if is_latin(question) else None
 
     def _finish(self, draft: Draft, hits: list[Hit]) -> tuple[Answer, ChatEvidence | None]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPResponse
+from threading import Lock
 from time import monotonic, sleep, time
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,6 +77,8 @@ class ChatServer:
         self._options: dict[str, Any] = {"temperature": 0}
         self._limit_name = "max_tokens"
         self._described = False
+        self._describing = Lock()
+        """Lock for the first requests: threads that ask meanwhile need the context and the name of the model, too."""
         self._can_tokenize, self._is_reached = True, False
 
     @property
@@ -91,15 +94,16 @@ class ChatServer:
     def find_context(self) -> int | None:
         """Return the context length in tokens that the server reports (vLLM, llama.cpp, Ollama), or None.
 
-        Only the first call sends requests.
+        No more requests are sent once the server has answered.
 
         Raises:
             BadInput: the server has several models or none, and none is named.
         """
-        if not self._described:
-            self._described = True
-            self._describe()
-        return self._context
+        with self._describing:
+            if not self._described:
+                self._describe()
+                self._described = self._is_reached
+            return self._context
 
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens that the server counts (llama.cpp, vLLM), or an estimate."""
@@ -126,9 +130,10 @@ class ChatServer:
             waits, is_stream = 0, True
             while True:
                 body = {"model": self._model, "messages": messages, self._limit_name: max_tokens, "stream": is_stream}
+                body |= self._options
                 connection = self._connect()
                 try:
-                    with self._send(connection, body | self._options) as response:
+                    with self._send(connection, body) as response:
                         if response.status == 200:
                             if (end := (yield from self._read_reply(response))) is not None:
                                 return end
@@ -139,7 +144,7 @@ class ChatServer:
                         failure = _read_failure(response)
                 finally:
                     connection.close()
-                if self._adapt(failure):
+                if self._adapt(failure, body):
                     continue
                 wait = 2.0**waits if failure.wait is None else failure.wait
                 if failure.status not in _RETRIED or waits == RETRIES or wait > MAX_WAIT:
@@ -214,14 +219,17 @@ class ChatServer:
             ) from error
         return row
 
-    def _adapt(self, failure: "_Failure") -> bool:
-        """Change a setting that the model refuses; return True if the request is worth repeating."""
+    def _adapt(self, failure: "_Failure", body: dict[str, Any]) -> bool:
+        """Change a setting that the model refuses; return True if the request is worth repeating.
+
+        Another thread may have changed it since the request, so what was sent counts.
+        """
         if failure.status not in (400, 422):
             return False
-        if "max_completion_tokens" in failure.message and self._limit_name == "max_tokens":
+        if "max_completion_tokens" in failure.message and "max_tokens" in body:
             self._limit_name = "max_completion_tokens"
             return True
-        if "temperature" in failure.message and self._options:
+        if "temperature" in failure.message and "temperature" in body:
             self._options = {}
             return True
         return False
