@@ -10,7 +10,8 @@ from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.paths import make_absolute
 from ragqa.errors import BadInput
-from ragqa.indexing.update import NewVersion, UpdateReport, change_index, update_index
+from ragqa.indexing.changes import DocumentKey
+from ragqa.indexing.update import NewVersion, UpdateReport, change_index
 
 MAX_NAME_BYTES = 200
 """Maximum length of a file's name in bytes: file systems allow 255, and temporary names are longer."""
@@ -71,11 +72,13 @@ class UploadFolder:
                 before.unlink(missing_ok=True)
 
     def delete(self, identifier: str, path: str) -> UpdateReport:
-        """Delete the documents with an id from the index; delete their file if it is in the folder and one document.
+        """Delete a document from the index, and its file if it is in the folder and holds only this document.
+
+        Other documents with the same id, in other files, stay.
 
         Args:
-            identifier: id of the documents.
-            path: path of their file.
+            identifier: id of the document.
+            path: path of its file.
 
         Returns:
             The result of the update.
@@ -84,7 +87,7 @@ class UploadFolder:
             BadInput: there is no such document, no passage would be left, or another process changes the index.
             Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
-        report = update_index(self.index, delete=[identifier])
+        report = change_index(self.index, partial(_delete_document, (identifier, path)), delete=[identifier])
         if identifier == path and Path(path).parent == self.path:
             with suppress(FileNotFoundError):
                 Path(path).unlink()
@@ -97,6 +100,16 @@ def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, 
     if not (counts["added"] or counts["replaced"] or counts["unchanged"]):
         raise BadInput(f"nothing to add in {file}: no documents")
     return counts
+
+
+def _delete_document(key: DocumentKey, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:
+    rows = version.store.find_rows({key[0]})
+    is_deleted = [other == key for other in version.read_keys(rows)]
+    if any(is_deleted):
+        version.change_rows(rows[is_deleted], len(version.store))
+    elif key[0] not in lost_ids:
+        raise BadInput(f"no document of {key[1]} has the id {key[0]}: nothing was changed")
+    return {"added": 0, "replaced": 0, "unchanged": 0, "deleted": int(any(is_deleted))}
 
 
 def check_file_name(name: str) -> None:

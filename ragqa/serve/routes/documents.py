@@ -161,7 +161,11 @@ async def add_document(
 async def delete_document(
     request: Request, work: WorkOfApp, id: str, index: Name = None, path: Path = None
 ) -> Response:
-    """Delete a document from an index, and its file if it was added by ``POST /documents``."""
+    """Delete a document from an index.
+
+    A file that was added by ``POST /documents`` is deleted, too, if the document is the whole file. If several
+    documents have the id, ``path`` must name the file of one of them, and the others stay.
+    """
     served = work.find_index(index)
     folder = _open_folder(request, served)
     document = _choose((await asyncio.to_thread(served.read_documents))[1].find(id), path)
