@@ -1,4 +1,4 @@
-"""Comparison of two reports on the same questions, with significance tests of their differences."""
+"""Comparison of two reports on the same questions, with significance tests."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -21,7 +21,10 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Questions whose answers or gold texts are not in the corpus, by their positions in the question set."""
+    """Questions whose answers or gold texts are not in the corpus.
+
+    Each field has their positions in the question set, from 0.
+    """
 
     answers: frozenset[int]
     """Questions whose answers are in no passage (``metrics.has_answer``), except correctly answered questions."""
@@ -36,16 +39,21 @@ class Missing:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> "Missing":
-        """Restore the positions from the result of ``to_json``; raise KeyError if a field is missing."""
+        """Restore the positions from the result of ``to_json``.
+
+        Raises:
+            KeyError: a field is missing.
+        """
         return cls(*(frozenset(row[name]) for name in ("answers", "passages", "documents")))
 
 
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Return the questions whose answers, gold passages or gold documents are not in the corpus.
+    """Find the questions whose answers, gold passages or gold documents are missing.
 
-    The corpus is searched for those that no hit contains; if the hits contain all, the corpus is not read.
+    The corpus is searched for the answers, gold passages and gold documents that are not among the hits. If all are
+    among the hits, the corpus is not read.
 
     Args:
         passages: the corpus.

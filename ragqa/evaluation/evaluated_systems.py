@@ -33,7 +33,9 @@ class System(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the system; an interrupted run is continued only if the description is the same.
+        """Return a description of the system, for the report and for interrupted runs.
+
+        An interrupted run is continued only if the description is the same.
 
         The report uses these keys, all optional:
 
@@ -115,7 +117,10 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards are missing, because the scores would be those of a smaller corpus."""
+    """Raise RemoteError if shards of the index are missing.
+
+    The scores would be those of a smaller corpus.
+    """
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, so run "
@@ -124,13 +129,16 @@ def _check_complete(shards: Iterable[str]) -> None:
 
 
 class GoldPassages(System):
-    """Reader without a retriever that reads the gold passages of each question (the task of SQuAD)."""
+    """Reader without a retriever, which reads the gold passages of each question.
+
+    This is the task of SQuAD.
+    """
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def describe(self) -> dict[str, Any]:
-        """Return the fingerprint and kind of the reader, and the gold passages in place of a retriever."""
+        """Return the fingerprint and the kind of the reader, and the origin of the passages."""
         reader = {"reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         return {**reader, "retriever": "gold passages", "sources": ["the gold passages"]}
 
@@ -151,7 +159,9 @@ class GoldPassages(System):
 
 
 class Predictions(System):
-    """Predictions of another system in a file: an answer for each question and, optionally, passages.
+    """Predictions of another system in a file.
+
+    The file has an answer for each question and, optionally, passages. Its ending names the format:
 
     - ``.json``: one object from question id to answer, as for SQuAD's script
     - ``.jsonl``, ``.ndjson``: one object per line and question, in the order of the questions, with ``prediction``
@@ -214,7 +224,9 @@ class Predictions(System):
         )
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the predictions for ``questions``; without an entry in a ``.json``, a question has no answer.
+        """Return the prediction for each question, in order.
+
+        A question without an entry in a ``.json`` has no answer.
 
         Raises:
             BadInput, BadLine: a prediction has the wrong format.

@@ -20,7 +20,9 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Return True if the system of a run answers questions, False if it only retrieves passages.
+    """Return True if the system of a run answers questions.
+
+    False if it only retrieves passages.
 
     Args:
         about: description of the run, as in ``report.json``.
@@ -70,7 +72,11 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """Return the depths at which retrieval is scored: ``KS``, the number of passages read, and that of all hits."""
+    """Return the depths at which retrieval is scored, in ascending order.
+
+    These are ``KS``, the number of passages that are read, and the depth of the search; none is above the largest
+    number of hits of a question.
+    """
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
 
@@ -85,10 +91,10 @@ def _measure_recall(tally: Tally, answerable: npt.NDArray[np.bool_], about: dict
 def _measure_corpus_coverage(
     tally: Tally, answerable: npt.NDArray[np.bool_], missing: Missing | None
 ) -> dict[str, float | None] | None:
-    """Return the shares of the answerable questions with an answer in the corpus, and with an answer in the hits.
+    """Return the shares of the answerable questions that the corpus and the hits cover.
 
-    A question that was answered correctly counts as covered. The shares bound the accuracy of systems that answer from
-    these passages.
+    A question is covered if one of the passages contains an answer, or if it was answered correctly. The shares bound
+    the accuracy of systems that answer from these passages.
     """
     if not answerable.any():
         return None
@@ -97,7 +103,10 @@ def _measure_corpus_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Return the figures of the gold passages (or documents) that are in the corpus, from their ranks."""
+    """Return the figures of the gold passages or documents, from their ranks.
+
+    Only questions with a gold passage (or document) in the corpus are scored. None if no question names one.
+    """
     known, ranks = tally.gold[f"{unit}_rank"], tally.get_ranks(f"{unit}_rank")
     if not known:
         return None
@@ -116,7 +125,10 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Return the figures of the confidence; an answer to an unanswerable question counts as wrong."""
+    """Return the figures of the confidence, or None if an answer has no confidence.
+
+    None also if there are no answers. An answer to an unanswerable question counts as wrong.
+    """
     is_answered = tally.get_column("predicted") == 1
     confidence, right = tally.get_column("confidence"), tally.get_column("em") * answerable
     if not is_answered.any() or tally.no_confidence:

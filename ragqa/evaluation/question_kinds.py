@@ -29,7 +29,10 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def find_question_word(question: Question) -> str:
-    """Return the first question word, for example ``who`` or ``how many``; ``other`` if there is none."""
+    """Return the first question word of a question; ``other`` if there is none.
+
+    The words are, for example, ``who`` and ``how many``.
+    """
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -38,7 +41,9 @@ def find_question_word(question: Question) -> str:
 
 
 def classify_answer(question: Question) -> str:
-    """Return the type of the first gold answer: ``date``, ``number``, ``name``, ``phrase`` or ``none``.
+    """Return the type of the first gold answer, such as ``date``.
+
+    The types are ``date``, ``number``, ``name``, ``phrase`` and, without an answer, ``none``.
 
     A name is an answer whose words of more than three characters all begin with a capital letter.
     """
@@ -54,7 +59,10 @@ def classify_answer(question: Question) -> str:
 
 
 def classify_answer_length(question: Question) -> str:
-    """Return the length class of the first gold answer in words, for example ``4-5``; ``none`` without an answer."""
+    """Return the length class of the first gold answer in words, for example ``4-5``.
+
+    The class is ``none`` without an answer.
+    """
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 

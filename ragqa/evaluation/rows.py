@@ -1,4 +1,7 @@
-"""Rows of an evaluation: each is a question with its answer and scores, and a line of ``rows.jsonl``."""
+"""Rows of an evaluation: questions with their answers and scores.
+
+Each row is a line of ``rows.jsonl``.
+"""
 
 import json
 import math
@@ -24,7 +27,10 @@ _EXCERPT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Scoring rule for predictions and passages: the options of the functions of ``ragqa.metrics``."""
+    """Scoring rule for predictions and passages.
+
+    The fields are options of the functions of ``ragqa.metrics``.
+    """
 
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""
@@ -64,7 +70,7 @@ class SystemResult:
 
 @dataclass(frozen=True)
 class ScoredHit:
-    """Hit of a question, with its retrieval score and whether its passage contains a gold answer."""
+    """Score of a hit, and whether its passage contains a gold answer."""
 
     passage: int
     """Row of the passage in the passage store; in a file of predictions, its position in the list, from 0."""
@@ -232,7 +238,10 @@ def has_name(document: str, names: Sequence[str]) -> bool:
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return the first character of the first gold answer in a text, ignoring case; None if there is none."""
+    """Return the first character of the first gold answer in a text.
+
+    Case is ignored. None if there is no gold answer in the text.
+    """
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
@@ -256,6 +265,9 @@ def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, is_predicted:
 
 
 def _shorten_path(document: str) -> str:
-    """Return a document's id; of an absolute path, only the last two parts, since users share reports."""
+    """Return a document's id; of an absolute path, only the last two parts.
+
+    Users share reports, and the other parts can be private.
+    """
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

@@ -139,7 +139,10 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Return the description of a run for the report; characters that UTF-8 cannot encode are replaced."""
+    """Return the description of a run for the report.
+
+    Characters that UTF-8 cannot encode are replaced.
+    """
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -174,7 +177,9 @@ def _find_directory(out: str | Path | None) -> Path:
 
 @contextmanager
 def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator[Path]:
-    """Yield the locked folder for the rows, which is deleted if the block ends without an error or without rows.
+    """Yield the locked folder for the rows of a run.
+
+    The folder is deleted at the end of the block. If the block raises an error, a folder with rows is kept.
 
     Raises:
         BadInput: another evaluation has locked the folder, or it contains rows of another run or files of the user.

@@ -55,7 +55,9 @@ def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of questions (Wilson 1927), which is also valid for the shares 0 and 1.
+    """Return the 95 % interval of a share of questions (Wilson 1927).
+
+    The interval is also valid for the shares 0 and 1.
 
     Args:
         share: share of the questions, from 0 to 1.
@@ -113,7 +115,11 @@ def _sign_test(wins: int, changed: int) -> float:
 
 
 def _randomisation_test(changed: Values) -> float:
-    """Return the share of random sign changes for which the sum of the differences is as far from 0 as observed."""
+    """Return the two-sided p-value of differences by a randomisation test.
+
+    This is the share of random sign changes for which the sum of the differences is as far from 0 as observed, or
+    farther. The observation counts as one of them.
+    """
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
     for _ in range(SAMPLES // chunk):
@@ -144,7 +150,9 @@ def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -
 
 
 def compute_area_under_risk(coverage: Values, risk: Values) -> float:
-    """Return the area under the curve of risk over coverage (AURC, Geifman & El-Yaniv 2017); lower is better.
+    """Return the area under the curve of risk over coverage (AURC); lower is better.
+
+    Source: Geifman & El-Yaniv 2017.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
@@ -154,19 +162,24 @@ def compute_area_under_risk(coverage: Values, risk: Values) -> float:
 
 
 def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the share of right answers among the most confident ones; None if the coverage is below ``share``.
+    """Return the share of right answers among the most confident ones.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
         risk: [T] risks that ``compute_risk_coverage`` returned.
         share: coverage at which the accuracy is measured, from 0 to 1.
+
+    Returns:
+        Accuracy at the first coverage that reaches ``share``; None if no coverage does.
     """
     point = int(np.searchsorted(coverage, share - 1e-12))
     return float(1 - risk[point]) if point < len(risk) else None
 
 
 def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the share of answers that are declined at each threshold, because their confidence is below it.
+    """Return the share of answers that are declined at each threshold.
+
+    An answer is declined if its confidence is below the threshold.
 
     The shares for unanswerable and for answerable questions, with the same thresholds, make the ROC curve of a detector
     of unanswerable questions.
@@ -185,7 +198,10 @@ def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLi
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Answers whose confidence is from ``low`` to ``high`` (exclusive; the last bin includes 1)."""
+    """Answers whose confidence is within one bin.
+
+    The bin is from ``low`` to ``high`` (exclusive); the last bin includes 1.
+    """
 
     low: float
     high: float
@@ -198,11 +214,14 @@ class ReliabilityBin:
 
 
 def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> list[ReliabilityBin]:
-    """Sort answers into ten bins of equal width in confidence; return the bins with answers, by rising confidence.
+    """Sort answers by confidence into ten bins of equal width.
 
     Args:
         confidence_N: [N] confidence of each answer, from 0 to 1.
         right_N: [N] 1 for right answers, 0 for wrong ones.
+
+    Returns:
+        The bins with answers, by rising confidence.
     """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -214,7 +233,9 @@ def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> 
 
 
 def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> float:
-    """Return the expected calibration error over ten bins of equal width (Guo et al. 2017); 0 without answers.
+    """Return the expected calibration error over ten bins of equal width.
+
+    It is 0 without answers. Source: Guo et al. 2017.
 
     The arguments are those of ``compute_reliability``.
     """

@@ -1,4 +1,6 @@
-"""Rows of an evaluation as columns of numbers, which take about a hundred bytes per question.
+"""Rows of an evaluation as columns of numbers.
+
+The columns take about a hundred bytes per question.
 
 Shapes: N questions.
 """
@@ -81,7 +83,10 @@ class Tally:
         return [rank or None for rank in self._table[name].tolist()]
 
     def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return the class of each question [N], by the name of the breakdown (for example ``answer type``)."""
+        """Return the class of each question [N], by the name of the breakdown.
+
+        A breakdown is, for example, ``answer type``.
+        """
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Check that an answer is of the kind that the question asks for, such as a person, a date or a number.
+"""Check that an answer is of the kind that the question asks for, such as a date.
 
 The rules reject only answers that are certainly of another kind, such as a height for "how fast".
 """
@@ -94,11 +94,17 @@ _CHOICE = re.compile(
 
 
 def make_kind_check(question: str) -> Callable[[str], bool]:
-    """Return a function that returns False for an answer that certainly does not fit the question, else True.
+    """Return a function that checks whether an answer fits the question.
 
     An answer does not fit if it is of another kind than the question asks for. Nor does it fit if it only repeats
     words of the question, unless the question offers a choice ("or", "between"), asks for a colour, or asks for yes or
     no.
+
+    Args:
+        question: text of the question.
+
+    Returns:
+        Function from the text of an answer to False if it certainly does not fit, else True.
     """
     lower = question.lower().strip()
     start = _ASKING.sub("", lower, count=1)

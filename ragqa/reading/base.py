@@ -75,7 +75,9 @@ class Reader(Protocol):
         ...
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; only closed-book readers answer without hits.
+        """Return an answer for each question, in order.
+
+        A question without hits is declined, except by a closed-book reader.
 
         Args:
             questions: texts of the questions.

@@ -120,11 +120,16 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; only closed-book readers answer without hits.
+        """Return an answer for each question, in order.
+
+        A question without hits is declined, except by a closed-book reader.
 
         Args:
             questions: texts of the questions.
             hits: passages of each question, best first.
+
+        Raises:
+            BadInput: the generator has no room for a passage.
         """
         rows = zip(questions, hits, self._generate(questions, hits), strict=True)
         return [
@@ -133,9 +138,11 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return each question's best answer with its evidence, as a list of one; an empty list if declined.
+        """Return a list with the best answer and its evidence for each question.
 
-        The arguments are those of ``read``.
+        The list is empty if the question is declined.
+
+        Arguments and errors are those of ``read``.
         """
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
@@ -161,7 +168,7 @@ class GenerativeReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the text of the answer in pieces, and at the end the complete ``Answer``.
 
-        The arguments are those of ``AnswerGenerator.stream``.
+        Arguments and errors are those of ``AnswerGenerator.stream``.
         """
         if not (hits or self.is_closed_book):
             yield decline(question, [], NO_PASSAGES)
@@ -190,7 +197,10 @@ class GenerativeReader:
         yield answer
 
     def _make_inputs(self, questions: list[str], hits: list[list[Hit]]) -> tuple[Any, Any]:
-        """Return the generator's inputs and the log-prior [B, K], -inf where a question has fewer than K passages."""
+        """Return the generator's inputs, and the log-prior of the passages [B, K].
+
+        The log-prior is -inf where a question has fewer than K passages. For closed book, K is 1 and the log-prior 0.
+        """
         import torch
 
         inputs = self._generator.make_inputs(
@@ -250,7 +260,7 @@ class GenerativeReader:
 
 
 def _cut_passage(passage: Passage) -> Passage:
-    """Return a passage without the end that no generator reads, so that a long passage needs little memory."""
+    """Cut off the end of a long passage, which no generator reads, to save memory."""
     if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.context) <= MAX_TITLE_CHARACTERS:
         return passage
     return replace(
@@ -267,7 +277,10 @@ def _make_note(hits: list[Hit]) -> str | None:
 
 
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
-    """Return the function for the log-prior of passages, and a warning if training used another retriever.
+    """Choose the function for the log-prior of passages, by the retriever of the hits.
+
+    Returns:
+        The function, and a warning if the generator was trained with another retriever, else None.
 
     RAG's prior is the softmax of the inner products of its own encoders. Scores on another scale (BM25, cosines) would
     select a single passage, or weight all passages equally. For these scores, the prior is the distance to the best

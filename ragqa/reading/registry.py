@@ -60,7 +60,10 @@ def open_reader(
 
 
 def split_setting(setting: str | None) -> tuple[str | None, str | None]:
-    """Split a reader setting into its kind (None if it names none) and its source (None without a setting).
+    """Split a reader setting into its kind and its source.
+
+    Returns:
+        The kind, which is None if the setting names none, and the source, which is None without a setting.
 
     Raises:
         BadInput: there is a kind, but no source after the colon.
@@ -92,9 +95,9 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def find_local_setting(setting: str) -> str:
-    """Return the setting of a reader in an artefact, with the local directory in place of a hub name.
+    """Return a reader setting of an artefact, with a hub name replaced by its directory.
 
-    Nothing is downloaded.
+    The directory is that of the model on this machine. Nothing is downloaded.
 
     Raises:
         ArtefactError: there is no such directory, the model was not downloaded, or the setting names a server on
@@ -113,7 +116,7 @@ def find_local_setting(setting: str) -> str:
 
 
 def is_generator(path: Path) -> bool:
-    """Return True if the directory ``path`` contains a seq2seq model, of ragqa or of transformers."""
+    """Return True if a directory contains a seq2seq model of ragqa or of transformers."""
     if (path / "generator.json").is_file():
         return True
     try:

@@ -37,7 +37,7 @@ _PENALTY = 4.0
 
 @dataclass(frozen=True)
 class SpanAnswer:
-    """Answer merged from spans with the same normalised text, with its evidence, before calibration."""
+    """Answer merged from spans with the same normalised text, before calibration."""
 
     text: str
     candidates: list[SpanCandidate]
@@ -97,7 +97,10 @@ class ExtractiveReader:
 
     @property
     def has_early_layer(self) -> bool:
-        """True if the model scores relevance at an early layer, after which windows can be left out."""
+        """True if the model also scores relevance at an early layer.
+
+        Windows of low relevance can be left out after this layer.
+        """
         return self._scorer.early_layer is not None
 
     @property
@@ -111,7 +114,10 @@ class ExtractiveReader:
         return self._calibration.threshold
 
     def can_read(self, question: str) -> bool:
-        """Return False if a question is mostly not in Latin script, and the tokenizer is that of the package."""
+        """Return True if the model can read the script of the question.
+
+        False if the question is mostly not in Latin script, and the tokenizer is that of the package.
+        """
         if is_latin(question):
             return True
         from ragqa.runtime.tokens import TextTokenizer
@@ -139,7 +145,9 @@ class ExtractiveReader:
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
     def score(self, questions: list[str], hits: list[list[Hit]], *, reads_all: bool = False) -> list[ScoredPassages]:
-        """Return the scores of all spans of each question's hits; this takes nearly all the time of reading.
+        """Return the scores of all spans of each question's hits.
+
+        Scoring takes nearly all the time of reading.
 
         Args:
             questions: texts of the questions.
@@ -167,7 +175,9 @@ class ExtractiveReader:
         return scored
 
     def _make_selection(self, counts: list[int]) -> list[Select]:
-        """Return a list of the function that selects the windows to read on; an empty list to read all to the end.
+        """Return the function that selects the windows to read on, in a list.
+
+        The list is empty if all windows are read to the end.
 
         Args:
             counts: number of windows of each question.
@@ -276,7 +286,10 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
 
 
 def _penalise_other_kinds(scored: ScoredPassages, candidates: list[SpanCandidate]) -> list[SpanCandidate]:
-    """Return the candidates, with lower scores for those that certainly do not fit the question."""
+    """Return the candidates, with lower scores for those that do not fit the question.
+
+    Only a candidate that certainly does not fit gets a lower score (see ``make_kind_check``).
+    """
     has_right_kind = make_kind_check(scored.question)
     return [
         candidate
@@ -291,7 +304,10 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return the passages that contain the answer as sources, by falling weight; the weights sum to 1."""
+    """Return the passages that contain the answer as sources, by falling weight.
+
+    The weights sum to 1.
+    """
     by_passage: dict[int, list[SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)

@@ -23,7 +23,10 @@ _CANDIDATES = 100
 
 @dataclass(frozen=True)
 class SpanCandidate:
-    """Span that may be an answer: characters ``start`` to ``end`` (exclusive) of a passage's text."""
+    """Span of a passage's text that may be an answer.
+
+    The span has the characters ``start`` to ``end`` (exclusive).
+    """
 
     passage: int
     """Position of the passage among the hits of its question."""
@@ -39,7 +42,10 @@ class SpanCandidate:
     """Log-odds of all spans of the window together against "no answer"."""
 
     def overlaps(self, other: "SpanCandidate") -> bool:
-        """Return True if both spans share characters of a passage, like a longer and a shorter form of an answer."""
+        """Return True if both spans share characters of a passage.
+
+        A longer and a shorter form of an answer do, for example.
+        """
         return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 

@@ -128,7 +128,9 @@ def make_windows(
 
 
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
-    """Return [P, 2] start and end of each wordpiece in characters, including the combining marks after it.
+    """Return the start and end of each wordpiece in characters, [P, 2].
+
+    The end includes the combining marks after the wordpiece.
 
     BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points). Without them, an
     answer would lose the mark of its last letter.

@@ -30,7 +30,10 @@ _CACHED_FILTERS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Row numbers of passages for one question by falling score; rows of equal score are in ascending order."""
+    """Row numbers of passages for one question, by falling score.
+
+    Rows of equal score are in ascending order.
+    """
 
     rows: Rows
     """Row numbers [K], int64; K is less than the requested k if fewer passages match."""
@@ -94,13 +97,21 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class TermRetriever(Protocol):
-    """Interface of retrievers that can search and compare words if their index has terms of BM25."""
+    """Interface of retrievers that can search by BM25 alone and correct misspelt words.
+
+    Both have an effect only if the index has terms of BM25.
+    """
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced; unchanged if the index has no terms."""
+        """Return the question with its misspelt words replaced.
+
+        It is unchanged if the index has no terms.
+        """
 
     def search_terms(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question by BM25; the hits of ``search`` if the index has no terms.
+        """Return at most ``k`` hits for each question by BM25, best first.
+
+        If the index has no terms, these are the hits of ``search``.
 
         Arguments and errors are those of ``search``.
         """
@@ -177,7 +188,9 @@ class PassageRetriever:
         return PassageRetriever(ranker, self.passages, self._folders)
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first, of the documents that ``filter`` allows.
+        """Return at most ``k`` hits for each question, best first.
+
+        The hits come from the documents that ``filter`` allows. They are ``NoHits`` if it allows none.
 
         The arguments are those of ``Retriever.search``.
 
@@ -200,7 +213,9 @@ class PassageRetriever:
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """Return the ``k`` rows with the highest scores, best first; rows of equal score are in ascending order.
+    """Return the ``k`` rows with the highest scores, best first.
+
+    Rows of equal score are in ascending order.
 
     Args:
         rows: row numbers [N].

@@ -86,7 +86,9 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none for a question without terms.
+        """Return at most ``k`` rows for each question, best first.
+
+        A question without terms has no rows.
 
         The arguments are those of ``Ranker.rank``.
 
@@ -106,7 +108,9 @@ class BM25:
         return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to a word, those with terms of the question first.
+        """Return at most ``k`` rows with a term that is similar to a word.
+
+        Rows with terms of the question come first. The engine must have ``rank_similar``, as Tantivy has.
 
         Args:
             word: word that may be misspelt; one letter of its stem can differ, or two letters of a long stem.
@@ -117,7 +121,10 @@ class BM25:
         return ranking
 
     def _rank_within(self, text: str, k: int, rows: Rows) -> Ranking:
-        """Return at most ``k`` of ``rows``, by ranking more and more rows until ``k`` of them are found."""
+        """Return at most ``k`` of the given rows, best first.
+
+        More and more rows are ranked until ``k`` of the given rows are among them.
+        """
         # Tantivy cannot search within a set of rows, because the field of the rows is not indexed.
         limit = 4 * k
         while True:

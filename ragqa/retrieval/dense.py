@@ -1,4 +1,4 @@
-"""Dense retrieval of the passages whose vectors have the largest inner products with the question's vector."""
+"""Dense retrieval, by the inner products of the vectors of questions and passages."""
 
 import numpy as np
 
@@ -36,7 +36,9 @@ class DenseRanker:
         return Scoring(RetrieverKind.DENSE, self.encoder.fingerprint)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; the arguments are those of ``Ranker.rank``.
+        """Return at most ``k`` rows for each question, best first.
+
+        The arguments are those of ``Ranker.rank``.
 
         Raises:
             BadInput, DamagedArtefact: as for ``search``.
@@ -89,7 +91,14 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index, without loading it again if an earlier version of the index loaded it."""
+    """Return the encoder of an index.
+
+    An encoder that an earlier version of the index loaded is not loaded again.
+
+    Raises:
+        Mismatch: the encoder has changed since the index was made.
+        ArtefactError, DamagedArtefact, BadInput, MissingExtra: as for ``open_ranker``.
+    """
     name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:

@@ -28,7 +28,9 @@ Tests = Mapping[str, Callable[[str], bool]]
 
 @dataclass(frozen=True)
 class PassageFilter:
-    """Conditions that a document must fulfil to be searched; an empty filter allows all documents.
+    """Conditions that a document must fulfil to be searched.
+
+    An empty filter allows all documents.
 
     Raises:
         BadInput: ``paths`` or ``tags`` is not a list of texts or has an empty text, or ``since`` is not a date.
@@ -73,7 +75,9 @@ class PassageFilter:
         return passages.find_matching_rows(self._make_tests(tuple(folders)))
 
     def explain_empty(self, passages: PassageStore, folders: Iterable[str]) -> str:
-        """Return the reason why the filter allows no passage; for an unknown tag, with tags that exist.
+        """Return the reason why the filter allows no passage.
+
+        For an unknown tag, the reason names tags that exist.
 
         Arguments and errors are those of ``find_rows``.
         """
@@ -115,7 +119,11 @@ class PassageFilter:
 
 
 def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
-    """Return True if a pattern matches a path from character ``start`` on; raise BadInput if that takes too long."""
+    """Return True if a pattern matches a path from character ``start`` on.
+
+    Raises:
+        BadInput: matching takes too long.
+    """
     try:
         # A name such as aaaa…a takes exponential time with many wildcards. ``concurrent`` lets other threads run.
         return pattern.fullmatch(path, start, timeout=_MATCH_SECONDS, concurrent=True) is not None
@@ -124,7 +132,11 @@ def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
 
 
 def _compile(pattern: str) -> tuple[Any, bool]:
-    """Return the expression of a pattern, and True if it matches whole paths instead of their ends."""
+    """Compile a pattern to a regular expression.
+
+    Returns:
+        The expression, and True if it matches whole paths instead of their ends.
+    """
     import regex  # unlike re, it has a time limit
 
     parts = _WILDCARD.split(pattern.rstrip("/"))

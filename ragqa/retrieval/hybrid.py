@@ -48,7 +48,9 @@ class Hybrid:
         return Scoring(RetrieverKind.HYBRID, self.dense.scoring.encoder, self.bm25.scoring.engine)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; the arguments are those of ``Ranker.rank``.
+        """Return at most ``k`` rows for each question, best first.
+
+        The arguments are those of ``Ranker.rank``.
 
         Raises:
             BadInput, DamagedArtefact: as for ``DenseRanker.search``.

@@ -23,7 +23,9 @@ VersionId = tuple[int, int] | None
 
 
 class LiveRetriever:
-    """Retriever over an index directory that opens each new version of the index at the next search.
+    """Retriever over an index directory, which switches to each new version of the index.
+
+    A new version is opened at the next search.
 
     Builds and updates replace the directory in one step, so a search can recognise a new version by its manifest.
     """
@@ -66,7 +68,9 @@ class LiveRetriever:
         return self.current().search(questions, k, filter)
 
     def search_terms(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question by BM25; the hits of ``search`` if the index has no terms.
+        """Return at most ``k`` hits for each question by BM25, best first.
+
+        If the index has no terms, these are the hits of ``search``.
 
         Arguments and errors are those of ``search``.
         """
@@ -75,20 +79,29 @@ class LiveRetriever:
         return (current if terms is None else current.with_ranker(terms)).search(questions, k, filter)
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced; unchanged if the index has no terms."""
+        """Return the question with its misspelt words replaced.
+
+        It is unchanged if the index has no terms. Errors are those of ``search``.
+        """
         current = self.current()
         terms = getattr(current.ranker, "bm25", current.ranker)  # of a hybrid ranker
         return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
-        """Return a retriever over the newest version, which does not switch; errors are those of ``search``."""
+        """Return a retriever over the newest version, which does not switch.
+
+        Errors are those of ``search``.
+        """
         with self._lock:
             if _read_version(self.path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
             return self._retriever
 
     def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
-        """Open a version that was not replaced meanwhile; wait up to ``patience`` seconds if there is none."""
+        """Open a version of the index that is not replaced while it is being opened.
+
+        If there is none, wait up to ``patience`` seconds for one.
+        """
         end = monotonic() + patience
         while True:
             version = _read_version(self.path)
@@ -119,7 +132,7 @@ def open_retriever(
     fusion: str | None = None,
     device: str = "cpu",
 ) -> LiveRetriever:
-    """Open a retriever over the index at ``path``, which switches to each new version of the index.
+    """Open a retriever over an index, which switches to each new version of the index.
 
     Args:
         path: index directory.
@@ -156,7 +169,9 @@ def open_retriever(
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return the kind to search with: ``kind``, or by default ``index_kind``, for which the index was made.
+    """Return the kind of retriever to search with.
+
+    This is ``kind``, or by default ``index_kind``, for which the index was made.
 
     Raises:
         BadInput: a kind is unknown.

@@ -1,4 +1,7 @@
-"""Search that leaves out documents, to get questions that the remaining passages do not answer."""
+"""Search that leaves out documents.
+
+It makes questions unanswerable: the remaining passages do not answer them.
+"""
 
 from collections.abc import Callable, Sequence
 

@@ -44,7 +44,10 @@ class RetrieverKind(StrEnum):
         return _RETRIEVERS[self].has_inner_products
 
     def can_search_as(self, other: "RetrieverKind") -> bool:
-        """Return True if an index made for this kind has the vectors and terms that the kind ``other`` needs."""
+        """Return True if an index made for this kind can be searched as the kind ``other``.
+
+        The index needs the vectors and terms that the other kind searches.
+        """
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
 
     def with_vectors(self) -> "RetrieverKind":

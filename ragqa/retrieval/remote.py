@@ -136,7 +136,9 @@ class RemoteRetriever:
         finalize(self, _close_all, self._idle)
 
     def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first; ``PartialHits`` if a shard is missing.
+        """Return at most ``k`` hits for each question, best first.
+
+        The hits are ``PartialHits`` if a shard is missing.
 
         Args:
             questions: texts of the questions.
@@ -181,7 +183,10 @@ class RemoteRetriever:
         return [PartialHits(hits, missing) for hits in results] if missing else results
 
     def _request(self, method: str, path: str, body: bytes | None = None, *, max_bytes: int) -> dict[str, Any]:
-        """Send a request and return the response's JSON object; raise the errors of ``search`` if that fails."""
+        """Send a request and return the JSON object of the response.
+
+        Errors are those of ``search``.
+        """
         try:
             status, data = self._exchange(method, self._path + path, body, max_bytes)
         except TimeoutError as error:

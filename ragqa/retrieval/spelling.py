@@ -33,10 +33,15 @@ class TermIndex(Protocol):
     """Interface of rankers that can look up their terms."""
 
     def has_term(self, word: str) -> bool:
-        """Return True if a passage contains the term of a word, or if the engine does not index or look up the word."""
+        """Return True if a passage contains the term of a word.
+
+        Also True if the engine does not index the word, such as a stop word, or cannot look up words.
+        """
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to ``word``, those with terms of the question first.
+        """Return at most ``k`` rows with a term that is similar to a word.
+
+        Rows with terms of the question come first.
 
         The arguments are those of ``BM25.rank_similar``.
         """
@@ -70,7 +75,9 @@ def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) ->
 
 
 def choose_word(word: str, texts: list[str]) -> str | None:
-    """Return the right spelling of a word, from the texts or the function words; None if not certain.
+    """Return the right spelling of a word, or None if it is not certain.
+
+    The right word is in one of the texts, or is a function word.
 
     Args:
         word: misspelt word.
@@ -101,7 +108,9 @@ def choose_word(word: str, texts: list[str]) -> str | None:
 
 
 def measure_distance(word: str, other: str) -> float:
-    """Return the least cost of the mistakes that change one word to the other (optimal string alignment).
+    """Return the least cost of the mistakes that change one word to the other.
+
+    This cost is the optimal string alignment distance.
 
     Source: Damerau, Communications of the ACM 1964, here with a cost for each kind of mistake.
     """
@@ -119,7 +128,10 @@ def measure_distance(word: str, other: str) -> float:
 
 
 def _is_english(word: str) -> bool:
-    """Return True if a word is one piece in the vocabulary of the shipped encoder, like frequent words and names."""
+    """Return True if a word is one piece in the vocabulary of the shipped encoder.
+
+    Frequent English words and names are in this vocabulary.
+    """
     return len(_load_tokenizer().tokenize(word).ids) == 1
 
 

@@ -53,7 +53,10 @@ def render_page(report: Report) -> str:
 
 
 def render_comparison_page(comparison: Comparison) -> str:
-    """Return the HTML page of two reports on the same questions, without plots if matplotlib is not installed."""
+    """Return the HTML page of two reports on the same questions.
+
+    The page has no plots if matplotlib is not installed.
+    """
     figures, a, b = comparison.figures, comparison.a, comparison.b
     word = "right" if figures["right"] is not None else f"found an answer in the top {find_common_depth(comparison)}"
     titles = {name: f"{name} {word}" for name in ("only a", "only b", "neither", "both")}
@@ -185,7 +188,10 @@ def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> l
 
 
 def _list_untested(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Yield the name and value of each figure of a report that a comparison shows without a test."""
+    """Yield the figures of a report that a comparison shows without a test.
+
+    Each figure is a name and a value.
+    """
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _format_share(bound["corpus"])
         yield "an answer occurs in the hits searched", _format_share(bound["retrieved"])

@@ -118,7 +118,10 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 def _add_recall(
     plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
 ) -> None:
-    """Add a plot of one or two curves of answer recall, and of the accuracies of gold passages and documents."""
+    """Add a plot of one or two curves of answer recall.
+
+    It can also show the accuracies of gold passages and gold documents.
+    """
     with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -149,7 +152,10 @@ def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
 
 
 def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, declining: Figures | None = None) -> None:
-    """Add a plot of one or two curves of risk; ``declining`` marks the threshold of a single curve."""
+    """Add a plot of one or two curves of risk over coverage.
+
+    ``declining`` marks the threshold of a single curve.
+    """
     explanation = (
         "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     )
@@ -278,7 +284,10 @@ def _embed_svg(svg: str, key: str, title: str) -> str:
 
 
 def _number_ids(svg: str, key: str) -> str:
-    """Replace the ids that are referred to by numbered ids, unique on the page; remove the other ids."""
+    """Replace the ids that an SVG refers to by numbered ids, and remove its other ids.
+
+    The new ids begin with ``key``, so that they are unique on the page.
+    """
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

@@ -28,7 +28,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Piece:
-    """Piece of a passage, which can be part of the predicted answer, of a gold answer or of both."""
+    """Piece of a passage, which can be part of an answer.
+
+    It can be part of the predicted answer, of a gold answer or of both.
+    """
 
     text: str
     is_predicted: bool = False
@@ -121,7 +124,10 @@ def is_regex(report: Report) -> bool:
 
 
 def is_read(report: Report) -> bool:
-    """Return True if the system of a report answered questions, False if it only retrieved passages."""
+    """Return True if the system of a report answered questions.
+
+    False if it only retrieved passages.
+    """
     return is_reading(report.figures["about"])
 
 
@@ -168,7 +174,10 @@ def mark_row(row: Row, regex: bool) -> SampledQuestion:
 
 
 def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
-    """Cut the part of a passage around the predicted answer, or else around the gold answer, into pieces."""
+    """Cut a passage into pieces around the predicted answer, or else the gold answer.
+
+    Text that is far from the answer is left out. Empty without a passage.
+    """
     if excerpt is None:
         return ()
     text = excerpt.text
@@ -190,7 +199,10 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Return the start and end of the longest gold answer in a text, ignoring case; (0, 0) if there is none."""
+    """Return the start and end of the longest gold answer in a text.
+
+    Case is ignored. The result is (0, 0) if there is none.
+    """
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     if regex:
         matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)

@@ -51,7 +51,10 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions whose answers are not in the corpus; None if the corpus was not searched."""
+        """Return the questions whose answers are not in the corpus.
+
+        None if the corpus was not searched.
+        """
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 

@@ -51,13 +51,18 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and figures of the gold passages and gold documents, if a report has them."""
+    """Return the figures of the gold passages and gold documents, with their names.
+
+    Figures that the report does not have are left out.
+    """
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def describe_gold(gold: dict[str, Any], name: str) -> str:
-    """Return a sentence with the number of questions with gold passages or documents, and the mean reciprocal rank.
+    """Describe the figures of gold passages or gold documents in a sentence.
+
+    The sentence has the number of questions that name them, and their mean reciprocal rank.
 
     Args:
         gold: figures of the gold passages or documents.

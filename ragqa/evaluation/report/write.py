@@ -40,7 +40,9 @@ def write_report(
 
 
 def rebuild_report(path: str | Path) -> Report:
-    """Compute the figures and the page again from the rows, with the installed version of ragqa.
+    """Compute the figures and the page of a report again, from its rows.
+
+    They are then those of the installed version of ragqa.
 
     Files of the user in the directory are kept. A damaged page is replaced.
 

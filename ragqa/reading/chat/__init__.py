@@ -1,1 +1,4 @@
-"""Language models on a server or in a file that answer from passages, and the checks of their answers."""
+"""Answers that a language model writes from passages, and checks of these answers.
+
+The model runs on a server, or in this process from a GGUF file.
+"""

@@ -66,7 +66,9 @@ class ChatEvidence:
 
 
 def get_calibration_dir(identity: str) -> Path:
-    """Return the folder of a language model's calibration, below ``$XDG_CONFIG_HOME/ragqa`` or ``~/.config/ragqa``.
+    """Return the folder of a language model's calibration.
+
+    It is below ``$XDG_CONFIG_HOME/ragqa``, or below ``~/.config/ragqa`` if the variable is not an absolute path.
 
     Args:
         identity: ``LanguageModel.identity``.

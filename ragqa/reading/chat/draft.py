@@ -58,7 +58,12 @@ class Draft:
         return bool(self.statements) and all(_DECLINING.match(statement.text) for statement in self.statements)
 
     def add(self, piece: str) -> str:
-        """Add a piece of the reply; return the statements that are complete now, with their citations."""
+        """Add a piece of the reply, and check the statements that are complete now.
+
+        Returns:
+            Text of the new statements with their citations; empty if there are none, if the reply is too long, or if
+            all statements so far say that the passages do not answer the question.
+        """
         self._raw += piece
         if len(self._raw) > MAX_CHARACTERS:
             self.is_repeating = True
@@ -81,7 +86,11 @@ class Draft:
         return sum(bool(statement.citations) for statement in self.statements) - self.attributed
 
     def make_sources(self) -> tuple[Source, ...]:
-        """Return the cited passages in the order of their numbers, each with the span of the sentence that is cited."""
+        """Return the cited passages as sources, in the order of their numbers in the answer.
+
+        The span of a source is the sentence that supports a citing statement; None if no sentence has enough of its
+        words. The weight is the passage's share of all citations.
+        """
         total = sum(len(statement.citations) for statement in self.statements)
         sources = []
         for number, prompt_number in enumerate(self._numbers, 1):
@@ -125,7 +134,11 @@ class Draft:
         return Statement(sentence.text, sentence.start, citations, is_supported=problem is None, reason=reason)
 
     def _attribute(self, sentence: CitedSentence) -> Statement:
-        """Cite the passage that supports a sentence, if one of the passages that share most words with it does."""
+        """Cite a passage that supports a sentence without a citation, if there is one.
+
+        At most ``CANDIDATES`` passages are checked: those with the largest shares of the sentence's words, and at least
+        ``MIN_OVERLAP`` of them.
+        """
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
         near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]
         order = sorted(near, key=lambda place: -overlaps[place])[:CANDIDATES]

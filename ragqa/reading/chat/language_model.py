@@ -38,15 +38,21 @@ class LanguageModel(Protocol):
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text, or an estimate that is usually too high for English."""
+        """Return the number of tokens of a text, or an estimate.
+
+        The estimate is usually too high for English.
+        """
         ...
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
-        """Yield the reply to messages in pieces; return ``COMPLETE``, ``CUT`` or another reason why it ended.
+        """Yield the reply to messages in pieces; return the reason why it ended.
 
         Args:
             messages: messages of the chat, each with ``role`` and ``content``.
             max_tokens: maximum length of the reply in tokens.
+
+        Returns:
+            ``COMPLETE``, ``CUT`` or another reason that the server or llama.cpp gives.
 
         Raises:
             ContextOverflow: the messages are too long; nothing was yielded.
@@ -57,5 +63,8 @@ class LanguageModel(Protocol):
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an estimate of the number of tokens of a text, which is usually too high for English."""
+    """Estimate the number of tokens of a text from its size in UTF-8.
+
+    The estimate is usually too high for English.
+    """
     return -(-len(text.encode()) // BYTES_PER_TOKEN)

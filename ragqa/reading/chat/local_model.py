@@ -1,4 +1,7 @@
-"""Language model in a GGUF file, run in this process by llama.cpp (package ``llama-cpp-python``)."""
+"""Language model in a GGUF file, run in this process by llama.cpp.
+
+It needs the package ``llama-cpp-python``.
+"""
 
 import hashlib
 import os

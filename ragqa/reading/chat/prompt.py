@@ -72,9 +72,9 @@ def make_messages(question: str, passages: NumberedPassages) -> list[dict[str, s
 
 
 def neutralise(text: str) -> str:
-    """Return a text in which characters are replaced that a model could read as markup of the prompt.
+    """Replace the characters of a text that a model could read as markup of the prompt.
 
-    These are tags and control tokens of chat models, which could end the quotation of a passage, and numbers in
+    Replaced are tags and control tokens of chat models, which could end the quotation of a passage, and numbers in
     brackets, which could be read as numbers of passages.
     """
     text = _CONTROL_TOKEN.sub(lambda match: {"<": "‹", "|>": "|›", "[": "("}[match[0]], text)

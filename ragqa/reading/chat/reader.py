@@ -1,4 +1,7 @@
-"""Reader that lets a language model write the answer from the passages, and checks each statement of it."""
+"""Reader whose answers a language model writes from the passages.
+
+Each statement of an answer is checked against the passages that it cites.
+"""
 
 import hashlib
 import json
@@ -92,7 +95,9 @@ class ChatReader:
         decoding: Decoding | None = None,
         scored_by: RetrieverIdentity | None = None,
     ) -> "ChatReader":
-        """Open a language model with its calibration; nothing is sent to a server before the first question.
+        """Open a language model with its calibration.
+
+        Nothing is sent to a server before the first question.
 
         Args:
             source: ``URL#MODEL`` of a server, or a GGUF file.
@@ -116,11 +121,16 @@ class ChatReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; arguments and errors are those of ``Reader.read``."""
+        """Return an answer for each question, in order.
+
+        Arguments and errors are those of ``Reader.read``.
+        """
         return [self._read_one(question, own)[0] for question, own in zip(questions, hits, strict=True)]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[ChatAnswer]]:
-        """Return each question's answer with its evidence, as a list of one; an empty list if declined.
+        """Return a list with the answer and its evidence for each question.
+
+        The list is empty if the question is declined.
 
         Arguments and errors are those of ``Reader.read``.
         """
@@ -128,7 +138,9 @@ class ChatReader:
         return [[ChatAnswer(answer.text, evidence)] if answer.text and evidence else [] for answer, evidence in rows]
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the statements with their citations as soon as they are checked, and at the end the ``Answer``.
+        """Yield the statements as soon as they are checked, and at the end the ``Answer``.
+
+        Each statement is followed by its citations.
 
         Arguments and errors are those of ``AnswerGenerator.stream``.
         """
@@ -172,7 +184,11 @@ class ChatReader:
         yield replace(answer, note="; ".join(notes) or None), evidence
 
     def _receive(self, draft: Draft) -> Generator[str, None, str]:
-        """Yield each statement of the model's reply when it is complete and checked; return why the reply ended."""
+        """Yield each statement of the model's reply when it is complete and checked.
+
+        Returns:
+            Reason why the reply ended, as in ``LanguageModel.write``.
+        """
         assert self.decoding.max_answer is not None
         writing = self._model.write(make_messages(draft.question, draft.passages), self.decoding.max_answer)
         end = COMPLETE
@@ -220,7 +236,10 @@ class ChatReader:
         return self._span_reader.read([question], [hits])[0] if is_latin(question) else None
 
     def _finish(self, draft: Draft, hits: list[Hit]) -> tuple[Answer, ChatEvidence | None]:
-        """Return the answer with its sources and its confidence, and the evidence; None if declined."""
+        """Return the answer with its sources and its confidence, and its evidence.
+
+        The evidence is None if the answer is declined or the model wrote nothing.
+        """
         span = self._read_span(draft.question, hits[:SPAN_PASSAGES])
         guess: tuple[Alternative, ...] = ()
         if span is not None and span.text:

@@ -1,4 +1,4 @@
-"""Client of a server with a language model and the ``POST /chat/completions`` of OpenAI's API.
+"""Client of a language model on a server with OpenAI's ``POST /chat/completions``.
 
 Ollama, llama.cpp, vLLM, LM Studio and others have this API. A request goes to the named host only: redirections are
 refused, and proxies are not used. No message contains the key in ``RAGQA_CHAT_KEY``.
@@ -92,7 +92,9 @@ class ChatServer:
         return f"{self.url}#{self._model}"
 
     def find_context(self) -> int | None:
-        """Return the context length in tokens that the server reports (vLLM, llama.cpp, Ollama), or None.
+        """Return the context length in tokens that the server reports, or None.
+
+        vLLM, llama.cpp and Ollama report it. If Ollama has not loaded the model yet, this is Ollama's default length.
 
         No more requests are sent once the server has answered.
 
@@ -173,7 +175,10 @@ class ChatServer:
             raise RemoteError(f"{self.url} cannot be reached ({why}): is a server running there?") from error
 
     def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str | None]:
-        """Yield the pieces of a reply, streamed or whole; return why it ended, or None if it has no choices."""
+        """Yield the pieces of a reply, streamed or whole; return the reason why it ended.
+
+        The reason is None if the reply has no choices.
+        """
         reason, is_empty = COMPLETE, True
         is_stream = "application/json" not in (response.getheader("Content-Type") or "")
         for row in self._iter_events(response) if is_stream else [self._parse(read_body(response, _MAX_BYTES))]:
@@ -275,7 +280,7 @@ class ChatServer:
         return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
     def _probe(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object of a response about the server's properties; empty if the request fails."""
+        """Return the JSON object of a response about the server; empty if the request fails."""
         data = None if body is None else json.dumps(body).encode()
         deadline = monotonic() + PROBE_TIMEOUT
         with suppress(HTTPException, OSError, UnicodeError, ValueError, RecursionError):
@@ -313,7 +318,13 @@ class _Failure:
 
 
 def _choose_key(setting: str, host: str, port: int | None) -> str | None:
-    """Return the key for a host: the first part of the setting that is ``HOST=KEY`` for it, or a key without a host."""
+    """Return the key for a host from the setting ``RAGQA_CHAT_KEY``; None without one.
+
+    The first part of the setting counts that is ``HOST=KEY`` for this host, or a key without a host.
+
+    Raises:
+        BadInput: the key contains a character that no key has.
+    """
     for part in filter(None, map(str.strip, setting.split(","))):
         pair = _PAIR.fullmatch(part)
         if pair is None:
@@ -345,7 +356,10 @@ def _read_failure(response: HTTPResponse) -> _Failure:
 
 
 def _read_wait(value: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, which is a number or a date; None if it is neither."""
+    """Return the waiting time in seconds that a ``Retry-After`` header asks for.
+
+    The header is a number of seconds or a date. None if there is no header, or it is neither.
+    """
     if value is None:
         return None
     with suppress(ValueError):
@@ -358,7 +372,10 @@ def _read_wait(value: str | None) -> float | None:
 
 
 def _get_message(row: Any) -> str:
-    """Return the message and code of an error in JSON: ``{"error": {"message": …}}``, or one of its simpler forms."""
+    """Return the message of an error in JSON, with its code if there is one.
+
+    The usual form is ``{"error": {"message": …}}``; its simpler forms are read, too.
+    """
     code = ""
     for _ in range(3):
         if not isinstance(row, dict):
@@ -370,5 +387,8 @@ def _get_message(row: Any) -> str:
 
 
 def _read_count(value: Any) -> int | None:
-    """Return a number of tokens that a server reports, or None if the value is not a positive number."""
+    """Return a number of tokens that a server reports, or None if it is not valid.
+
+    Valid are whole numbers from 1 to 2**31 - 1.
+    """
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

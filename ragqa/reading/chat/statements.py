@@ -1,4 +1,4 @@
-"""Parser of a language model's reply: its sentences, and the numbers of the passages that each of them cites."""
+"""Parser of a language model's reply: its sentences and the passages that they cite."""
 
 import re
 from dataclasses import dataclass
@@ -34,7 +34,9 @@ class CitedSentence:
 
 
 def parse_reply(raw: str) -> ParsedReply:
-    """Remove the citations from a reply, and split the reply into sentences with the numbers that they cite.
+    """Split a reply into sentences, each with the numbers of the passages that it cites.
+
+    Citations, marks of bold text and thinking are removed from the text.
 
     A number belongs to the sentence before it. If the reply begins with a number, all numbers belong to the sentence
     after them. A sentence ends at the end of its line at the latest, and does not contain the bullet of the line.
@@ -59,13 +61,16 @@ def parse_reply(raw: str) -> ParsedReply:
 
 
 def drop_open_mark(raw: str) -> str:
-    """Return an incomplete reply without an open bracket and the text after it, which may become a citation."""
+    """Cut an incomplete reply before an open bracket, which may become a citation."""
     start = max(raw.rfind("["), raw.rfind("【"))
     return raw[:start] if start > max(raw.rfind("]"), raw.rfind("】")) else raw
 
 
 def _take_out_marks(raw: str) -> tuple[str, list[tuple[int, list[int]]]]:
-    """Return the text without citations, and the place in this text and the numbers of each citation."""
+    """Remove the citations from a text; return the text and its citations.
+
+    Each citation has its place in the returned text and its numbers.
+    """
     parts, marks, end, length = [], [], 0, 0
     for match in _MARK.finditer(raw):
         parts.append(raw[end : match.start()])

@@ -87,7 +87,9 @@ class _Words:
 
 
 def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: Asker | None = None) -> str | None:
-    """Return a phrase that says why passages do not support a statement, or None if no check fails.
+    """Return the reason why passages do not support a statement; None if no check fails.
+
+    The reason is a phrase for messages.
 
     Args:
         statement: a sentence without citations.
@@ -112,9 +114,11 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
 
 
 def find_missing(statement: str, text: str) -> str | None:
-    """Return a phrase that says which address, number, name or date of a statement is not in a text, or None.
+    """Return a phrase that says what part of a statement is not in a text, or None.
 
-    The phrase can also say that the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words.
+    The phrase names the first address, number, name or date that is missing. If none is missing, it can still say that
+    the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words, or that the statement has nothing to
+    check.
     """
     addresses = _URL.findall(statement)
     for address in addresses:
@@ -141,7 +145,9 @@ def find_missing(statement: str, text: str) -> str | None:
 
 
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return a phrase with the span reader's answer to the question, if the statement does not contain it, or None.
+    """Return a phrase with the span reader's answer if the statement does not contain it.
+
+    None if the statement contains the answer, or the span reader is not confident enough.
 
     Only a statement that repeats the question is checked. The arguments are those of ``find_problem``.
     """
@@ -156,7 +162,10 @@ def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: A
 
 
 def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return a phrase with the name or number that a span reader finds instead of that in the statement, or None.
+    """Return a phrase that says where a span reader contradicts a statement, or None.
+
+    The span reader is asked for at most ``MAX_QUESTIONS`` names, numbers and dates of the statement. It contradicts the
+    statement if it finds another one with enough confidence.
 
     The arguments are those of ``find_problem``.
     """
@@ -182,13 +191,19 @@ def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: 
 
 
 def _repeats(statement: str, question: str) -> bool:
-    """Return True if a statement has most words of the question, as an answer in a full sentence does."""
+    """Return True if a statement contains most main words of the question.
+
+    An answer in a full sentence does.
+    """
     asked = _content(question)
     return bool(asked) and len(_content(statement) & asked) >= MIN_REPEATED * len(asked)
 
 
 def _find_other_kind(statement: str, question: str) -> str | None:
-    """Return a problem if a short answer certainly does not fit the question, as ``make_kind_check`` says."""
+    """Return a problem if a short answer certainly does not fit the question.
+
+    The rules are those of ``make_kind_check``.
+    """
     is_short = len(statement.split()) <= SHORT
     if is_short and question and not make_kind_check(question)(statement.rstrip(" .")):
         return "there is nothing of the kind that the question asks for"
@@ -196,7 +211,10 @@ def _find_other_kind(statement: str, question: str) -> str | None:
 
 
 def _find_scattered_date(statement: str, text: str) -> str | None:
-    """Return a date of a statement if no single sentence of a text contains its day, month and year, or None."""
+    """Return a date of a statement that no single sentence of a text contains, or None.
+
+    A sentence contains a date if it has its day, month and year.
+    """
     dates = [statement[start:end] for kind, start, end in _find_items(statement) if kind == "date"]
     if not dates:
         return None
@@ -219,7 +237,10 @@ def locate_evidence(statement: str, passage: Passage) -> Span | None:
 
 
 def measure_overlap(statement: str, passage: Passage) -> float:
-    """Return the share of a statement's main words and numbers that a passage contains, from 0 to 1."""
+    """Return the share of a statement's main words that a passage contains, from 0 to 1.
+
+    Numbers count as main words.
+    """
     said = _content(statement)
     return len(said & _content(passage.titled_text)) / max(1, len(said))
 
@@ -231,7 +252,10 @@ def _content(text: str) -> frozenset[str]:
 
 
 def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
-    """Return a problem if a statement denies what the nearest sentence of a passage states, or the reverse."""
+    """Return a problem if a statement denies what a passage states, or the reverse.
+
+    The statement is compared with the nearest sentence of each passage.
+    """
     said = _read_words(statement)
     for passage in passages:
         if (span := locate_evidence(statement, passage)) is None:
@@ -246,7 +270,7 @@ def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
 
 
 def _find_order(statement: str, passages: Sequence[Passage]) -> str | None:
-    """Return a problem if the sentences that support a statement are orders to a language model, not information."""
+    """Return a problem if the supporting sentences are orders to a language model."""
     spans = ((passage.text, locate_evidence(statement, passage)) for passage in passages)
     found = [text[span.start : span.end] for text, span in spans if span is not None]
     if found and all(_ORDER.search(sentence) for sentence in found):
@@ -307,7 +331,10 @@ _FUNCTION_STEMS = frozenset(map(_stem, FUNCTION_WORDS)) | {"ye"}
 
 
 def _iter_names(statement: str) -> Iterator[str]:
-    """Yield the capitalised words of a statement, but not a single one at its start, which may be a common word."""
+    """Yield the capitalised words of the names and dates in a statement.
+
+    A single word at the start of the statement is left out, since it may be a common word.
+    """
     for kind, start, end in _find_items(statement):
         words = list(_iter_words(statement[start:end]))
         if kind != "number" and not (start == 0 and len(words) == 1):
@@ -315,7 +342,12 @@ def _iter_names(statement: str) -> Iterator[str]:
 
 
 def _find_items(statement: str) -> list[tuple[str, int, int]]:
-    """Return the kind (date, number or name), start and end of each date, number and name of a statement."""
+    """Return the dates, numbers and names of a statement.
+
+    Returns:
+        Kind, start and end (exclusive) of each. The kind is ``date``, ``number`` or ``name``; start and end are in
+        characters.
+    """
     items = []
     for match in _ITEM.finditer(statement):
         kind, (start, end) = str(match.lastgroup), match.span()
@@ -346,7 +378,10 @@ def _is_same_kind(kind: str, text: str) -> bool:
 
 
 def _agrees(kind: str, item: str, text: str) -> bool:
-    """Return True if one of two texts contains all numbers of the other; for names, all other words."""
+    """Return True if one of two texts contains all numbers of the other.
+
+    For the kind ``name``, the other words are compared instead.
+    """
     one, other = _read_words(item), _read_words(text)
     first, second = (one.stems, other.stems) if kind == "name" else (one.numbers, other.numbers)
     return first <= second or second <= first

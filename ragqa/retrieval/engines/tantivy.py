@@ -64,7 +64,9 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows and add passages; Tantivy writes new files and does not change the segments that exist.
+        """Delete rows from the index in ``folder`` and add passages to it.
+
+        Tantivy writes new files and does not change the segments that exist.
 
         Arguments and errors are those of ``BM25.update``.
         """
@@ -111,7 +113,10 @@ class Tantivy:
         return all(self._searcher.doc_freq("text", term) for term in self._analyzer.analyze(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return rows with a term similar to ``word``; the arguments are those of ``BM25.rank_similar``."""
+        """Return at most ``k`` rows with a term that is similar to a word.
+
+        The arguments are those of ``BM25.rank_similar``.
+        """
         tantivy = _import_tantivy()
         # The index contains stems, and a misspelt ending is not removed: "discoverd" is far from "discov".
         stems = {term for cut in range(4) for term in self._analyzer.analyze(word[: len(word) - cut])}
@@ -173,12 +178,15 @@ def _import_tantivy() -> Any:
 def _open_writer(
     folder: Path, threads: int, schema: "Schema | None" = None
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
-    """Yield the schema and the writer of an index, and commit at the end; raise BadInput if writing fails.
+    """Yield the schema and the writer of an index; commit at the end of the block.
 
     Args:
         folder: directory of the index.
         threads: number of threads that write.
         schema: schema of a new index; None opens an existing index.
+
+    Raises:
+        BadInput: a file cannot be written.
     """
     tantivy = _import_tantivy()
     try:

@@ -185,7 +185,9 @@ def release_pages(vectors_ND: Any) -> None:
 
 
 def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
-    """Yield rows in chunks [C, D] of float32, each with the number of rows in all chunks so far.
+    """Yield rows in chunks of float32 [C, D], with the number of rows up to each chunk.
+
+    The number includes the rows of the chunk.
 
     Args:
         vectors_ND: vectors to read.

@@ -67,7 +67,11 @@ class ExactIndex:
         return len(self.vectors)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` rows with the largest inner products for each query vector [B, D], best first.
+        """Return the ``k`` rows with the largest inner products for each query, best first.
+
+        Args:
+            queries_BD: query vectors [B, D].
+            k: maximum number of rows of a query.
 
         Raises:
             BadInput: ``k`` is less than 1, or a query is not finite.
@@ -96,7 +100,9 @@ class ExactIndex:
 
 
 def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-    """Return the ``k`` rows with the largest inner products among given rows for each query, best first.
+    """Return the best ``k`` of the given rows for each query, best first.
+
+    The best rows have the largest inner products with the query.
 
     Args:
         vectors_ND: vectors of all passages.

@@ -186,7 +186,10 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random; repeat the vectors of a small set, since FAISS needs one per code."""
+    """Draw training vectors at random.
+
+    The vectors of a small set are repeated, since FAISS needs at least one vector for each code.
+    """
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

@@ -43,7 +43,9 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return a copy of an index on a GPU in half precision, or the index itself if ``device`` is ``cpu``.
+    """Return an index on a device, on a GPU in half precision.
+
+    For a GPU, this is a copy; for ``cpu``, it is the index itself.
 
     Args:
         faiss: module that ``load_faiss`` returned.
@@ -123,7 +125,10 @@ def describe_error(error: RuntimeError) -> str:
 
 @contextmanager
 def mute_stdout() -> Iterator[None]:
-    """Suppress the output of FAISS's C++ code in the block, since standard output is for results."""
+    """Suppress the output of FAISS's C++ code within the block.
+
+    Standard output is for results.
+    """
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)

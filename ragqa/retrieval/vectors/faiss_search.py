@@ -73,7 +73,13 @@ class FaissIndex:
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return, approximately, the ``k`` rows with the largest inner products for each query vector, best first.
+        """Return the ``k`` rows that FAISS finds to be nearest to each query, best first.
+
+        These are approximately the rows with the largest inner products.
+
+        Args:
+            queries_BD: query vectors [B, D].
+            k: maximum number of rows of a query.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.

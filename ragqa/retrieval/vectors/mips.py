@@ -35,7 +35,11 @@ class Mips(Protocol):
     def __len__(self) -> int: ...
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` rows with the largest inner products for each query vector [B, D], best first.
+        """Return the ``k`` rows with the largest inner products for each query, best first.
+
+        Args:
+            queries_BD: query vectors [B, D].
+            k: maximum number of rows of a query.
 
         Raises:
             BadInput: ``k`` is less than 1 or more than a GPU returns, or a query is not finite.
@@ -70,7 +74,9 @@ def build(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
-    """Write vectors into ``folder``; for kinds other than flat, also build and tune an index of FAISS.
+    """Write vectors into ``folder``, and build and tune an index of FAISS.
+
+    Kind flat has no index of FAISS.
 
     Args:
         vectors: passage vectors [N, D], in memory or memory-mapped.
@@ -141,7 +147,10 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best rows of both parts for each query; the scores of both parts are comparable."""
+        """Return the best ``k`` rows of both parts for each query.
+
+        The scores of both parts are comparable. Arguments and errors are those of ``Mips.search``.
+        """
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)

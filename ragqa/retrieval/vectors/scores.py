@@ -33,7 +33,10 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
 
 
 def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
-    """Return the inner products [K] of rows with one query in single precision, to preselect rows."""
+    """Return the inner products [K] of rows with one query, in single precision.
+
+    These scores serve to preselect rows.
+    """
     if isinstance(vectors_ND, CodedVectors):
         return vectors_ND.score(rows_K, query_D)
     scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D

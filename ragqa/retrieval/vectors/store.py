@@ -27,10 +27,17 @@ CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """Float16 vectors in one file, opened for each read, because thousands of files cannot stay mapped."""
+    """Float16 vectors in one file, which is opened for each read.
+
+    Thousands of such files could not all stay mapped.
+    """
 
     def __init__(self, file: Path) -> None:
-        """Check the file; raise DamagedArtefact if it is missing, damaged or not of float16 vectors."""
+        """Check the file, which is opened again for each read.
+
+        Raises:
+            DamagedArtefact: the file is missing or damaged, or does not contain float16 vectors.
+        """
         self._file, self.shape = file, open_file(file).shape
 
     def __len__(self) -> int:

@@ -33,7 +33,10 @@ _MAX_WALK = 4096
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Cheapest effort that surely exceeds the target recall; if there is none, the effort of highest recall."""
+    """Cheapest effort that surely exceeds the target recall.
+
+    If there is none, this is the effort of highest recall. ``sure`` is then False.
+    """
 
     effort: Effort
     recall: float
@@ -78,7 +81,10 @@ class _Tuner:
     """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost until no later effort can be cheaper than one that is surely sufficient."""
+        """Try efforts of rising cost, and return the trials.
+
+        The trials end when no later effort can be cheaper than one that is surely sufficient.
+        """
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
@@ -174,7 +180,10 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, each about 1.4 times the one before, up to all lists or ``_MAX_WALK``."""
+    """Return the reaches to try, each about 1.4 times the one before.
+
+    The last reach is the number of lists, or ``_MAX_WALK`` for a graph.
+    """
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
