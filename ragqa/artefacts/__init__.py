@@ -1,4 +1,7 @@
-"""Artefacts: directories with a manifest, which are replaced in one step and checked when they are opened."""
+"""Artefacts: directories with a manifest, such as indexes, pipelines and encoders.
+
+An artefact is replaced in one step, and checked when it is opened.
+"""
 
 from ragqa.artefacts.atomic import replace_directory as replace_directory
 from ragqa.artefacts.atomic import swap_into_place as swap_into_place

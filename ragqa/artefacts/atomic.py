@@ -14,7 +14,9 @@ from ragqa.artefacts.write_errors import report_write_errors
 
 @contextmanager
 def replace_directory(target: Path, *, copies_user_files: bool = False) -> Iterator[Path]:
-    """Yield a new folder, which replaces ``target`` in one step if the block ends without an error.
+    """Yield a new folder, which replaces ``target`` in one step at the end of the block.
+
+    After an error in the block, ``target`` is unchanged.
 
     Args:
         target: directory to replace; it need not exist.
@@ -41,7 +43,7 @@ def replace_directory(target: Path, *, copies_user_files: bool = False) -> Itera
 
 
 def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = False) -> None:
-    """Move the directory ``temporary`` to ``target`` in one step, and delete the old ``target``.
+    """Move a new directory to ``target`` in one step, and delete the old ``target``.
 
     The new files are on the disk before the step, and the step is on the disk before the old files are deleted. If the
     system cannot swap two directories, there are two steps, and ``target`` is missing between them.

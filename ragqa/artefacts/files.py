@@ -11,7 +11,9 @@ from ragqa.artefacts.sync import sync_directory, sync_file, sync_tree
 
 @contextmanager
 def replace_file(target: Path, *, is_durable: bool = True) -> Iterator[Path]:
-    """Yield the path of a temporary file, which becomes ``target`` if the block ends without an error.
+    """Yield the path of a temporary file, which becomes ``target`` at the end of the block.
+
+    After an error in the block, ``target`` is unchanged.
 
     Args:
         target: file to replace; it need not exist.
@@ -46,13 +48,19 @@ def create_directory(target: Path) -> Iterator[Path]:
 
 
 def write_text_whole(file: Path, text: str, *, is_durable: bool = True) -> None:
-    """Write a UTF-8 text file, which appears whole or not at all; arguments are those of ``replace_file``."""
+    """Write a UTF-8 text file, which appears whole or not at all.
+
+    Args:
+        file: file to write or replace.
+        text: content of the file.
+        is_durable: as for ``replace_file``.
+    """
     with replace_file(file, is_durable=is_durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Hard-link the file ``source`` to the new path ``target``, or copy the file if it cannot be linked."""
+    """Hard-link ``source`` to the new path ``target``, or copy it if that is impossible."""
     try:
         os.link(source, target)
     except OSError:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def get_processor_name() -> str:
-    """Return the model name of the processor, or the architecture of the machine if the name is unknown."""
+    """Return the model name of the processor.
+
+    If the name is unknown, return the architecture of the machine.
+    """
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 

@@ -180,7 +180,10 @@ def peek_manifest(path: Path) -> Manifest:
 
 
 def is_artefact(folder: Path) -> bool:
-    """Return True if ``folder`` has a manifest and a file of ``TYPICAL_FILES``; it is not indexed as documents."""
+    """Return True if ``folder`` has a manifest and a file of ``TYPICAL_FILES``.
+
+    Such a folder is not indexed as documents.
+    """
     try:
         return (folder / MANIFEST).is_file() and has_typical_file(folder, *TYPICAL_FILES)
     except OSError:  # no permission to enter the folder
@@ -188,7 +191,10 @@ def is_artefact(folder: Path) -> bool:
 
 
 def list_checked_files(path: Path) -> set[str]:
-    """Return the relative paths of the files of the artefact last checked at ``path``; none if there is no record."""
+    """Return the relative paths of the files of the artefact last checked at ``path``.
+
+    If there is no record of a check, the set is empty.
+    """
     try:
         return set(json.loads(_get_stamp_file(path).read_text())) - {MANIFEST}
     except (OSError, ValueError, TypeError):
@@ -201,7 +207,9 @@ def has_typical_file(folder: Path, *kinds: str) -> bool:
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole, so that ``read_manifest`` does not read its files again.
+    """Record that the artefact at ``path`` is whole.
+
+    So ``read_manifest`` does not read its files again.
 
     Raises:
         ArtefactError, Mismatch: as for ``peek_manifest``.
@@ -276,7 +284,10 @@ def _read_file_states(path: Path, manifest: Manifest) -> str:
 
 
 def _read_link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return the size, modification time and inode of every file; hard links do not change them."""
+    """Return the size, modification time and inode of every file of an artefact.
+
+    Hard links do not change these values.
+    """
     states = {name: _read_file_state(path / name) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 

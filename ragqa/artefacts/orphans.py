@@ -78,12 +78,14 @@ def get_update_path(target: Path) -> Path:
 
 
 def check_update_path(work: Path) -> None:
-    """Raise BadInput if ``work`` holds anything that the work directory of an update does not have."""
+    """Raise BadInput unless ``work`` is missing or the work directory of an update."""
     check_work_directory(work, _UPDATE_NAMES)
 
 
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
-    """Remove the orphans beside ``target``; if a killed process had moved ``target`` away, move it back.
+    """Remove the directories that killed processes left beside ``target``.
+
+    If a killed process had moved ``target`` away, move it back.
 
     Args:
         target: directory that killed processes were writing.

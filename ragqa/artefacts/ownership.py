@@ -1,8 +1,9 @@
-"""Find out which files belong to ragqa, so that it replaces only its artefacts and deletes only its files.
+"""Find out which files belong to ragqa, and which to the user.
 
-A file belongs to ragqa if the manifest of its directory lists it. If the manifest is damaged, the record of the last
-check decides. In a directory without a manifest, such as a trained model, files belong to ragqa if the new directory
-has files of the same names. All other files belong to the user. A directory with files of the user is not replaced.
+ragqa replaces only its artefacts and deletes only its files. A file belongs to ragqa if the manifest of its directory
+lists it. If the manifest is damaged, the record of the last check decides. In a directory without a manifest, such as a
+trained model, files belong to ragqa if the new directory has files of the same names. All other files belong to the
+user. A directory with files of the user is not replaced.
 """
 
 import os
@@ -25,7 +26,7 @@ _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
-    """Raise BadInput unless ``target`` can be replaced: it is free, or an artefact without files of the user.
+    """Raise BadInput unless ``target`` is missing, empty or an artefact without user files.
 
     A damaged artefact can be replaced, so that it can be built again.
 
@@ -49,7 +50,10 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 
 def _check_encoding(target: Path) -> None:
-    """Raise BadInput if the path is not UTF-8 text: Arrow, FAISS and Tantivy cannot open its files."""
+    """Raise BadInput if the path of an index is not UTF-8 text.
+
+    Arrow, FAISS and Tantivy cannot open files with such a path.
+    """
     try:
         str(target).encode()
     except UnicodeEncodeError as error:
@@ -69,12 +73,15 @@ def check_no_other_files(folder: Path, own: Collection[str]) -> None:
 
 
 def find_own_files(target: Path, new: Path | None, *, copies_user_files: bool = False) -> set[str]:
-    """Return the relative paths of ragqa's files in ``target``; check that the rest of it can be replaced.
+    """Return ragqa's files in ``target``, and check that ``target`` can be replaced.
 
     Args:
         target: directory to replace; it need not exist.
         new: directory that replaces ``target``; None if it is not complete yet.
         copies_user_files: True if ``new`` gets copies of the user's files in ``target``.
+
+    Returns:
+        Relative paths, which can include files of ``new`` that ``target`` does not have.
 
     Raises:
         BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
@@ -108,7 +115,9 @@ def check_working_directory(target: Path) -> None:
 
 
 def check_work_directory(work: Path, names: Collection[str]) -> None:
-    """Raise BadInput unless ``work``, which will be deleted, is missing or is a work directory of ragqa.
+    """Raise BadInput unless ``work`` is missing or a work directory of ragqa.
+
+    ``work`` will be deleted.
 
     Args:
         work: directory in which an artefact is made; it need not exist.
@@ -120,7 +129,10 @@ def check_work_directory(work: Path, names: Collection[str]) -> None:
 
 
 def holds_only(folder: Path, names: Collection[str]) -> bool:
-    """Return True if a directory holds only files and folders of these names; unfinished ones are ``.NAME.writing``."""
+    """Return True if a directory holds only files and folders of these names.
+
+    ``.NAME.writing``, an unfinished file or folder, counts as ``NAME``.
+    """
     with os.scandir(folder) as entries:
         return all(
             entry.name.removeprefix(".").removesuffix(".writing") in names
@@ -144,7 +156,10 @@ def delete_replaced(folder: Path, own: Collection[str]) -> None:
 
 
 def delete_orphan(folder: Path) -> None:
-    """Delete the directory of a killed process, unless it is an artefact with files of the user."""
+    """Delete the directory that a killed process left.
+
+    An artefact with files of the user is not deleted.
+    """
     try:
         _, own = _read_owner(folder)
     except ArtefactError:  # unfinished, or its deletion was interrupted
@@ -154,9 +169,9 @@ def delete_orphan(folder: Path) -> None:
 
 
 def find_owner_kind(path: Path) -> str | None:
-    """Return the kind of the artefact to which ``path`` belongs; None for a file or folder of the user.
+    """Return the kind of the artefact to which ``path`` belongs.
 
-    The kind of a damaged artefact whose kind is unknown is ``artefact``.
+    The kind is None for a file or folder of the user. It is ``artefact`` for a damaged artefact whose kind is unknown.
     """
     path = path.resolve()
     for folder in (path, *path.parents):
@@ -178,9 +193,9 @@ def is_free(target: Path) -> bool:
 
 
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
-    """Yield the relative paths of files and links in ``folder`` that are not in ``own``, sorted within each folder.
+    """Yield the relative paths of files and links in ``folder`` that are not in ``own``.
 
-    Manifests and empty lock files, which search engines leave behind, are left out.
+    They are sorted within each folder. Manifests and empty lock files, which search engines leave behind, are left out.
 
     Args:
         folder: directory to search.
@@ -198,7 +213,14 @@ def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
 
 
 def _read_owner(folder: Path) -> tuple[str | None, set[str]]:
-    """Return the kind, None if unknown, and the files of an artefact; raise ArtefactError if it is not ragqa's."""
+    """Return the kind and the files of an artefact.
+
+    Returns:
+        The kind, or None if it is unknown, and the relative paths of the files.
+
+    Raises:
+        ArtefactError: ``folder`` is not an artefact, or is damaged and has no record of a check.
+    """
     try:
         manifest = peek_manifest(folder)
         return manifest.kind, set(manifest.files)

@@ -72,7 +72,10 @@ def make_encoder_absolute(name: str) -> str:
 
 
 def is_encoder_path(name: str) -> bool:
-    """Return True if the encoder ``name`` is an existing path; ``default`` never is, but ``./default`` can be."""
+    """Return True if the encoder ``name`` is an existing path.
+
+    ``default`` is never a path, but ``./default`` can be one.
+    """
     return name != DEFAULT_ENCODER and Path(name).exists()
 
 
@@ -120,9 +123,10 @@ def find_local_model(name: str) -> str:
 
 
 def parse_url(path: object) -> str | None:
-    """Return ``path`` as a URL with a lower-case scheme and without a slash at its end; None if it is no HTTP URL.
+    """Return ``path`` as an HTTP or HTTPS URL, or None if it is not one.
 
-    ``Path`` turns ``http://`` into ``http:/``; this function restores the slash.
+    The URL has a lower-case scheme, and no slash at its end. ``Path`` turns ``http://`` into ``http:/``; this function
+    restores the slash.
     """
     match = _URL.fullmatch(str(path))
     return f"{match[1].lower()}://{match[2].rstrip('/')}" if match else None

@@ -63,7 +63,10 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Return True if the artefact of the workspace ``work`` is finished or already moved into place."""
+    """Return True if the artefact of the workspace ``work`` is finished.
+
+    It can already be in its place.
+    """
     return (work / IDENTITY_FILE).is_file()
 
 
@@ -85,7 +88,10 @@ def move_into_place(work: Path, target: Path) -> None:
 
 
 def _has_parts(work: Path) -> bool:
-    """Return True if ``made/`` has a finished part; the name of an unfinished part begins with a dot."""
+    """Return True if ``made/`` has a finished part.
+
+    The name of an unfinished part begins with a dot.
+    """
     return any(not path.name.startswith(".") for path in (work / BUILD_FOLDER).glob("*"))
 
 
@@ -98,9 +104,10 @@ def _can_resume(work: Path, target: Path, signature: str) -> bool:
 
 
 def _identify(folder: Path) -> str:
-    """Return an identity that an artefact keeps when it is moved; an empty text for other folders.
+    """Return an identity that an artefact keeps when it is moved.
 
-    The identity includes the inode, because an index that is rebuilt after damage can have the same fingerprint.
+    The identity includes the inode, because an index that is rebuilt after damage can have the same fingerprint. It is
+    empty for a folder that is not an artefact.
     """
     try:
         return f"{folder.stat().st_ino} {peek_manifest(folder).fingerprint}"

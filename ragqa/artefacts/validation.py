@@ -60,7 +60,9 @@ def _is_inside(name: str) -> bool:
 
 
 def check_entries(folder: Path) -> None:
-    """Check that ``folder`` and its subfolders hold only files and folders, because reading a pipe might never end.
+    """Check that ``folder`` and its subfolders hold only files and folders.
+
+    Reading a pipe might never end.
 
     Raises:
         DamagedArtefact: there is a pipe, device or socket, or a folder is missing.
@@ -97,9 +99,12 @@ def check_count(value: object, name: str) -> None:
 
 @contextmanager
 def report_damage(path: str | Path) -> Iterator[None]:
-    """Convert an error that a wrong value in the artefact ``path`` causes in the block to DamagedArtefact.
+    """Convert errors due to wrong values in an artefact to DamagedArtefact.
 
     The block must only read artefacts, so that its errors have no other cause.
+
+    Args:
+        path: artefact that the message names.
 
     Raises:
         DamagedArtefact: a value is wrong, or a file is missing.

@@ -1,4 +1,7 @@
-"""Convert system errors while an artefact is written to BadInput, whose message is one line."""
+"""Convert system errors to BadInput while an artefact is written.
+
+The message of BadInput is one line.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +13,10 @@ from ragqa.errors import BadInput
 
 @contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Convert a system error in the block, which writes the file or directory ``path``, to BadInput.
+    """Convert system errors to BadInput while the block writes ``path``.
+
+    Args:
+        path: file or directory that the block writes.
 
     Raises:
         BadInput: ``path`` cannot be written, for example because the disk is full, or another file that the block uses

@@ -46,7 +46,11 @@ def _is_whole(target: Path) -> bool:
 
 
 def _compute_signature() -> str:
-    """Return a digest of the format, and of the paths, sizes and times of the articles and the encoder's manifest."""
+    """Return a digest of all that the demo index depends on, as 12 hexadecimal digits.
+
+    These are the format of artefacts, and the paths, sizes and modification times of the articles and of the encoder's
+    manifest.
+    """
     files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
     return hashlib.sha256(json.dumps([artefacts.FORMAT, stats]).encode()).hexdigest()[:12]

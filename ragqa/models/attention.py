@@ -31,7 +31,9 @@ BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
-    """Set the attention function of each transformers model in ``model`` whose function can be chosen.
+    """Set the attention function of the transformers models in ``model``.
+
+    A model whose attention function cannot be chosen keeps its own.
 
     Args:
         model: module that contains transformers models.
@@ -94,6 +96,9 @@ def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, *
         mask_function: function of transformers that says which tokens see each other.
         attention_mask: padding mask, which is not used.
         options: further arguments of ``sdpa_mask`` in transformers.
+
+    Returns:
+        None, or a mask ``[N, 1, L, M]`` in the form of ``sdpa_mask``.
     """
     if mask_function is bidirectional_mask_function:
         return None
@@ -107,9 +112,9 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 
 @contextmanager
 def record_weights() -> Iterator[list[Tensor]]:
-    """Collect the cross-attention weights of each ``SHARED`` decoder layer while the block runs.
+    """Collect the cross-attention weights of decoder layers while the block runs.
 
-    In the block, run only decoders, and with one row per text.
+    The layers must use the attention function ``SHARED``. In the block, run only decoders, and with one row per text.
 
     Yields:
         List to which each layer adds a tensor ``[R, H, L, M]`` when it runs.

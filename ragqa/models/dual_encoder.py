@@ -1,4 +1,4 @@
-"""Dual encoder: the relevance f(x, z) is the inner product of the vectors of question x and passage z."""
+"""Dual encoder: relevance is the inner product of question vector and passage vector."""
 
 from pathlib import Path
 from typing import cast
@@ -101,7 +101,10 @@ class DualEncoder(nn.Module):
             self._save(self.passages, path / PASSAGES)
 
     def save_passages(self, path: Path) -> None:
-        """Write only the passage tower, which embeds the passages of an index, into the directory ``path``."""
+        """Write only the passage tower and the tokenizer into the directory ``path``.
+
+        The passage tower is all that an index needs to embed its passages.
+        """
         self._save(self.passages, path)
 
     def _save(self, tower: Tower, path: Path) -> None:

@@ -60,10 +60,11 @@ def group_by_length(
 
 
 def round_up(count: int) -> int:
-    """Round a batch size up, by at most an eighth, to one of eight sizes between a power of two and the next.
+    """Round a batch size up, by at most an eighth, so that few different sizes occur.
 
-    oneDNN takes some milliseconds to compile its bfloat16 kernels on a CPU for each new shape. For a small model whose
-    batch sizes differ from step to step, compiling took half the time of a step.
+    Between a power of two and the next, there are eight sizes. oneDNN takes some milliseconds to compile its bfloat16
+    kernels on a CPU for each new shape. For a small model whose batch sizes differ from step to step, compiling took
+    half the time of a step.
     """
     step = _step(count)
     return -(-count // step) * step

@@ -21,7 +21,10 @@ from ragqa.models.pretrained import (
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Masked language model that predicts the masked tokens of a text x from [CLS] x [SEP] passage z [SEP]."""
+    """Masked language model that predicts masked tokens of a text from text and passage.
+
+    The input for a text x and a passage z is [CLS] x [SEP] z [SEP].
+    """
 
     def __init__(self, model: nn.Module, *, tokenizer: Path | None = None) -> None:
         """Wrap a masked language model.
@@ -89,7 +92,10 @@ class KnowledgeAugmentedEncoder(nn.Module):
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write the model in transformers' format; an encoder can be loaded from the same directory."""
+        """Write the model and its tokenizer into the directory ``path``.
+
+        The format is that of transformers. An encoder can be loaded from the same directory.
+        """
         with silence_transformers():
             self.model.save_pretrained(path)
         copy_tokenizer(self.tokenizer, path)

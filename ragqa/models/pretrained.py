@@ -205,7 +205,10 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
 
 @cache
 def announce_hub(source: str | Path) -> None:
-    """Print once per name that the hub is asked for a model; print nothing for a directory or in offline mode."""
+    """Print that the Hugging Face hub is asked for a model, once per name.
+
+    Nothing is printed for a directory or in offline mode.
+    """
     if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
         print_note(f"asking the Hugging Face hub for {source}")
 
@@ -243,13 +246,17 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the keyword argument by which a model distinguishes question and passage; empty if it has none.
+    """Return the token types as a keyword argument, or nothing if the model has none.
 
-    RoBERTa has only one token type, DistilBERT and ModernBERT have none. These models rely on [SEP].
+    Token types distinguish question and passage. RoBERTa has only one token type, DistilBERT and ModernBERT have none.
+    These models rely on [SEP].
 
     Args:
         config: configuration of the model.
         token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
+
+    Returns:
+        Dictionary of arguments for the model, which has at most the entry ``token_type_ids``.
     """
     return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
@@ -272,10 +279,10 @@ def set_dropout(module: nn.Module, share: float) -> None:
 
 
 def fuse_attention(model: nn.Module) -> None:
-    """Make every transformers encoder of ``model`` use a fused attention kernel, which saves GPU memory.
+    """Make every transformers encoder of ``model`` use a fused attention kernel.
 
-    Eager attention stores the weights of all pairs of tokens for the backward pass. Decoders and seq2seq models are
-    not changed.
+    This saves GPU memory, because eager attention stores the weights of all pairs of tokens for the backward pass.
+    Decoders and seq2seq models are not changed.
     """
     for encoder in _iter_encoders(model):
         encoder.set_attn_implementation("sdpa")
@@ -300,7 +307,10 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the maximum length of a sequence in tokens that an encoder has positions for, at most 512."""
+    """Return the maximum length of an encoder's sequences in tokens.
+
+    It is the number of positions that the encoder can use, but at most 512.
+    """
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1

@@ -36,7 +36,10 @@ READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.
 
 
 class EncoderReader(nn.Module):
-    """Base class of readers: an encoder with a head, whose name is the entry ``reader`` of ``config.json``."""
+    """Base class of readers: an encoder with a head that scores spans.
+
+    The entry ``reader`` of ``config.json`` is the name of the head.
+    """
 
     head_name: ClassVar[str]
     """Name of the head: key of ``SPAN_READERS``."""
@@ -165,7 +168,9 @@ class SpanReader(EncoderReader):
             self.add_early_head(early_layer)
 
     def add_early_head(self, layer: int) -> None:
-        """Put a new early head after the first ``layer`` layers, unless there is one at this place already.
+        """Put a new early head after the first ``layer`` layers.
+
+        An early head that is already at this place stays.
 
         Raises:
             BadInput: the encoder does not have more than ``layer`` layers, or is not built like BERT.

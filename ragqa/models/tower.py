@@ -178,7 +178,12 @@ def _find_modules(path: Path) -> dict[str, Path]:
 
 
 def _check_not_dpr(source: str | Path, file: Path) -> None:
-    """Raise Mismatch if a ``config.json`` describes one of DPR's two encoders, ArtefactError for DPR's other models."""
+    """Raise an error if a ``config.json`` describes a model of DPR.
+
+    Raises:
+        Mismatch: the model is one of DPR's two encoders.
+        ArtefactError: it is another model of DPR.
+    """
     try:
         config = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):

@@ -110,7 +110,10 @@ def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join the token ids of sentences in random order; BART learns to restore it (Lewis et al. 2020, 2.2)."""
+    """Join the token ids of sentences in random order.
+
+    BART learns to restore the order (Lewis et al. 2020, section 2.2).
+    """
     return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 

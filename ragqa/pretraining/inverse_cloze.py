@@ -1,4 +1,7 @@
-"""Inverse cloze task: retrieve the passage of a sentence (ORQA, Lee et al. 2019, section "Inverse Cloze Task")."""
+"""Inverse cloze task: retrieve the passage from which a sentence was taken.
+
+Source: ORQA (Lee et al. 2019), section "Inverse Cloze Task".
+"""
 
 from collections.abc import Sequence
 
@@ -30,6 +33,15 @@ def make_inverse_cloze_pair(
 
 
 def drop_wordpieces(ids: Sequence[int], rng: np.random.Generator, share: float) -> list[int]:
-    """Drop a random ``share`` (0 to 1) of a text's wordpieces and return the others; at least one stays."""
+    """Drop random wordpieces of a text and return the others.
+
+    Args:
+        ids: wordpiece ids of the text.
+        rng: random generator.
+        share: share of the wordpieces to drop, from 0 to 1; at least one wordpiece stays.
+
+    Returns:
+        Ids of the other wordpieces, in their order; empty if the text is empty.
+    """
     count = max(1, round((1 - share) * len(ids)))
     return [ids[position] for position in np.sort(rng.choice(len(ids), count, replace=False))] if ids else []

@@ -28,10 +28,10 @@ def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE)
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words until a share ``rate`` of the wordpieces is masked (BERT's whole word masking).
+    """Sample whole words until a share of the wordpieces is masked (whole word masking).
 
-    Words are sampled in random order. A word that would exceed the share is skipped. If every word would exceed it, the
-    first sampled word is masked.
+    This is a variant of BERT's masking. Words are sampled in random order. A word that would exceed the share is
+    skipped. If every word would exceed it, the first sampled word is masked.
 
     Args:
         words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
@@ -50,7 +50,7 @@ def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, ra
 
 
 def sample_spans(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample spans of whole words until a share ``rate`` of the wordpieces is masked (SpanBERT).
+    """Sample spans of whole words until a share of the wordpieces is masked (SpanBERT).
 
     Span lengths have a geometric distribution with parameter ``STOP_RATE``; lengths above ``LONGEST_SPAN`` are sampled
     again, so that the mean is 3.8 words. A span starts at any word that is not masked yet. The last span is cut where
@@ -113,10 +113,11 @@ def corrupt_wordpieces(
     keep_rate: float = 0.1,
     per_run: bool = False,
 ) -> list[int]:
-    """Return a text whose wordpieces at ``positions`` are masked, replaced by random wordpieces, or unchanged.
+    """Return a text in which the wordpieces to predict are masked or replaced.
 
-    By default the shares are BERT's 80 % masks, 10 % random wordpieces and 10 % unchanged. With ``random_rate=0,
-    keep_rate=0`` every position gets the mask (REALM).
+    Each wordpiece at ``positions`` is masked, replaced by a random wordpiece, or unchanged. By default the shares are
+    BERT's 80 % masks, 10 % random wordpieces and 10 % unchanged. With ``random_rate=0, keep_rate=0`` every position
+    gets the mask (REALM).
 
     Args:
         ids: ``[L]`` wordpiece ids of the text.
@@ -155,5 +156,8 @@ def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces to mask: round(rate · length), but at least 1 if possible."""
+    """Return the number of wordpieces of a text to mask.
+
+    It is round(rate · length), but at least 1 unless the text is empty.
+    """
     return min(length, max(1, round(rate * length)))

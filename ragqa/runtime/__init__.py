@@ -1,4 +1,4 @@
-"""Run trained encoders and readers with ONNX Runtime on a CPU, or with torch; export them to ONNX."""
+"""Run trained encoders and readers with ONNX Runtime or torch; export them to ONNX."""
 
 import os
 

@@ -167,7 +167,9 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory of an encoder's ``tokenizer.json``; download its files for a hub name.
+    """Return the directory of an encoder's ``tokenizer.json``.
+
+    For a hub name, the encoder's configuration and tokenizer are downloaded.
 
     Args:
         name: directory or hub name of the encoder, or ``default``.
@@ -241,7 +243,14 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of the passage and question towers of an encoder, or only ``name`` for a shared tower."""
+    """Return the directories of an encoder's towers, or only ``name`` for a shared tower.
+
+    Args:
+        name: directory or hub name of the encoder.
+
+    Returns:
+        Directories of the passage tower and of the question tower, in this order; or only ``name``.
+    """
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 

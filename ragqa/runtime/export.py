@@ -74,9 +74,10 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export, and replace the export by the copy if the block ends without an error.
+    """Yield a copy of an export, which replaces the export at the end of the block.
 
-    The block changes or adds files; the manifest is written after the block.
+    After an error in the block, the export is unchanged. The block changes or adds files; the manifest is written after
+    the block.
 
     Args:
         path: directory of the export.
@@ -97,7 +98,15 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, identity: str) -> None:
-    """Copy ``file`` to ``name``, or else the file of an earlier export of the same weights at ``out``, if any."""
+    """Copy a small file into an export, or keep the file of an earlier export.
+
+    Args:
+        folder: directory of the export.
+        name: name of the file in the export.
+        file: file to copy. If it is None or missing, the file ``name`` in ``out`` is copied if it exists.
+        out: directory of the earlier export; an export of other weights is not used.
+        identity: digest of the weights.
+    """
     if file is None or not file.is_file():
         try:
             file = out / name if artefacts.peek_manifest(out).parents.get("weights") == identity else None
@@ -120,9 +129,16 @@ class _Graph:
 
 
 def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write a model into ``folder``, which becomes ``out``; return the entry of its embeddings for the manifest.
+    """Write the graphs and the word embeddings of a model.
 
-    The first graph has the embeddings.
+    Args:
+        graphs: graphs of the model; the first one has the word embeddings.
+        folder: directory to write, which later becomes ``out``.
+        out: final place of the directory.
+        share: as for ``export``.
+
+    Returns:
+        Entry of the embeddings in the manifest's config.
     """
     folder.mkdir(exist_ok=True)
     embeddings: dict[str, Any] = {}
@@ -236,7 +252,10 @@ def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Suppress warnings of the exporter and quantiser about missing packages and optional steps."""
+    """Suppress warnings of export and quantisation until the end of the block.
+
+    They are about missing packages and optional steps.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -247,7 +266,20 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings into a file of their own, or name the shared file; return the manifest's entry."""
+    """Move the word embeddings of a model into a file of their own.
+
+    Args:
+        model: ONNX model, which is changed.
+        folder: directory of the file.
+        out: final place of the directory.
+        share: as for ``export``. Its file is named instead of a new one.
+
+    Returns:
+        Entry of the embeddings in the manifest's config.
+
+    Raises:
+        Mismatch: ``share`` has other embeddings.
+    """
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))  # the word embeddings are the largest

@@ -1,6 +1,7 @@
-"""Restore torch weights from an exported reader, to train a reader of which only an export exists.
+"""Restore torch weights from an exported reader.
 
-The restored weights are the 8-bit weights of the export, converted to float32.
+So a reader of which only an export exists can be trained further. The restored weights are the 8-bit weights of the
+export, converted to float32.
 """
 
 import shutil
@@ -18,7 +19,7 @@ _READER_PREFIX = "function."
 
 
 def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
-    """Write a torch reader with the weights and tokenizer of an export into the directory ``out``.
+    """Write a torch reader with the weights and the tokenizer of an exported reader.
 
     Args:
         exported: directory of an exported reader.

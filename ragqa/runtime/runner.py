@@ -25,10 +25,10 @@ _BATCH_TOKENS = 16_384
 
 
 class OnnxRunner:
-    """Runner of an export: each call has one sequence and one thread, and calls run on all cores in parallel.
+    """Runner of an export in ONNX Runtime, with one sequence and one thread per call.
 
-    Dynamic quantisation uses one scale for a whole tensor. So in a batch, the result for a sequence would depend on the
-    other sequences. Single sequences are also faster on a CPU.
+    Calls run in parallel on all cores. Dynamic quantisation uses one scale for a whole tensor. So in a batch, the
+    result for a sequence would depend on the other sequences. Single sequences are also faster on a CPU.
     """
 
     engine = "onnx"
@@ -79,7 +79,11 @@ class OnnxRunner:
         return results
 
     def run_on(self, hidden: Sequence[np.ndarray]) -> list[Outputs]:
-        """Return the outputs of a graph of later layers for the hidden states ``[L, D]`` of each sequence, in order."""
+        """Run a graph of later layers, and return the outputs of each sequence, in order.
+
+        Args:
+            hidden: hidden states ``[L, D]`` of each sequence, of L tokens.
+        """
         return list(self._pool.map(self._run_one, ({"hidden": array} for array in hidden)))
 
     def _run_one(self, arrays: dict[str, np.ndarray]) -> Outputs:
@@ -112,7 +116,10 @@ def create_session(model: Path, options: Any) -> Any:
 
 
 def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """Map the word embeddings into memory, so that models with the same file use the same memory."""
+    """Return the word embeddings in their file, mapped into memory.
+
+    So models with the same file use the same memory.
+    """
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
@@ -144,7 +151,9 @@ class TorchRunner:
         self._function, self._device = function, device
 
     def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
-        """Return the outputs of each sequence in float32, in order; a token dimension includes the batch's padding.
+        """Return the outputs of each sequence in float32, in order.
+
+        If an output has a value for each token, it also has values for the padding of the batch.
 
         Args:
             inputs: sequences of tokens.
@@ -172,7 +181,10 @@ Runner = OnnxRunner | TorchRunner
 
 
 def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return the padded ids, attention mask and token types; the first sequence must be the longest."""
+    """Return the padded ids, attention mask and token types ``[N, L]`` of N sequences.
+
+    The first sequence must be the longest.
+    """
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)

@@ -41,17 +41,22 @@ class SpanScores:
 
     @property
     def absence(self) -> float:
-        """Score of "no answer", the span of the first token alone (Devlin et al. 2019, section 4.3)."""
+        """Score of "no answer", which is the score of the span of the first token alone.
+
+        Source: Devlin et al. 2019, section 4.3.
+        """
         return float(self.start[0]) + float(self.end[0])
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return scores [P, W]; entry (p, w) is that of the span of w + 1 tokens from token p of ``part``.
-
-        Spans that go beyond ``part`` have the score -inf.
+        """Return the scores of all spans that begin in the passage.
 
         Args:
             part: positions of the passage's tokens in the sequence.
             longest: maximum length of a span in tokens; W is smaller if the reader was trained with shorter spans.
+
+        Returns:
+            ``[P, W]``; entry (p, w) is the score of the span of w + 1 tokens from token p of ``part``, including the
+            relevance of the passage. It is -inf for spans that go beyond ``part``.
         """
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
@@ -75,7 +80,10 @@ class SpanTable:
     """Score of the passage after an early layer; 0, because such a reader has none."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
-        """Return scores [P, W], as ``SpanScores.make_table`` does."""
+        """Return the scores of all spans that begin in the passage.
+
+        Arguments and result are those of ``SpanScores.make_table``, but spans that go beyond ``part`` also have scores.
+        """
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
 

@@ -18,7 +18,7 @@ _PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_na
 
 
 def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | None = None) -> dict[str, Any]:
-    """Export the torch encoder at ``source`` to a folder that ``SentenceTransformer(folder)`` loads.
+    """Export a torch encoder to a folder that ``SentenceTransformer(folder)`` loads.
 
     The folder needs no module other than those of sentence-transformers: Transformer and Pooling, and Dense, LayerNorm
     and Normalize if the encoder has a projection, a layer norm and vectors of length 1.
@@ -73,7 +73,7 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
 
 
 def _check_tokens(folder: Path, source: str, max_tokens: int) -> None:
-    """Raise BadInput if sentence-transformers would tokenize a sample text in another way than ragqa."""
+    """Raise BadInput if sentence-transformers would not tokenize sample texts as ragqa does."""
     from transformers import AutoTokenizer
 
     tokenizer, own = AutoTokenizer.from_pretrained(folder), TextTokenizer(folder)

@@ -70,7 +70,10 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Return True if both tokenizers give every text the same ids, apart from the special tokens they add."""
+        """Return True if both tokenizers give every text the same ids.
+
+        The special tokens that they add to a text can differ.
+        """
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -130,7 +133,7 @@ class TextTokenizer:
         return list(map(_make_pieces, encodings))
 
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
-        """Return the ids of [CLS] text [SEP]; the text is cut so that they are at most ``max_tokens``.
+        """Return at most ``max_tokens`` ids of [CLS] text [SEP], and cut the text if necessary.
 
         Raises:
             ArtefactError: as for ``special_ids``.
@@ -141,11 +144,14 @@ class TextTokenizer:
         return TokenInput(ids, len(ids))
 
     def make_reader_prefix(self, question: list[int], title: list[int]) -> tuple[list[int], int]:
-        """Return the ids of [CLS] question [SEP] title [SEP], and the number of ids up to the first [SEP].
+        """Return the ids with which a reader's input begins, before the passage.
 
         Args:
             question: ids of the question, cut to ``MAX_QUESTION``.
             title: ids of the title, cut to ``MAX_TITLE``; if empty, the title and its [SEP] are left out.
+
+        Returns:
+            Ids of [CLS] question [SEP] title [SEP], and the number of ids up to and including the first [SEP].
 
         Raises:
             ArtefactError: as for ``special_ids``.

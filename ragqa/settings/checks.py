@@ -25,9 +25,10 @@ _broken: ContextVar[Broken | None] = ContextVar("broken", default=None)
 
 @contextmanager
 def report_together() -> Iterator[None]:
-    """Run all checks of a block or function, and report all values out of range in one error at its end.
+    """Report all values out of range of a block or function in one error at its end.
 
-    If such blocks are nested, the outermost one reports. So the error also names the values of nested configs.
+    A failed check does not stop the block. If such blocks are nested, the outermost one reports. So the error also
+    names the values of nested configs.
 
     Raises:
         BadInput: values are out of range. If the block itself raises BadInput, the message ends with its message.

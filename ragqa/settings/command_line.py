@@ -71,9 +71,16 @@ def parse_config(
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked instance with the options in a file; raise BadInput if they cannot be read.
+    """Return an unchecked instance of a config with the options in a file.
 
-    The value of options that are not given is ``missing``, see ``_decode_config``.
+    Args:
+        ConfigClass: class of the config.
+        file: JSON file with an object of options.
+        missing: value of options that are not given, see ``_decode_config``.
+
+    Raises:
+        BadInput: the file cannot be read, is not a JSON object, or has an unknown option or one of a wrong type; or an
+            option is missing, if ``missing`` is MISSING.
     """
     try:
         values = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
@@ -150,7 +157,10 @@ def _decode(value: Any, expected: Any) -> Any:
 
 @report_together()
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance again, so that ``__post_init__`` of the config and of nested configs runs."""
+    """Construct an unchecked instance of a config again, so that its values are checked.
+
+    The checks are in the ``__post_init__`` of the config and of nested configs.
+    """
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
@@ -187,9 +197,10 @@ def _parse_options(ConfigClass: type[Config], description: str | None, arguments
 
 
 def _translate_markers(ConfigClass: Any, conf: Any) -> None:
-    """Replace the project's markers in the annotations of a config, and of nested configs, by markers of tyro.
+    """Replace ragqa's markers in the annotations of a config by markers of tyro.
 
-    The config classes cannot contain markers of tyro, because recipes with ``--config`` run without tyro.
+    The annotations of nested configs change as well. The config classes cannot contain markers of tyro, because recipes
+    with ``--config`` run without tyro.
     """
     for owner in ConfigClass.__mro__:
         for name, hint in list(vars(owner).get("__annotations__", {}).items()):
@@ -207,9 +218,10 @@ def _translate_markers(ConfigClass: Any, conf: Any) -> None:
 
 
 def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> str:
-    """Return a message that names the unknown and the missing options of a command line; empty if there are none.
+    """Return a message that names the unknown and the missing options of a command line.
 
-    It is shorter than tyro's own message, which has the help of each missing option and of each similar option.
+    It is empty if there are none. It is shorter than tyro's own message, which has the help of each missing option and
+    of each similar option.
 
     Args:
         arguments: the command line, which tyro refused.
@@ -231,7 +243,10 @@ def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> 
 
 
 def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
-    """Return the values of a config by the names of their options; a positional argument's name is in upper case."""
+    """Return the values of a config by the names of their options.
+
+    The name of a positional argument is in upper case.
+    """
     options: dict[str, Any] = {}
     hints = get_type_hints(type(config), include_extras=True)
     for name, value in vars(config).items():
@@ -246,7 +261,10 @@ def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
 
 
 def get_main_module() -> str:
-    """Return the name of the module that ``python -m`` runs, or else of the script that Python runs."""
+    """Return the name of the module or script that Python runs.
+
+    A module is run by ``python -m``.
+    """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
@@ -259,7 +277,7 @@ def _unframe(message: str) -> str:
 
 
 def resolve_shared_paths(config: Config, *names: str) -> Config:
-    """Return a copy of a config with absolute paths in the options ``names``, for all machines of a cluster.
+    """Return a copy of a config with absolute paths, for all machines of a cluster.
 
     A string is a path if a file or folder has this name. Otherwise it is the hub name of a model and does not change.
 

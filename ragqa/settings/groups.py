@@ -28,7 +28,7 @@ def get_flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the settings in which the settings of each flat group are in a nested dictionary.
+    """Return a copy of the settings with those of each flat group in a nested dictionary.
 
     Args:
         kind: config class.
@@ -63,7 +63,11 @@ def collect_settings(config: Any) -> dict[str, Any]:
 
 @report_together()
 def replace_settings(config: Config, /, **settings: Any) -> Config:
-    """Return a copy of the config with other values of ``settings``, which can be those of flat groups.
+    """Return a copy of the config with other values for some settings.
+
+    Args:
+        config: config to copy.
+        settings: new values by the name of the setting, which can be in a flat group.
 
     Raises:
         BadInput: a value is out of range.
@@ -86,7 +90,13 @@ def make_config(kind: type[Config], /, **settings: Any) -> Config:
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by field, with each flat group of ``values`` replaced by a copy with its settings."""
+    """Return the settings by field, with the settings of a flat group in its dataclass.
+
+    Args:
+        kind: config class.
+        settings: values by option name.
+        values: values of the fields, from which the other settings of a flat group are copied.
+    """
     nested = nest_settings(kind, settings)
     for name, group in get_flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):

@@ -1,1 +1,1 @@
-"""Parts that training recipes share: optimizer steps, processes, precision, checkpoints, logs and health."""
+"""Parts that training recipes share, such as optimizer steps, checkpoints and logs."""

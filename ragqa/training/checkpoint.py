@@ -19,7 +19,10 @@ STATE = "state.json"
 
 @dataclass
 class TrainState:
-    """State that training steps change; a run that restores it continues exactly like the original run."""
+    """State of a run that training steps change.
+
+    A run that restores this state continues exactly like the original run.
+    """
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -19,10 +19,11 @@ ChunkEncoder = Callable[[], Tensor]
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
-    """Add the gradients of ``loss`` to the ``grad`` of the weights, as if all vectors had been computed at once.
+    """Compute the gradients of ``loss`` in chunks, and add them to the weights' ``grad``.
 
-    With several processes, each process computes the loss over all vectors, but only the gradients of its own vectors.
-    The sum of the gradients over all processes (``parallel.sum_gradients``) is the gradient of the whole batch.
+    The gradients are those of a loss whose vectors are all computed at once. With several processes, each process
+    computes the loss over all vectors, but only the gradients of its own vectors. The sum of the gradients over all
+    processes (``parallel.sum_gradients``) is the gradient of the whole batch.
 
     Args:
         sides: encoders of the chunks for each argument of the loss, for this process's share of the batch.

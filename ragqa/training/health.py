@@ -1,4 +1,4 @@
-"""Health of retrieval in training: figures of every step, and alarms if retrieval collapses.
+"""Figures of retrieval in each training step, and alarms if retrieval collapses.
 
 A retriever that learns only from its reader can collapse: it returns the same passages for every question, or the
 reader ignores the passages, so that the retriever learns nothing more. The loss alone does not show a collapse.
@@ -106,7 +106,10 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass
 class Health:
-    """Figures of the last ``WINDOW`` steps, and alarms; an alarm returns only after its condition had ended."""
+    """Record of the figures of the last ``WINDOW`` steps, which raises alarms.
+
+    An alarm is raised again only after its condition has ended.
+    """
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _best: float = 0.0
@@ -176,9 +179,10 @@ class Health:
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return a list with an alarm if passages lower the loss too little (``MAX_LOSS_USED``), or an empty list.
+        """Return a list with an alarm if passages lower the loss too little, or an empty list.
 
-        Call this method before another loss is added, which would otherwise be trained without useful passages.
+        The limit of the ratio of the loss with passages to the loss without is ``MAX_LOSS_USED``. Call this method
+        before another loss is added, which would otherwise be trained without useful passages.
         """
         if not self._steps:
             return []
@@ -191,10 +195,10 @@ class Health:
         )
 
     def check_answers(self, accuracy: float, *, reads_passages: bool = True) -> list[str]:
-        """Return a list with an alarm if the generator has memorised the training answers, or an empty list.
+        """Return a list with an alarm if training answers are memorised, or an empty list.
 
-        This is the case if it gives them a probability above ``MEMORISED``, but answers few held-out questions right
-        (``MIN_GENERALISED``). The ``nll`` of the recorded steps must be per answer.
+        An alarm is due if the generator gives training answers a probability above ``MEMORISED``, but answers few
+        held-out questions right (``MIN_GENERALISED``). The ``nll`` of the recorded steps must be per answer.
 
         Args:
             accuracy: share of held-out questions that were answered right, from 0 to 1.

@@ -63,7 +63,10 @@ def _is_swap(row: dict[str, Any]) -> bool:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the logged rows of the run in ``folder``, up to the first damaged row; a kill can leave one."""
+    """Return the logged rows of the run in ``folder``, up to the first damaged row.
+
+    A kill can leave a damaged row. A run without a log has no rows.
+    """
     rows: list[dict[str, Any]] = []
     if (folder / FILE).is_file():
         for line in (folder / FILE).read_bytes().splitlines():

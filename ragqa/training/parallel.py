@@ -51,10 +51,13 @@ def take_share(items: list[Item]) -> list[Item]:
 
 
 def compute_loss_weight(counted: Tensor) -> Tensor:
-    """Return the weight of this process's mean loss, a scalar: its share of the counted items of all processes.
+    """Return the weight of this process's mean loss in the loss of the whole batch.
 
     Args:
         counted: bool, true for this process's items that count.
+
+    Returns:
+        A scalar: this process's share of the counted items of all processes.
     """
     if count_processes() == 1:
         return torch.ones((), device=counted.device)
@@ -132,7 +135,10 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other, so that later ones find the files of the first."""
+    """Run the block in one process after the other.
+
+    So later processes find the files of the first.
+    """
     for turn in range(count_processes()):
         if turn == get_rank():
             yield

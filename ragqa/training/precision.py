@@ -36,9 +36,10 @@ _fixed_precision: str | None = None
 
 @contextmanager
 def fix_precision(name: str | None) -> Iterator[None]:
-    """Fix the precision of training on a CPU in the block, so that a resumed run keeps its precision.
+    """Fix the precision of training on a CPU until the end of the block.
 
-    If the CPU were timed again, the other precision could win, and the resumed run would compute other losses.
+    So a resumed run keeps its precision. If the CPU were timed again, the other precision could win, and the resumed
+    run would compute other losses.
 
     Args:
         name: ``bfloat16`` or ``float32``; None lets the CPU be timed. A CPU without bfloat16 instructions always uses
@@ -53,7 +54,10 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the precision in which a device embeds passages during training: bfloat16 or float32."""
+    """Return the precision in which a device embeds passages during training.
+
+    It is ``bfloat16`` if the device multiplies faster in it, and ``float32`` otherwise.
+    """
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 

@@ -57,13 +57,16 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return two parameter groups per module for an optimizer: matrices with weight decay, biases and norms without.
+    """Return the parameter groups of an optimizer, with weight decay for matrices only.
 
     Frozen parameters are left out.
 
     Args:
         modules: modules with trainable parameters.
         decay: weight decay of matrices.
+
+    Returns:
+        Two groups per module: first its matrices, then its biases and norms.
     """
     groups: list[dict[str, object]] = []
     for module in modules:

@@ -92,9 +92,10 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
 
 
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
-    """Fit the cross-attention of the last layer so that copying begins where a span reader finds answers.
+    """Fit the last layer's cross-attention so that copying begins where answers begin.
 
-    The fitted layers are those of ``initialise_copying``. Examples without an answer in the text are not used.
+    The encoder comes from a span reader, so its states show where answers are. The fitted layers are those of
+    ``initialise_copying``. Examples without an answer in the text are not used.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.

@@ -248,7 +248,10 @@ def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
-    """Return ids ``[B, C, T]``, with ``fill`` after short candidates and for missing candidates."""
+    """Return the ids of candidates as a tensor ``[B, C, T]``, padded with ``fill``.
+
+    ``fill`` is after short candidates and in place of missing candidates.
+    """
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

@@ -1,4 +1,6 @@
-"""Fusion-in-Decoder: encode pairs separately, decode over all pairs of a question (Izacard & Grave 2021).
+"""Fusion-in-Decoder: encode each passage with its question, decode over all passages.
+
+Source: Izacard & Grave 2021.
 
 Legend: B questions, K passages per question, L tokens of a pair (question and passage), S tokens of all pairs of a
 question, R answers, T tokens of an answer, D width, H heads.
@@ -22,7 +24,10 @@ from ragqa.models.inputs import Inputs, pad_rows
 
 
 class FusionInDecoder(PassageGenerator):
-    """Fusion-in-Decoder with a seq2seq model; it has the methods ``compute_nll``, ``generate`` and ``stream``."""
+    """Fusion-in-Decoder: a generator whose decoder attends to all passages of a question.
+
+    Like ``RagGenerator``, it has the methods ``compute_nll``, ``generate`` and ``stream``.
+    """
 
     kind = GeneratorKind.FID
 
@@ -45,7 +50,9 @@ class FusionInDecoder(PassageGenerator):
 
     @torch.no_grad()
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
-        """Return the best answers of each question, best first; their posteriors are shares of attention.
+        """Return the best answers of each question, best first.
+
+        The posterior of an answer holds the share of the decoder's attention that each passage gets.
 
         Args:
             inputs: B * K pairs, ordered by question.

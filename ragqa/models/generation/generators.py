@@ -214,7 +214,7 @@ def load_rag(source: str | Path) -> PublishedRag:
 
 
 def _restore_conventions(generator: Any, source: str | Path) -> None:
-    """Restore the generation settings that transformers drops when it loads a RAG configuration."""
+    """Restore the generation settings that transformers drops from a RAG configuration."""
     row = PretrainedConfig.get_config_dict(source)[0]
     for settings in (row, row.get("generator") or {}):  # the generator's own settings win
         for name in CONVENTIONS:

@@ -25,7 +25,10 @@ Marginal = Literal["token", "sequence"]
 
 
 class PassageGenerator(nn.Module):
-    """Base class of generators: a seq2seq model that reads passages, with its training settings."""
+    """Base class of generators: a seq2seq model that answers questions from passages.
+
+    It also holds the settings of its training, such as the template and the number of passages.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class PassageGenerator(nn.Module):
         return self._pairs.encode(self._respell(questions), passages)
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the input of a pair contains the passage up to the character ``end`` (exclusive).
+        """Return True if the input of the pair has all characters of the passage before ``end``.
 
         Raises:
             BadInput: as for ``make_inputs``.
@@ -133,12 +136,13 @@ class RagGenerator(PassageGenerator):
     def score_labels(
         self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of ``compute_nll``, and the log-probabilities of the labels under each passage.
+        """Return the losses of answers, and their log-probabilities under each passage.
 
         The arguments are those of ``compute_nll``.
 
         Returns:
-            -log p(y|x) ``[B]`` with label smoothing, and log p(y_i|x,z,y_<i) ``[B, K, T]`` without, both in nats.
+            The losses -log p(y|x) ``[B]`` with label smoothing, and log p(y_i|x,z,y_<i) ``[B, K, T]`` without it, which
+            is 0 at ``IGNORED``; both in nats.
         """
         states = self.seq2seq.encode(inputs)
         return score_answers(self.seq2seq, states, relevance_BK, labels_BT, self.marginal, smoothing)
@@ -167,9 +171,10 @@ class RagGenerator(PassageGenerator):
     def stream(
         self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
-        """Yield the next token ``[B]`` of each answer at each step of greedy RAG-Token, also for RAG-Sequence.
+        """Yield the next token ``[B]`` of each answer at each step of greedy decoding.
 
-        Arguments, returned value and errors are those of ``generate``; ``search`` has one beam.
+        RAG-Sequence is decoded like RAG-Token here. Arguments, returned value and errors are those of ``generate``, but
+        there is no ``fast``, and ``search`` has one beam.
         """
         return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
@@ -177,7 +182,7 @@ class RagGenerator(PassageGenerator):
 def score_answers(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, labels_BT: Tensor, marginal: Marginal, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the losses and log-probabilities of ``RagGenerator.score_labels`` for encoded pairs.
+    """Return the losses of answers, and their log-probabilities under each passage.
 
     Args:
         model: the seq2seq model.

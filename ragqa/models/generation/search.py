@@ -46,7 +46,9 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Next-token probabilities of G searches, each a mixture over P passages weighted by priors.
+    """Next-token probabilities of G searches, each mixed over its P passages.
+
+    The priors of the passages are the weights of the mixture.
 
     Args:
         run: decoder run over G * P encoded pairs, ordered by search.
@@ -57,7 +59,14 @@ class PassageMixture:
         self.run, self.prior_GP, self.rules = run, prior_GP, run.model.conventions
 
     def score_next(self, tokens_GW: Tensor) -> Tensor:
-        """Append a token ``[G, W]`` to each beam; return log-probabilities ``[G, W, V]`` of the next tokens."""
+        """Append a token to each beam, and score the next tokens.
+
+        Args:
+            tokens_GW: ``[G, W]`` token to append to each beam.
+
+        Returns:
+            ``[G, W, V]`` log-probabilities of the next tokens in nats.
+        """
         searches, passages = self.prior_GP.shape
         rows = tokens_GW.unsqueeze(1).expand(-1, passages, -1).flatten()
         log_probs = self.run.step(rows).log_softmax(-1).view(searches, passages, tokens_GW.shape[1], -1)
@@ -74,7 +83,11 @@ class PassageMixture:
         self.run.reorder((first.unsqueeze(1) + parents).flatten())
 
     def select(self, searches: Tensor) -> "PassageMixture":
-        """Return a mixture of only the searches with these numbers; the old mixture must not be used again."""
+        """Return a mixture of some searches only; the old mixture must not be used again.
+
+        Args:
+            searches: numbers of the searches to keep.
+        """
         texts = _expand_groups(searches, self.prior_GP.shape[1])
         beams = self.run.rows // self.prior_GP.numel()
         return PassageMixture(self.run.select(texts, _expand_groups(texts, beams)), self.prior_GP[searches])
@@ -134,9 +147,11 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield at each step the most probable token ``[G]`` of each search and its log-probability ``[G]``.
+    """Search greedily, and yield the next token of each search at each step.
 
-    The end token of an answer is included. After the end, tokens are padding with log-probability 0.
+    Yields:
+        The most probable token ``[G]`` of each search and its log-probability ``[G]`` in nats. The end token of an
+        answer is included. After the end, tokens are padding with log-probability 0.
     """
     rules, device = mixture.rules, mixture.prior_GP.device
     token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)

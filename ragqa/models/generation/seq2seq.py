@@ -1,4 +1,6 @@
-"""Common interface of transformers' seq2seq models: encode texts once, then score or decode.
+"""Common interface of transformers' seq2seq models.
+
+Texts are encoded once. Then answers are scored or decoded.
 
 Legend: N texts, R decoder rows (R / N consecutive rows read the same text), L tokens of a text, T tokens of an answer,
 M selected positions, V vocabulary, D width.
@@ -123,9 +125,15 @@ class Seq2Seq(nn.Module):
         return cast(nn.Module, self.model.get_output_embeddings())
 
     def encode(self, inputs: Inputs) -> EncoderStates:
-        """Encode N texts that are padded on the right to L tokens; the result has the length of the longest text.
+        """Encode a batch of texts.
 
         Only texts of similar length are encoded together, because padding costs as much time as text.
+
+        Args:
+            inputs: N texts, padded on the right to L tokens.
+
+        Returns:
+            The states of the texts, cut to the length of the longest text.
         """
         encoder, mask_NL = self.model.get_encoder(), inputs.mask_NL.bool()
         length_N = mask_NL.sum(-1)
@@ -147,7 +155,10 @@ class Seq2Seq(nn.Module):
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def shift_labels(self, labels_BT: Tensor) -> Tensor:
-        """Return decoder inputs ``[B, T]``: the start token, then the labels ``[B, T]`` without the last."""
+        """Return the decoder inputs ``[B, T]`` from which the decoder predicts labels.
+
+        They are the start token and the labels ``[B, T]`` without the last; ``IGNORED`` becomes padding.
+        """
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
         ids_BT = labels_BT.masked_fill(labels_BT == IGNORED, self.conventions.pad)
@@ -241,7 +252,9 @@ class DecoderRun:
         return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` after chosen positions of decoder inputs; tokens decoded so far are discarded.
+        """Return logits ``[M, V]`` after chosen positions of whole decoder inputs.
+
+        Tokens that were decoded so far are discarded.
 
         Args:
             inputs_RT: ``[R, T]`` decoder inputs.

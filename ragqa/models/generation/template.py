@@ -1,4 +1,6 @@
-"""Input texts of generators: a template that joins question and passage, and pairs cut to a maximum length.
+"""Input texts of generators, in which a template joins question and passage.
+
+Pairs of question and passage are cut to a maximum length.
 
 Legend: B questions, K passages per question, N = B * K pairs of question and passage.
 """
@@ -41,7 +43,10 @@ class Template:
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
     def get_text_after(self, question: str, passage: Passage | None) -> str:
-        """Return the part of the filled template after the passage; the whole text without a passage."""
+        """Return the part of the filled template after the passage.
+
+        If the template has no passage, the part is the whole text.
+        """
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
 
@@ -95,7 +100,7 @@ class PairEncoder:
         return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the encoded pair contains the passage up to the character ``end`` (exclusive).
+        """Return True if the encoded pair has all characters of the passage before ``end``.
 
         Raises:
             BadInput: the template alone is too long.

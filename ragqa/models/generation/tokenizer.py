@@ -22,7 +22,11 @@ _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_
 
 
 class Seq2SeqTokenizer:
-    """Tokenizer of a seq2seq model: a tokenizer of transformers, with the special tokens of the model."""
+    """Tokenizer of a seq2seq model, with the special tokens that the model defines.
+
+    Args:
+        tokenizer: tokenizer of transformers.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -84,12 +88,12 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return the token ids of answers as labels ``[B, T]``, with ``IGNORED`` after an answer's end.
+        """Return the token ids of answers as labels ``[B, T]``.
 
-        T is at most ``max_tokens``; a longer answer is cut before its end token. The labels equal those of transformers
-        with two exceptions. An answer does not begin with the start token of the decoder, as it does in transformers
-        for a BERT decoder. If the tokenizer adds no end token, the model's end token is added, so that the model learns
-        to stop.
+        ``IGNORED`` stands after an answer's end. T is at most ``max_tokens``; a longer answer is cut before its end
+        token. The labels equal those of transformers with two exceptions. An answer does not begin with the start token
+        of the decoder, as it does in transformers for a BERT decoder. If the tokenizer adds no end token, the model's
+        end token is added, so that the model learns to stop.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]

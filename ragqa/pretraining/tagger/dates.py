@@ -86,7 +86,10 @@ _CONTEXT = 16
 
 
 def find_dates(text: str) -> Iterator[Range]:
-    """Yield the start and end (exclusive) of each date in ``text``, sorted and without overlaps."""
+    """Yield the first and last character (exclusive) of each date in ``text``.
+
+    The dates are sorted and do not overlap.
+    """
     spans = [match.span() for match in _ABSOLUTE.finditer(text) if _is_date(text, match)]
     spans += [match.span() for match in _RELATIVE.finditer(text)]
     yield from drop_overlaps(spans)
@@ -105,7 +108,10 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Return False if the words around a match show that its number is no year, or that its month is another word."""
+    """Return True unless the words around a match show that it is not a date.
+
+    They can show that a number is no year (1200 people), or that a month is another word (August Strindberg).
+    """
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]
     is_first_name = text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()  # August Strindberg

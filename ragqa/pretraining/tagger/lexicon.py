@@ -51,7 +51,10 @@ class Lexicon:
         self._proper = HashedStrings(word for word, count in case_counts.items() if count < 0)
 
     def is_title(self, phrase: str) -> bool:
-        """Return True if a phrase is a title without its bracketed ending, with or without final lower-case words."""
+        """Return True if a phrase is the title of a document of the corpus.
+
+        The phrase must lack the title's ending in brackets, and may lack its final words in lower case.
+        """
         return phrase in self._titles
 
     def is_ordinary(self, word: str) -> bool:
@@ -68,7 +71,10 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield the forms in which each title is looked up; count the case of words after the first."""
+    """Yield the forms in which each title is looked up.
+
+    The case of the words after the first is added to ``case_counts``.
+    """
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

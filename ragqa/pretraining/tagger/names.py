@@ -91,7 +91,10 @@ _Tokens = list[_Token]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
-    """Yield the start and end (exclusive) of each name in ``text``, sorted and without overlaps."""
+    """Yield the first and last character (exclusive) of each name in ``text``.
+
+    The names are sorted and do not overlap.
+    """
     for match in _RUN.finditer(text):
         start, end = match.span()
         tokens = [_Token(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]

@@ -50,7 +50,10 @@ _CONTEXT = 8
 
 
 def find_numbers(text: str) -> Iterator[Range]:
-    """Yield the start and end (exclusive) of each number in ``text``, sorted and without overlaps."""
+    """Yield the first and last character (exclusive) of each number in ``text``.
+
+    The numbers are sorted and do not overlap.
+    """
     spans = [match.span() for match in _IN_DIGITS.finditer(text)]
     spans += [match.span() for match in _ROMAN.finditer(text)]
     spans += [match.span() for match in _IN_WORDS.finditer(text)]

@@ -1,4 +1,4 @@
-"""Titles of works in quotation marks, recognised by capitals or by the titles of the corpus."""
+"""Titles of works in quotation marks, found by capitals or by the corpus's titles."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,10 @@ _WORD = re.compile(r"[^\s,:;.!?–—/()-]+")
 
 
 def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
-    """Yield the start and end (exclusive) of each quoted title in ``text``, without the quotation marks."""
+    """Yield the first and last character (exclusive) of each quoted title in ``text``.
+
+    Quotation marks are not part of a title. The titles are sorted and do not overlap.
+    """
     for match in _QUOTED.finditer(text):
         quoted = match[1].rstrip(",.;:")
         if _is_title(_WORD.findall(quoted)) or (" " in quoted and lexicon.is_title(quoted)):
@@ -19,7 +22,11 @@ def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
 
 
 def _is_title(words: list[str]) -> bool:
-    """Return True if words have the capitals of a title: all except small words (``of``, ``the``)."""
+    """Return True if words have the capitals of a title.
+
+    Only small words (``of``, ``the``) may begin with a lower-case letter, and at least two of several words need a
+    capital.
+    """
     if not words or not (words[0][0].isupper() or words[0][0].isdigit()):
         return False
     if len(words) == 1:
