@@ -29,9 +29,12 @@ _NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 
 
 def render_page(report: Report) -> str:
-    """Return the HTML page of a report, without plots if matplotlib is not installed.
+    """Return the HTML page of a report.
 
-    The same report always gives the same page.
+    The page has no plots if matplotlib is not installed. The same report always gives the same page.
+
+    Raises:
+        DamagedArtefact: a line of the rows is not a row.
     """
     figures, about = report.figures, report.figures["about"]
     return _render(
@@ -56,6 +59,10 @@ def render_comparison_page(comparison: Comparison) -> str:
     """Return the HTML page of two reports on the same questions.
 
     The page has no plots if matplotlib is not installed.
+
+    Raises:
+        Mismatch: the questions of the reports differ.
+        DamagedArtefact: a line of the rows is not a row.
     """
     figures, a, b = comparison.figures, comparison.a, comparison.b
     word = "right" if figures["right"] is not None else f"found an answer in the top {find_common_depth(comparison)}"

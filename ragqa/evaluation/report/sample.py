@@ -99,7 +99,11 @@ GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong
 
 
 def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
-    """Sample the questions of a report, grouped by the stage at which their answers were lost."""
+    """Sample the questions of a report, grouped by the stage at which their answers were lost.
+
+    Raises:
+        DamagedArtefact: a line of the rows is not a row.
+    """
     missing, regex, has_answers = report.missing(), is_regex(report), is_read(report)
     has_passages = report.figures["coverage_bound"] is not None  # predictions of another system can be without passages
 
@@ -140,6 +144,10 @@ def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, Sa
 
     Success is a right answer. If either report scores retrieval alone, success is a hit with an answer within
     ``find_common_depth``.
+
+    Raises:
+        Mismatch: the questions of the reports differ.
+        DamagedArtefact: a line of the rows is not a row.
     """
     is_answered, depth = comparison.figures["right"] is not None, find_common_depth(comparison)
 

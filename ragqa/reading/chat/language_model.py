@@ -40,7 +40,7 @@ class LanguageModel(Protocol):
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of a text, or an estimate.
 
-        The estimate is usually too high for English.
+        The estimate is usually too high for English. Errors are those of ``find_context``.
         """
         ...
 
