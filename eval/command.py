@@ -13,7 +13,9 @@ Config = TypeVar("Config")
 
 
 def run_command(main: Callable[[Config], object], ConfigClass: type[Config], description: str | None) -> None:
-    """Run a command with the options of the command line; print an expected error as one line and exit.
+    """Run a command with the options of the command line.
+
+    An expected error is printed as one line, and the process exits.
 
     Args:
         main: function that takes the settings and runs the command.
@@ -25,7 +27,10 @@ def run_command(main: Callable[[Config], object], ConfigClass: type[Config], des
 
 
 def format_command_line() -> str:
-    """Return the command line of this process, with relative paths for existing files and directories."""
+    """Return the command line of this process, with relative paths of files and directories.
+
+    Paths that do not exist stay as they are.
+    """
     return f"python -m {get_main_module()} {shlex.join(map(_make_relative, sys.argv[1:]))}"
 
 

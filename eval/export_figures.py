@@ -39,13 +39,13 @@ def check_place(out: Path) -> None:
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write the figures of a report into a JSON file, and the figures of each question into a ``.tsv`` file.
+    """Write the figures of a report into a JSON file, and those of its questions into a table.
 
     The date, the machine and the command are those of the evaluation, not of the export.
 
     Args:
         report: report to export.
-        out: JSON file; the ``.tsv`` file has the same name.
+        out: JSON file; the table has the same name with the suffix ``.tsv``.
 
     Raises:
         BadInput: the name of ``out`` does not end in .json, or a file cannot be written.

@@ -56,15 +56,15 @@ def read_scores(table: Path) -> dict[str, float]:
 
 
 def compare_tables(before: Path, after: Path) -> dict[str, Any]:
-    """Return the number of questions, the exact match of two systems, the difference with its interval, and p.
+    """Compare two systems on the same questions by their exact match.
 
     Args:
         before: table of the old system.
         after: table of the new system.
 
     Returns:
-        ``questions``, ``before``, ``after``, ``difference`` (``value``, ``low``, ``high``) and ``p``. Exact match is a
-        share from 0 to 1.
+        ``questions``: their number. ``before`` and ``after``: exact match as a share from 0 to 1. ``difference``: its
+        ``value`` and its interval from ``low`` to ``high``. ``p``: p-value of the difference.
 
     Raises:
         BadInput: as for ``read_scores``.

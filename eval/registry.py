@@ -1,4 +1,7 @@
-"""Registry of all suites. To add a suite, write its file like ``eval/webq.py``, and add the suite here."""
+"""Registry of all suites.
+
+To add a suite, write its file like ``eval/webq.py``, and add the suite here.
+"""
 
 from eval.curatedtrec import CURATEDTREC
 from eval.nq import NQ

@@ -143,7 +143,11 @@ class SuiteConfig:
     """JSON file to write the figures to; a table of the questions (.tsv) is written next to it."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for options that exclude each other, and for a record whose name does not end in .json."""
+        """Check the options.
+
+        Raises:
+            BadInput: options exclude each other, or the name of the record does not end in .json.
+        """
         if self.record:
             check_place(self.record)
         if self.gold and (self.no_read or self.k or self.retriever or self.fusion):
@@ -151,7 +155,10 @@ class SuiteConfig:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """Options of generative readers, by their names in ``Decoding``; None for an option that is not given."""
+        """Options of generative readers, by their names in ``Decoding``.
+
+        The value is None for an option that is not given.
+        """
         options = {"beams": self.beams, "fast": self.fast or None}
         return {**options, "max_answer": self.max_answer, "min_answer": self.min_answer}
 
@@ -287,7 +294,9 @@ def main(suite: Suite) -> None:
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline on a suite; print its figures and the published scores, and write ``config.record``.
+    """Score a pipeline on a suite, and print its figures and the published scores.
+
+    The figures are also written into ``config.record``, if it is given.
 
     Args:
         suite: the data set.

@@ -76,7 +76,9 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 
 
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
-    """Return the gain over the closed book in points of exact match, and whether the intervals touch.
+    """Return the gain over the closed book in points of exact match, as text.
+
+    The text also says if the intervals touch or are apart.
 
     The interval of a run is the wider of two: the bootstrap interval and Wilson's. The bootstrap interval alone is too
     narrow for scores near 0, because a resample without a right answer has the score 0.

@@ -69,7 +69,12 @@ class BuildConfig:
     """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range, MissingExtra if the kind needs FAISS and it is not installed."""
+        """Check the settings.
+
+        Raises:
+            BadInput: values are out of range, or exclude each other.
+            MissingExtra: the kind of index needs FAISS, which is not installed.
+        """
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
@@ -184,7 +189,7 @@ def _load_encoder(run: _Build, name: str) -> TextEncoder:
 
 
 def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
-    """Link the files of passages and terms; raise Mismatch if the corpus has been updated since it was read.
+    """Link the files of passages and terms; raise Mismatch if the corpus has been updated.
 
     The build does this first, because an update could delete the files during the build.
     """
@@ -206,7 +211,10 @@ def _is_linked(name: str) -> bool:
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
-    """Write the missing files of the vector index; return its search effort, None for exact search."""
+    """Write the missing files of the vector index, and return its search effort.
+
+    Exact search has no search effort (None).
+    """
     config = run.config
     if not (work / SEARCH).is_file():
         folder = work / "made" / VECTORS_FOLDER
@@ -256,7 +264,10 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 
 
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
-    """Write the manifest; the checksums of linked files come from the corpus, so these files are not read again."""
+    """Write the manifest of the index.
+
+    The checksums of linked files come from the corpus, so these files are not read again.
+    """
     config, corpus, vectors = run.config, run.corpus, run.vectors
     known = {name: entry for name, entry in corpus.files.items() if _is_linked(name)}
     settings = {

@@ -176,7 +176,7 @@ def _count_rows(shards: list[EmbeddingShard]) -> int:
 
 
 def _identify_encoder(config: EmbedConfig) -> tuple[str, str]:
-    """Return the fingerprint and the precision of the encoder; raise its errors before any actor starts."""
+    """Return the encoder's fingerprint and precision; raise its errors before an actor starts."""
     if config.gpus and encoders.is_export(encoders.get_encoder_path(config.encoder)):
         raise BadInput(f"--gpus: encoder '{config.encoder}' is exported for the CPU; name torch weights in --encoder")
     encoder = load_encoder(config.encoder, precision=config.precision or ("bfloat16" if config.gpus else None))
@@ -194,7 +194,7 @@ def _lock_directory(out: Path) -> Iterator[None]:
 def _check_identity(
     out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], has_chosen_precision: bool
 ) -> dict[str, Any]:
-    """Write the identity of the vectors into a new ``out``, or check the identity that is there.
+    """Write the identity of the vectors into a new ``out``, or check the existing identity.
 
     Complete vectors are accepted from any device, unless the user has chosen a precision.
 

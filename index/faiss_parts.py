@@ -73,7 +73,7 @@ def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], No
 
 
 def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
-    """Return the record ``name`` if its data file is unchanged and made from ``source``, or None."""
+    """Return the record ``name`` of an unchanged data file made from ``source``, or None."""
     with suppress(OSError, ValueError, TypeError):
         record = PartRecord(**json.loads((folder / f"{name}.json").read_text()))
         file = folder / record.file
@@ -83,7 +83,9 @@ def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Train the index without vectors to which parts are added, unless the folder has it; return its record.
+    """Train the index to which parts are added, unless the folder has it; return its record.
+
+    The trained index has no vectors.
 
     Raises:
         ArtefactError, DamagedArtefact: the vectors are incomplete.
@@ -163,7 +165,7 @@ def _add_missing(
 
 
 def _add_part(plan: PartsPlan, trained: PartRecord, rows: Rows) -> PartRecord | str:
-    """Build a part and return its record, or an error message, since Ray would raise a traceback."""
+    """Build a part; return its record or an error message, since Ray would raise a traceback."""
     import faiss
 
     first, last = rows

@@ -1,7 +1,8 @@
-"""Access to Ray clusters: close a local cluster to the network, and check that other clusters ask for a token.
+"""Protection of a local Ray cluster, and checks of the clusters that users name.
 
 Everybody who reaches an open Ray cluster can run code in it as the user who started it. Tokens prevent this
-(``RAY_AUTH_MODE=token``), but a cluster that was started without tokens accepts everybody.
+(``RAY_AUTH_MODE=token``), but a cluster that was started without tokens accepts everybody. So a local cluster is closed
+to the network, and other clusters must ask for a token.
 """
 
 import os
@@ -31,7 +32,11 @@ class Reply(Enum):
 
 
 def get_address() -> str | None:
-    """Return the address of the cluster to join (``RAY_ADDRESS``); None if this process starts its own cluster."""
+    """Return the address of the cluster to join, which is the value of ``RAY_ADDRESS``.
+
+    Returns:
+        The address, or None if this process starts its own cluster.
+    """
     address = os.environ.get(ADDRESS)
     return None if address in (None, "", "local") else address
 
@@ -57,7 +62,7 @@ def close_local_cluster(insecure: bool) -> None:
 
 
 def check_cluster(address: str, insecure: bool) -> None:
-    """Check that a cluster asks for a token and accepts the user's token, and make Ray send the token.
+    """Check that a cluster asks for the user's token and accepts it, and let Ray send it.
 
     With TLS (``RAY_USE_TLS``), nothing is checked. Call this function before Ray is imported, since Ray reads the
     environment variables at its import.
@@ -121,7 +126,10 @@ def probe_cluster(target: str, token: str | None = None) -> Reply:
 
 
 def _resolve(address: str) -> str | None:
-    """Return the address to probe; None if no cluster runs on this machine, which Ray will report."""
+    """Return the address to probe, or None if no cluster runs on this machine.
+
+    Ray itself reports a missing cluster.
+    """
     if address != "auto":
         return address
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
@@ -132,7 +140,10 @@ def _resolve(address: str) -> str | None:
 
 
 def _find_token() -> tuple[str, str]:
-    """Return the variable or file of the user's token, and the token (empty if missing), in Ray's order of search."""
+    """Return the place of the user's token, and the token, by Ray's order of search.
+
+    The place is a variable or a file. A missing token is empty.
+    """
     if os.environ.get(TOKEN):
         return TOKEN, os.environ[TOKEN].strip()
     file = Path(os.environ.get(TOKEN_PATH) or Path.home() / ".ray" / "auth_token")

@@ -1,4 +1,4 @@
-"""Dense index that is refreshed with the current weights during training (REALM, section 3.3).
+"""Dense index that is refreshed with the current weights in training (REALM, section 3.3).
 
     settings = RefreshSettings(max_staleness=1000)
     refresher = open_ray_refresher(corpus, work, settings, workers=8, gpus=True)
@@ -94,7 +94,7 @@ def open_ray_refresher(
 
 
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
-    """Return a function that opens the finished index of a training step, which another process built.
+    """Return a function that opens the index of a training step, built by another process.
 
     The function raises an ArtefactError if the index is incomplete.
 

@@ -54,7 +54,7 @@ class RayBuilder:
         self._running: Future[BuildSeconds | str] = self._coordinator.build.remote(step, self._encoders).future()
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the build times or an error message in one line; None if the build still runs after ``timeout`` s."""
+        """Wait for the build and return its result, as ``VersionBuilder.wait_for_result`` does."""
         if not wait([self._running], timeout).done:
             return None
         try:
@@ -94,7 +94,7 @@ class CoordinatorActor:
 
 
 class _EncodingPool:
-    """Embedder that distributes shards among actors, and repeats the shard of an actor that died."""
+    """Embedder that distributes shards among actors, and repeats a shard whose actor died."""
 
     def __init__(self, actors: list[Any]) -> None:
         import ray

@@ -1,4 +1,4 @@
-"""Refreshed index in the training process: it swaps in new versions and measures their cost."""
+"""Refreshed index in training: it swaps in new versions and measures their cost."""
 
 import logging
 import statistics
@@ -32,7 +32,11 @@ class VersionBuilder(Protocol):
         """Start building the version of training step ``step`` from its snapshot."""
 
     def wait_for_result(self, timeout: float) -> BuildSeconds | str | None:
-        """Return the build times or an error message in one line; None if the build still runs after ``timeout`` s."""
+        """Wait for the build for at most ``timeout`` seconds, and return its result.
+
+        Returns:
+            The build times, an error message in one line, or None if the build still runs.
+        """
 
     def close(self) -> None:
         """Stop all processes of the builder."""
@@ -108,9 +112,12 @@ class StepTimer:
         self._is_refreshing = None
 
     def end_step(self, is_refreshing: bool) -> None:
-        """Record the time of the step that ended, if ``is_refreshing`` has not changed since its start.
+        """Record the time of a step, unless a refresh began or ended within it.
 
         Call this method inside the ``pause`` after the step.
+
+        Args:
+            is_refreshing: True if a refresh runs at the end of the step.
         """
         if self._is_refreshing == is_refreshing:
             self._times[is_refreshing].append(self._pause_start - self._step_start)
@@ -238,7 +245,9 @@ class IndexRefresher:
         return self._index
 
     def keep(self, versions: Iterable[int]) -> None:
-        """Delete all versions except ``versions``, the last two, and those in use, being built or waiting.
+        """Delete the versions that neither checkpoints nor the refresher need.
+
+        The last two versions stay, and so do versions that are in use, being built or waiting.
 
         Args:
             versions: versions that checkpoints name; refreshes do not delete them until the next call.

@@ -48,7 +48,12 @@ class RefreshSettings:
     """Rows of a shard; an actor that dies loses its unfinished shard."""
 
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range, MissingExtra if the kind needs FAISS and it is not installed."""
+        """Check the settings.
+
+        Raises:
+            BadInput: values are out of range.
+            MissingExtra: the kind of index needs FAISS, which is not installed.
+        """
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"recall = {self.recall}: a share above 0 and up to 1 is needed")
@@ -206,7 +211,7 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
 
 
 def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
-    """Build the index from the shards into ``folder/made``; return its entries for the manifest."""
+    """Build the index of the shards in ``folder/made``; return its entries for the manifest."""
     result, settings = folder / "made", plan.settings
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir()
@@ -263,5 +268,8 @@ def _check_not_zero(vectors: Vectors) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an error as one line of at most 500 characters, or the name of its class if it is empty."""
+    """Return the message of an error as one line; the name of its class if it is empty.
+
+    The line has at most 500 characters.
+    """
     return " ".join(str(error).split())[:500] or type(error).__name__

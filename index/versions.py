@@ -62,7 +62,7 @@ class Versions:
         return sorted(step for _, step, path in self._list_folders() if path.name == f"{kind}-{step:08d}")
 
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
-        """Return the version to continue with (None if there is none), and the steps that still have to be built.
+        """Return the version to continue with, and the steps that still have to be built.
 
         Incomplete and damaged versions, and those that are no longer needed, are deleted.
 
@@ -70,6 +70,9 @@ class Versions:
             version: version that a checkpoint names; None continues with the newest.
             step: training step of the checkpoint, by default ``version``. Versions of later steps are deleted, because
                 training will repeat these steps.
+
+        Returns:
+            The version, or None if there is none; and the steps in ascending order.
 
         Raises:
             BadInput: there is no such version.
@@ -191,7 +194,11 @@ class Versions:
         return len(list((self.plan.get_build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:
-        """Delete all versions and snapshots, finished or not, except the last two versions and the ``needed`` steps."""
+        """Delete all versions and snapshots that are not needed, finished or not.
+
+        Args:
+            needed: training steps of versions to keep, in addition to the last two finished versions.
+        """
         keep = {*self.list_steps("index")[-KEEP:], *needed}
         for _, step, path in self._list_folders():
             if step not in keep:
@@ -214,6 +221,9 @@ def _save_model(model: SavableModel, folder: Path) -> None:
 
 
 def _compute_checksums(folder: Path) -> dict[str, str]:
-    """Return the checksum of every file except ``config.json``, which names the transformers version."""
+    """Return the checksum of every file except ``config.json``.
+
+    That file names the version of transformers.
+    """
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

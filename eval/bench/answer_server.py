@@ -1,4 +1,4 @@
-"""Measure ``ragqa serve`` under load, and its memory, beside a server of sentence-transformers and transformers.
+"""Measure ``ragqa serve`` under load, and its memory, beside a server of other libraries.
 
     python -m eval.bench.answer_server --work runs/server --out answer_server.json \\
         --peer-python VENV/bin/python --peer-encoder DIR
@@ -117,7 +117,7 @@ def _is_up(port: int) -> bool:
 
 
 def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options: Any) -> None:
-    """Ask questions one after the other on one connection, and append the seconds of each question.
+    """Ask questions one after the other on one connection, and time each question.
 
     Args:
         port: port of the server.
@@ -188,9 +188,9 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
 def measure_memory_curve(
     config: AnswerServerConfig, questions: list[str], process: subprocess.Popen[bytes]
 ) -> dict[str, int]:
-    """Return the memory of a server in MB, without mapped files, by the number of answered requests.
+    """Return the memory of a server in MB, by the number of answered requests.
 
-    It is measured before the requests, and after each tenth of them.
+    Mapped files do not count. The memory is measured before the requests, and after each tenth of them.
     """
     curve = {"0": measure_memory(process.pid)["own_mb"]}
     part = max(1, config.requests // 10)
@@ -201,7 +201,9 @@ def measure_memory_curve(
 
 
 def prepare_peer(work: Path, encoder: Path) -> None:
-    """Write passages, vectors and models in the form that the peer loads; the reader has random weights.
+    """Write passages, vectors and models in the form that the peer loads.
+
+    The reader has random weights.
 
     Args:
         work: directory to write.

@@ -58,7 +58,9 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed``, and sentence-transformers if the settings name it; write the figures.
+    """Measure ``index.embed`` and, if the settings name it, sentence-transformers.
+
+    The figures are written into ``config.out``.
 
     Raises:
         RuntimeError: the job failed, so there are no figures.
@@ -82,7 +84,9 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index with the first passages of another index, without terms and vectors; return its directory.
+    """Write an index with the first passages of another index; return its directory.
+
+    The new index has no terms and no vectors.
 
     Args:
         index: directory of the other index. If it has too few passages, they are repeated.

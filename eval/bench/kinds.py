@@ -80,7 +80,10 @@ def main(config: KindsConfig) -> None:
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write the vectors of the questions and of each size, and the results of exact search, unless they exist."""
+    """Write the vectors of the questions and of each size, and the results of exact search.
+
+    Files that exist are not written again.
+    """
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -133,11 +136,15 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the recall@20 and the queries per second of an index, for each tuned search effort.
+    """Return the recall@20 and the speed of an index, for each tuned search effort.
 
     Args:
         folder: directory with the vectors and indexes of one size.
         kind: kind of index.
+
+    Returns:
+        ``searches``: recall (``found``) and queries per second at each search effort. ``bytes_per_vector``: size of the
+        files, except for the peer.
     """
     queries = np.load(folder.parent / "questions.npy")
     if kind == PEER:
@@ -170,7 +177,9 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
-    """Return the queries per second, one at a time (for 5 s at most) and in a batch; the better of two runs.
+    """Return the queries per second of a search, one at a time and in a batch.
+
+    Single queries are searched for at most 5 s. Each figure is the better of two runs.
 
     Args:
         find: function from vectors and k to the results of a search.

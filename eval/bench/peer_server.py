@@ -40,7 +40,10 @@ def check() -> dict[str, str]:
 
 @app.post("/ask")
 def ask(body: PeerQuestion) -> dict[str, Any]:
-    """Return the best answer from the question's nearest passages, with the score of the reader as confidence."""
+    """Return the best answer from the question's nearest passages, and its confidence.
+
+    The confidence is the score of the reader.
+    """
     query = encoder.encode([body.question], normalize_embeddings=True)[0]
     contexts = [passages[row] for row in np.argsort(-(vectors @ query))[: body.k]]
     questions = [body.question] * len(contexts)

@@ -1,4 +1,4 @@
-"""Measure the answers to follow-up questions and to misspelt questions, over the demo encyclopedia.
+"""Measure the answers to follow-up and to misspelt questions, over the demo encyclopedia.
 
     python -m eval.bench.questions --out questions.json
 
@@ -55,11 +55,15 @@ def main(config: QuestionsConfig) -> None:
 
 
 def measure_follow_ups(pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the exact match of follow-up questions, and the number of independent questions that were rewritten.
+    """Return the figures of follow-up questions and of independent questions.
 
     Args:
         pipeline: pipeline to ask.
         rows: pairs of questions, with the keys of ``QuestionsConfig.follow_ups``.
+
+    Returns:
+        Exact match in percent of the follow-up questions as asked and as rewritten, and the numbers of follow-up
+        questions, of independent questions, and of independent questions that were rewritten.
     """
     followed, alone, changed = [], [], 0
     for row in rows:
@@ -82,14 +86,15 @@ def measure_follow_ups(pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[s
 
 
 def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
-    """Return the figures of the demo's questions without mistakes (``right``), and of each set of misspelt questions.
+    """Return the figures of the demo's questions, without mistakes and misspelt.
 
     Args:
         pipeline: pipeline to ask.
         seeds: number of sets of misspelt questions.
 
     Returns:
-        For each set the exact match of the questions as asked and as corrected, the number of questions that the
+        The number of ``questions``, and figures for the questions without mistakes (``right``) and for each set of
+        misspelt questions: the exact match in percent of the questions as asked and as corrected, the number that the
         correction changed, and the mean milliseconds of a correction.
     """
     questions = [question for question in read_questions(get_demo_dir() / "questions.jsonl") if question.answers]
@@ -112,7 +117,10 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
 
 def misspell(question: str, generator: random.Random) -> str:
-    """Return the question with one mistake in a word: a missing, added or replaced letter, or two swapped letters."""
+    """Return the question with one mistake in a word of at least four letters.
+
+    A letter is missing, added or replaced, or two letters are swapped.
+    """
     word = generator.choice(list(re.finditer(r"[A-Za-z]{4,}", question)))
     text = word[0]
     while text.lower() == word[0].lower():

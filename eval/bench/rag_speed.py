@@ -215,9 +215,10 @@ def _compare_decoding(
 def _time_in_turn(
     sides: Mapping[str, Callable[[], Any]], device: Any, steps: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of each side (median seconds, peak memory, speed), and its last result.
+    """Return the figures of each side, and its last result.
 
-    The sides run alternately, so that other work on the machine slows all of them.
+    The figures are median seconds, peak memory in MB, and the speed of ``ours`` compared with the side. The sides run
+    alternately, so that other work on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}

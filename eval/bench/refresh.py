@@ -88,7 +88,11 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 def write_encoder(folder: Path) -> int:
-    """Write a small masked language model with random weights into ``folder``; return its number of parameters."""
+    """Write a small masked language model with random weights into ``folder``.
+
+    Returns:
+        The number of its parameters.
+    """
     import torch
     from transformers import BertConfig
 
@@ -104,7 +108,7 @@ def write_encoder(folder: Path) -> int:
 
 
 def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the speed of the training steps, and the cost of the new indexes after the first one.
+    """Return the speed of the training steps, and the cost of the indexes after the first one.
 
     Args:
         rows: rows of the log of the run.

@@ -84,7 +84,10 @@ def main(config: ScaleConfig) -> None:
 
 
 def write_passages(config: ScaleConfig) -> None:
-    """Write the passages of an index into a TSV file of DPR's form, repeated until there are ``config.rows``."""
+    """Write passages of an index into a TSV file of DPR's form.
+
+    The passages are repeated until there are ``config.rows``. Titles of repeated passages have a number.
+    """
     store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
         out = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -98,7 +101,10 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write the real vectors of an index, and then mixtures of them, in the form of ``index.embed``."""
+    """Write vectors in the form of ``index.embed``: those of an index, then made-up ones.
+
+    The made-up vectors are mixtures of two real vectors, with noise.
+    """
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
     real = open_file(config.index / VECTORS_FOLDER / "vectors.npy").astype(np.float32)
@@ -135,7 +141,9 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 
 
 def measure(config: ScaleConfig) -> None:
-    """Measure the time and memory of dense search, BM25 and hybrid search, and the recall of dense search.
+    """Measure the time and memory of dense search, BM25 and hybrid search.
+
+    The recall of dense search is measured, too.
 
     Raises:
         ArtefactError: the index or the vectors are missing.

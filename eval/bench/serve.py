@@ -127,11 +127,14 @@ def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int)
 
 
 def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, float]:
-    """Return the milliseconds of a single question (median, 95th percentile), and the questions per second in batches.
+    """Return the latency of single questions and the speed of batches.
 
     Args:
         retriever: retriever to measure.
         questions: questions to search for.
+
+    Returns:
+        Milliseconds of a single question (median and 95th percentile), and questions per second in batches.
 
     Raises:
         RuntimeError: a shard did not answer, so the times are not valid.

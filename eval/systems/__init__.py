@@ -1,1 +1,1 @@
-"""Tables that compare systems: the systems are declared as data, and one runner trains them."""
+"""Tables that compare systems, which are declared as data and trained by one runner."""

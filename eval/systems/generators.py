@@ -146,7 +146,9 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
-    """Train an arm; return the directory of its pipeline, or of the index for the shipped reader.
+    """Train an arm, and return the directory of its pipeline.
+
+    The arm of the shipped reader has no training; its directory is the index.
 
     Args:
         runner: runner of the table.

@@ -112,7 +112,9 @@ class TableConfig:
 
 
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
-    """Add to the row of each system its differences from a baseline in exact match and recall, with p.
+    """Add to each system's row its differences from a baseline in exact match and recall.
+
+    Each difference has a p-value.
 
     A difference is None if one of the reports is missing or has other questions.
 

@@ -105,7 +105,7 @@ def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/mode
 
 
 def _realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
-    """Return an arm of REALM; with ``is_tuned`` it is also fine-tuned, from its pretrained model."""
+    """Return an arm of REALM, which is also fine-tuned if ``is_tuned`` is True."""
     parts = f"{{work}}/{name}/pretrain"
     reading = (_tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
     return Arm(title, (INVERSE_CLOZE, READER_WARMUP, realm_stage(name, **changes)), reading)

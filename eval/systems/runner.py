@@ -60,7 +60,10 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class TowersConfig:
-    """Settings of an untrained dual encoder, which shares one encoder for questions and passages."""
+    """Settings of an untrained dual encoder.
+
+    It has one encoder for questions and passages.
+    """
 
     encoder: Path
     """Directory of the encoder."""
@@ -169,7 +172,10 @@ class TableRunner:
         return self.paths["work"]
 
     def configure(self, stage: Stage) -> Any:
-        """Return the config of a stage: its settings, with ``changes`` and with paths in place of names in braces."""
+        """Return the config of a stage.
+
+        It has the settings of the stage, with ``changes``, and with paths in place of names in braces.
+        """
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
@@ -326,7 +332,11 @@ def look_up(figures: Any, path: Sequence[str]) -> Any:
 
 
 def format_figure(figure: Any) -> str:
-    """Return a figure as a cell: a share with its interval, a difference with its p, or a number; a dash for None."""
+    """Return a figure as a cell of a table.
+
+    Args:
+        figure: a share with its interval, a difference with its p, a number, or None, which becomes a dash.
+    """
     if isinstance(figure, Mapping) and "difference" in figure:
         return f"{100 * figure['difference']['value']:+.1f} (p {figure['p']:.2g})"
     if figure is None or isinstance(figure, Mapping):

@@ -251,12 +251,15 @@ def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
-    """Save a generator made of an encoder and one decoder layer, unless it exists; return ``out``.
+    """Save a generator made of an encoder and one decoder layer, unless ``out`` exists.
 
     Args:
         encoder: directory of the encoder.
         out: directory to write.
         seed: seed of the decoder's cross-attention.
+
+    Returns:
+        The directory ``out``.
     """
     from ragqa.models.generation.encoder_decoder import make_from_encoder
 

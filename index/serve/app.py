@@ -1,4 +1,4 @@
-"""HTTP application (ASGI) that answers searches by the protocol of ``ragqa.retrieval.remote``."""
+"""HTTP application (ASGI) for searches by the protocol of ``ragqa.retrieval.remote``."""
 
 import asyncio
 import json
@@ -37,14 +37,20 @@ class Searcher(Protocol):
     """Collection that the application searches; its methods are those of ``Gateway``."""
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
-        """Return the best ``k`` hits of each question (``found``), and the names of missing shards (``missing``)."""
+        """Return the best ``k`` hits of each question, and the names of missing shards.
+
+        The keys are ``found`` and ``missing``.
+        """
 
     async def collection(self) -> ServedCollection:
         """Return a description of the collection and the current state of its shards."""
 
 
 class SearchApp:
-    """ASGI application that searches a collection; it limits work and memory, and clients take turns."""
+    """ASGI application that searches a collection.
+
+    It limits work and memory, and clients take turns.
+    """
 
     def __init__(
         self,
@@ -79,7 +85,10 @@ class SearchApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request; errors become replies in the protocol of ``ragqa.retrieval.remote``."""
+        """Answer an HTTP request.
+
+        Errors become replies in the protocol of ``ragqa.retrieval.remote``.
+        """
         body = RequestBody(receive)
         reply = ResponseWriter(scope, send, self._send_seconds, lambda: body.discard_rest(self._linger_seconds))
         try:
@@ -118,7 +127,7 @@ class SearchApp:
             await self._search(*parse_request(body, self._max_k), client, reply)
 
     async def _search(self, questions: list[str], k: int, client: str, reply: ResponseWriter) -> None:
-        """Search the questions in pieces, and send the hits of a piece before the next piece is searched."""
+        """Search the questions in pieces; send the hits of a piece before searching the next one."""
         missing: dict[str, None] = {}
         pieces = list(split_questions(questions, k))
         for number, piece in enumerate(pieces):
@@ -135,7 +144,7 @@ class SearchApp:
         await reply.send(f'], "missing": {json.dumps(list(missing))}}}'.encode(), is_last=True)
 
     async def _describe(self) -> ServedCollection:
-        """Return the description of the collection; simultaneous requests share one call of the shards."""
+        """Return the description of the collection; simultaneous requests share one call."""
         if self._description is None or self._description.done():
             self._description = asyncio.create_task(self._searcher.collection())
         return await asyncio.shield(self._description)

@@ -135,7 +135,7 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
 
 
 def _start_serve(config: ServeConfig) -> Any:
-    """Start Ray Serve without its own HTTP proxy, which sets no limits, and return the module ``ray.serve``."""
+    """Start Ray Serve without its HTTP proxy, which sets no limits; return ``ray.serve``."""
     connect("serving an index in shards", config.insecure)
     from ray import serve
 
@@ -169,10 +169,13 @@ def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
 
 
 def check_same_scoring(scorings: dict[str, Scoring]) -> None:
-    """Raise Mismatch unless all shards have the same retriever, encoder and engine, so that their scores compare.
+    """Check that the scores of all shards can be compared.
 
     Args:
         scorings: origin of the scores of each shard, by the name of the shard.
+
+    Raises:
+        Mismatch: the shards differ in retriever, encoder or engine.
     """
     for part in ("retriever", "encoder", "engine"):
         groups: dict[str, list[str]] = {}
@@ -198,7 +201,10 @@ def main() -> None:
 
 
 def watch_shards(url: str) -> None:
-    """Check the served collection every second, and report lost and recovered shards on standard error."""
+    """Check the served collection every second, and report lost and recovered shards.
+
+    The reports go to standard error.
+    """
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:

@@ -55,7 +55,9 @@ class ShardFailure:
 
 
 class ShardReplica:
-    """Ray Serve replica that searches an index; after an update, the next search uses the new files.
+    """Ray Serve replica that searches an index.
+
+    After an update of the index, the next search uses the new files.
 
     Errors in the directory are returned as a ``ShardFailure``. If they were raised, Ray Serve would restart the
     replica, but the error would stay.
@@ -69,11 +71,11 @@ class ShardReplica:
         self._search(["A first search loads what later ones need."], 1)
 
     async def search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:
-        """Return the best ``k`` hits for each question, or the reason why the index cannot be searched."""
+        """Return the best ``k`` hits for each question, or the reason why the search fails."""
         return await asyncio.to_thread(self._search, questions, k)
 
     async def read_state(self) -> ShardState | ShardFailure:
-        """Return the current contents of the shard's directory, or the reason why it cannot be read."""
+        """Return the contents of the shard's directory, or the reason why it cannot be read."""
         return await asyncio.to_thread(self._read_state)
 
     def _search(self, questions: list[str], k: int) -> ShardHits | ShardFailure:

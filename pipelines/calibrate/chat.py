@@ -68,15 +68,17 @@ class ChatCalibrateConfig:
 def collect_evidence(
     reader: ChatReader, condition: Condition, questions: Sequence[Question], progress: Progress = SILENT
 ) -> list[tuple[ChatEvidence, bool]]:
-    """Answer questions; return the evidence of each answer, and True if the answer contains a gold answer.
-
-    A question without an answer of the model is left out.
+    """Answer questions; return the evidence of each answer and a mark for right answers.
 
     Args:
         reader: the language model.
         condition: function that returns the passages to read.
         questions: questions with gold answers.
         progress: shows the number of questions.
+
+    Returns:
+        The evidence of each answer, and True if the answer contains a gold answer. A question that the model does not
+        answer is left out.
 
     Raises:
         RemoteError: the server of the model fails.

@@ -91,12 +91,16 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question: ``ANSWERABLE``, ``MISSED``, ``UNANSWERABLE`` or ``NEAR_MISS``.
+    """Return the kind of a question, which depends on its answers and on the passages to read.
 
     Args:
         hits: passages to read.
-        question: question with its gold answers; ``NEAR_MISS`` if there are none.
+        question: question with its gold answers.
         is_unanswerable: True if all documents that contain an answer were left out.
+
+    Returns:
+        ``UNANSWERABLE`` if ``is_unanswerable`` is True, otherwise ``NEAR_MISS`` without gold answers. Otherwise
+        ``ANSWERABLE`` if a passage contains a gold answer, and ``MISSED`` if none does.
     """
     if is_unanswerable:
         return UNANSWERABLE
@@ -116,7 +120,7 @@ def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[fl
 
 
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
-    """Return for each answer the probability that one of three annotators gives the same answer.
+    """Return for each answer the probability that one of three annotators gives it too.
 
     The gold answer is that of one annotator. The two other annotators are assumed to choose their words independently:
     each of them gives an answer that shares a word with the gold answer, with a probability in proportion to the weight
@@ -137,7 +141,9 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
 def build_paragraph_index(
     paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER, blocks: str = DEFAULT_BLOCKS
 ) -> Path:
-    """Index SQuAD's paragraphs, each as a document, unless the index exists; return its directory.
+    """Index SQuAD's paragraphs, each as a document, and return the directory of the index.
+
+    An index that a former call made from the same paragraphs is used again.
 
     Args:
         paragraphs: paragraphs of a SQuAD file.
@@ -147,6 +153,7 @@ def build_paragraph_index(
 
     Raises:
         BadInput: ``out`` is an index of other paragraphs, in other blocks, or for another retriever.
+        DamagedArtefact, Mismatch: the manifest of ``out`` is damaged, or a newer version of ragqa wrote it.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     corpus, written = out.with_name(f".{out.name}.jsonl"), out.with_name(f".{out.name}.new.jsonl")

@@ -23,9 +23,10 @@ def choose_early_margin(
     sets: Sequence[CalibrationSet],
     scored: Sequence[Sequence[ScoredPassages]],
 ) -> tuple[float | None, dict[str, Any]]:
-    """Choose the smallest margin that loses at most ``MAX_LOSS`` of right answers from an index.
+    """Choose the smallest margin that loses at most ``MAX_LOSS`` of the right answers.
 
-    Only questions with gold answers that are answered from an index count, without the sets of unanswerable questions.
+    The loss is a share of all chosen questions. These are the questions with gold answers that are answered from an
+    index, without the sets of unanswerable questions.
 
     Args:
         reader: reader with an early layer.
@@ -33,8 +34,9 @@ def choose_early_margin(
         scored: scored passages of the questions of each set.
 
     Returns:
-        The margin in nats, or None if every margin loses more or no question counts; and the figures of each margin and
-        of all windows: the share of right answers, ``right``, and the share of windows that are read further, ``read``.
+        The margin in nats, or None if every margin loses more or no question is chosen; and the figures of each margin
+        and of all windows: the share of right answers, ``right``, and the share of windows that are read further,
+        ``read``.
     """
     chosen = [
         (question, passages, questions.judge)

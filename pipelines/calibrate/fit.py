@@ -1,4 +1,7 @@
-"""Fit of a span reader's confidence, and choice of the threshold below which the reader declines."""
+"""Fit of a span reader's confidence, and choice of the threshold for declining.
+
+The reader declines to answer if its confidence is below the threshold.
+"""
 
 import datetime
 import json
@@ -127,7 +130,9 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 
 
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
-    """Return the sets of questions that the settings name; SQuAD's paragraphs are indexed for them.
+    """Return the sets of calibration questions that the settings name.
+
+    If the settings name a file of SQuAD, its paragraphs are indexed in the folder ``work``.
 
     Raises:
         BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.

@@ -10,14 +10,14 @@ MAX_DECLINED = 0.05
 
 
 def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:
-    """Return the highest threshold, in hundredths, that declines at most ``MAX_DECLINED`` of right answers.
+    """Return the highest threshold that declines at most ``MAX_DECLINED`` of right answers.
 
     Args:
         confidence_N: confidence of each answer.
         right_N: 1 for a right answer; other values count as wrong.
 
     Returns:
-        The threshold, from 0 to 1; 0 if no answer is right.
+        The threshold, from 0 to 1, rounded down to hundredths; 0 if no answer is right.
     """
     right = np.sort(confidence_N[right_N == 1])
     # Rounded down, so that rounding declines no further right answer.

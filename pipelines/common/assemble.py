@@ -76,7 +76,12 @@ class AssembleConfig:
 
     @report_together()
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range, and MissingExtra if the kind needs FAISS and it is not installed."""
+        """Check the settings.
+
+        Raises:
+            BadInput: values are out of range.
+            MissingExtra: the kind of index needs FAISS, which is not installed.
+        """
         require_positive(self, "read")
         require_non_negative(self, "selection_sample", "workers", "calibrate")
         if require_choice(self, "kind", tuple(IndexKind)):

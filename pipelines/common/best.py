@@ -42,7 +42,9 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and print the figures of an evaluation, and save the weights if no earlier evaluation was better.
+        """Log and print the figures of an evaluation, and save the weights if it was the best.
+
+        The weights are also saved if an earlier evaluation was equally good.
 
         Args:
             figures: figures by name, with the metric.
@@ -61,7 +63,10 @@ class BestWeights:
         self._run.report(**figures, best_step=self._best["step"])
 
     def save(self, **extra: Any) -> None:
-        """Write a checkpoint that names the best evaluation; arguments and errors are those of ``Run.save``."""
+        """Write a checkpoint that names the best evaluation.
+
+        Arguments and errors are those of ``Run.save``.
+        """
         self._run.save(**extra, **{_KEY: self._best})
         self._delete_unused()
 

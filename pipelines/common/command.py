@@ -46,7 +46,7 @@ def run_recipe(
 
 
 def _import_main(module: str) -> Callable[..., Path]:
-    """Return ``main`` of a module; raise MissingExtra if a package that training needs is not installed."""
+    """Return ``main`` of a module; raise MissingExtra if a package for training is missing."""
     try:
         main: Callable[..., Path] = import_module(module).main
     except ModuleNotFoundError as error:

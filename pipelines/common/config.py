@@ -29,12 +29,12 @@ MASKINGS = ("salient", "spans", "words", "uniform")
 
 
 def require_text_length(config: Any, *names: str) -> None:
-    """Require settings above 3, for the length of a text in wordpieces, including [CLS] and [SEP]."""
+    """Require settings above 3, as lengths of a text in wordpieces with [CLS] and [SEP]."""
     require_all(config, names, lambda value: value > 3, "more than 3, because [CLS] and [SEP] count")
 
 
 def require_input_length(config: Any, *names: str) -> None:
-    """Require settings of ``MIN_WINDOW`` or more, for the length of a reader's or generator's input in tokens."""
+    """Require settings of ``MIN_WINDOW`` or more, as lengths of a model's input in tokens."""
     require_all(config, names, lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more")
 
 
@@ -106,11 +106,14 @@ class TrainingConfig:
 
     @property
     def single_device(self) -> str:
-        """Device of a training in one process: ``device``, or cuda if ``gpus`` is True and ``device`` is cpu."""
+        """Device of a training in one process.
+
+        This is ``device``, or cuda if ``gpus`` is True and ``device`` is cpu.
+        """
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
-        """Return the learning rate of a step; the rate rises over ``warmup`` steps, then falls to 0.
+        """Return the learning rate of a step: it rises to ``lr``, then falls to 0.
 
         Args:
             step: number of the step, from 0.
@@ -150,7 +153,12 @@ class TrainingIndexConfig:
 
     @report_together()
     def __post_init__(self) -> None:
-        """Raise BadInput for values out of range, and MissingExtra if the kind needs FAISS and it is not installed."""
+        """Check the settings.
+
+        Raises:
+            BadInput: values are out of range.
+            MissingExtra: the kind of index needs FAISS, which is not installed.
+        """
         require_non_negative(self, "workers")
         if require_choice(self, "kind", tuple(IndexKind)):
             mips.check_kind(self.kind, "cpu")

@@ -1,4 +1,6 @@
-"""Training step of a dual encoder that learns to find each question's passage in the batch (ORQA, DPR).
+"""Contrastive training step of a dual encoder, as in ORQA and DPR.
+
+The encoder learns to find each question's passage among all passages of the batch.
 
 Legend: N sequences, B questions, P passages, D width.
 """
@@ -39,7 +41,11 @@ class ContrastiveBatch:
     """True for passages that the loss of a question ignores."""
 
     def pad_passages(self, count: int) -> "ContrastiveBatch":
-        """Return the batch with masked passages added, so that ``count`` processes can share the passages evenly."""
+        """Return the batch with masked passages added, so that processes share it evenly.
+
+        Args:
+            count: number of processes, which divides the new number of passages.
+        """
         missing = -len(self.passages) % count
         masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
         return replace(
@@ -132,13 +138,23 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
 
 
 def group_by_length(rows: Rows) -> list[list[int]]:
-    """Return the positions of sequences, longest first, in one group, or in two if this saves much padding."""
+    """Group sequences by length to save padding.
+
+    Returns:
+        The positions of the sequences, longest first: in two halves if the longest sequence is more than 1.5 times as
+        long as the longest one of the second half, otherwise in one group.
+    """
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
     return [order[:half], order[half:]] if half else [order]
 
 
 def count_encoded(rows: Rows, chunk: int) -> int:
-    """Return the number of tokens, including padding, that are encoded for ``rows`` in chunks of ``chunk``."""
+    """Return the number of tokens that are encoded for sequences, including padding.
+
+    Args:
+        rows: token ids of the sequences.
+        chunk: number of sequences that are encoded together, in one or two groups (``group_by_length``).
+    """
     chunks = [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
     return sum(len(group) * len(texts[group[0]]) for texts in chunks for group in group_by_length(texts))

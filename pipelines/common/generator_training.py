@@ -105,7 +105,10 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the options of a RAG generator with which another kind writes its inputs in the same form."""
+    """Return the options that let a generator of ``kind`` write inputs as ``generator`` does.
+
+    There are none unless ``generator`` is a RAG generator and ``kind`` reads passages.
+    """
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -269,7 +272,11 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the floating-point operations of a training step per input token and per answer token."""
+    """Return the floating-point operations per token of a training step.
+
+    Returns:
+        Operations per token of the input, and per token of the answer.
+    """
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 

@@ -47,12 +47,22 @@ class LearningRates:
     The retriever's rate begins to rise when the retriever starts to learn."""
 
     def compute_rates(self, step: int) -> list[float]:
-        """Return the rates of the four parameter groups in step ``step``: two of the retriever, two of the reader."""
+        """Return the learning rates of a step: two of the retriever, then two of the reader.
+
+        Each has two parameter groups: with and without weight decay.
+
+        Args:
+            step: number of the step, from 0.
+        """
         reader = compute_rate(step, peak=self.reader, warmup=self.warmup, total=self.steps)
         return [*self.compute_retriever_rates(step), reader, reader]
 
     def compute_retriever_rates(self, step: int) -> list[float]:
-        """Return the rates of the retriever's two parameter groups in step ``step``; 0 before it learns."""
+        """Return the learning rates of the retriever's two parameter groups in a step.
+
+        Args:
+            step: number of the step, from 0. In the first ``frozen`` steps the rates are 0.
+        """
         if step < self.frozen:
             return [0.0, 0.0]
         step, warmup = step - self.frozen, limit_warmup(self.warmup, 1000, self.steps)

@@ -166,7 +166,10 @@ def open_masked_texts(
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return the texts of at most 10,000 passages at equal distances, from which a tagger learns common words."""
+    """Return texts from the whole corpus, from which a tagger learns common words.
+
+    These are the texts of at most 10,000 passages at equal distances.
+    """
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
@@ -229,12 +232,15 @@ class MaskedTexts:
         raise BadInput(f"{_TRIES} texts in a row have nothing to mask: choose another masking")
 
     def mask(self, row: int, text: str, rng: np.random.Generator) -> MaskedText | None:
-        """Sample consecutive sentences of a passage and mask them; return None if there is nothing to mask.
+        """Sample consecutive sentences of a passage and mask them.
 
         Args:
             row: row of the passage.
             text: text of the passage.
             rng: random generator.
+
+        Returns:
+            The masked sentences, or None if there is nothing to mask.
         """
         start, end = draw_sentences(text, rng, self._room)
         pieces = truncate(self._tokenizer.tokenize(text[start:end]), self._room)
@@ -263,13 +269,16 @@ class MaskedTexts:
 
 
 def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int, int]:
-    """Sample consecutive sentences; return their start and end (exclusive) in characters, 0 and 0 without sentences.
+    """Sample consecutive sentences of a passage; return their start and end in characters.
 
     Args:
         text: text of a passage.
         rng: random generator.
         room: largest length in wordpieces. Lengths are estimated at four characters per wordpiece, so the sentences can
             have more wordpieces.
+
+    Returns:
+        Start and end (exclusive); 0 and 0 if the text has no sentences.
     """
     sentences = [(start, end) for start, end, _ in find_sentences(text, 0)]
     if not sentences:

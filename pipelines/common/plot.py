@@ -65,7 +65,7 @@ class PlotConfig:
 
 
 def check_plot(out: Path) -> None:
-    """Prepare to write the picture ``out``: check its suffix, make its folder and load matplotlib.
+    """Check the suffix of the picture ``out``, make its folder and load matplotlib.
 
     Raises:
         BadInput: ``out`` does not end in .png, .svg or .pdf.

@@ -105,7 +105,11 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return the message of a worker's ``RagqaError``, or the last 300 characters of another error, in one line."""
+    """Return one line that describes the error of a worker.
+
+    Returns:
+        The message of a ``RagqaError``, or the last 300 characters of the text of another error.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     # The text of Ray's error holds the worker's traceback, which ends with the name and the message of its error.
@@ -117,12 +121,19 @@ class ProgressSender:
     """Progress bar of a worker, which sends messages for ``replay_messages`` to show."""
 
     def __init__(self, send: Callable[[tuple[Any, ...]], object]) -> None:
-        """Prepare to send messages with the function ``send``; a message is a kind, followed by its values."""
+        """Prepare to send messages.
+
+        Args:
+            send: function that sends a message. A message is a tuple of its kind and its values.
+        """
         self._send, self._last, self._sent_at = send, (0, ""), float("-inf")
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Send the start and the end of a piece of work; the arguments are those of ``ragqa.progress.Progress``."""
+        """Send the start and the end of a piece of work.
+
+        Arguments are those of ``ragqa.progress.Progress.step``.
+        """
         self._last = done, ""
         self._send(("begin", name, total, unit, done))
         try:
@@ -146,7 +157,9 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``; the messages can end early, because a process can die.
+    """Show the messages of a ``ProgressSender``.
+
+    The messages can end early, because the process that sends them can die.
 
     Args:
         messages: messages in the order in which they were sent.

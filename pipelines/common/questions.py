@@ -53,12 +53,20 @@ def sample_questions(questions: list[Question], count: int | None, seed: int) ->
 
 
 def make_question_keys(files: Iterable[Path]) -> set[str]:
-    """Return the normalised texts of all questions in files; errors are those of ``read_questions``."""
+    """Return the normalised texts of all questions in files.
+
+    Errors are those of ``read_questions``.
+    """
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
 def drop_known(questions: Sequence[Question], known: Collection[str]) -> list[Question]:
-    """Return the questions whose normalised texts are not in ``known``, a result of ``make_question_keys``."""
+    """Return the questions whose normalised texts are not known.
+
+    Args:
+        questions: questions to select from.
+        known: normalised texts (``make_question_keys``).
+    """
     return [question for question in questions if normalize_answer(question.text) not in known]
 
 
@@ -111,7 +119,9 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of the questions of a step, from 0; each epoch has its own random order.
+    """Return the numbers of the questions of a step, counted from 0.
+
+    Each epoch has its own random order.
 
     Args:
         count: number of all questions.

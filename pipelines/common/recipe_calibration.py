@@ -38,7 +38,7 @@ With fewer, the questions that selected the weights are also used."""
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Calibration fitted on all N answers, and the confidence of each answer by a fit without its part."""
+    """Calibration fitted on all N answers, with a cross-fitted confidence of each answer."""
 
     calibration: Calibration
     """Calibration fitted on all answers."""
@@ -120,7 +120,10 @@ def cross_fit(
     weights: Sequence[float] | np.ndarray | None = None,
     parts: Sequence[int | str] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers; to measure the error on a part of them, fit one on the other parts.
+    """Fit a calibration on all answers, and compute each answer's confidence without its part.
+
+    For the confidence of the answers of a part, a calibration is fitted on the other parts. The calibration error
+    is measured on this confidence.
 
     Args:
         rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.

@@ -66,13 +66,16 @@ def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[l
 
 @torch.no_grad()
 def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Return the vectors [B, D] of questions as float32, computed without dropout and without gradient.
+    """Return the vectors of questions, computed without dropout and without gradient.
 
     Args:
         tower: question encoder.
         tokenizer: tokenizer of the encoder.
         texts: B questions.
         device: device of the encoder.
+
+    Returns:
+        Vectors [B, D] as float32.
     """
     training = tower.training
     tower.eval()
@@ -87,7 +90,7 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Return ``recall@k`` for each k: the share of questions with an answer in the first k passages.
+    """Measure the recall of a question encoder in training on held-out questions.
 
     Args:
         held_out: questions and passages.
@@ -95,6 +98,9 @@ def evaluate_retrieval(
         index: index to search.
         device: device of the encoder.
         ks: numbers of passages at which recall is measured.
+
+    Returns:
+        ``recall@k`` for each k: the share of questions with an answer in one of the first k passages.
 
     Raises:
         SlowPattern: an answer is a pattern that takes too long.

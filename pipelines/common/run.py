@@ -88,7 +88,11 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return True after each multiple of ``every`` steps, 0 included, and after the last; False for None."""
+        """Return True if an action that is repeated every ``every`` steps is due.
+
+        It is due after each multiple of ``every`` steps, also after 0 steps, and after the last step. If ``every`` is
+        None, it is never due.
+        """
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
@@ -105,7 +109,7 @@ class Run:
             checkpoint.save(self.state, self.path / CHECKPOINTS)
 
     def saved_extras(self, name: str) -> list[Any]:
-        """Return the values that ``save`` wrote under ``name`` into the existing checkpoints, oldest first.
+        """Return the values that ``save`` wrote under ``name`` into checkpoints, oldest first.
 
         Only the first process reads checkpoints; the others return an empty list.
         """
@@ -122,7 +126,7 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield each remaining step, counted from 0; save and evaluate when due, also after the last step.
+        """Yield each remaining step, from 0; save and evaluate when due, also after the last one.
 
         The body of the loop takes the step. A checkpoint is written before an evaluation after the same step, so a run
         that continues from this checkpoint repeats the evaluation. Errors of the functions pass through.
@@ -218,7 +222,7 @@ def open_run(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Iterator[Run]:
-    """Yield the run in the directory ``config.out``, new or continued from its newest checkpoint.
+    """Yield the run in ``config.out``, which is new or continues from its newest checkpoint.
 
     The first process locks the directory until the block ends.
 

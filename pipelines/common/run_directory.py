@@ -95,7 +95,10 @@ def check_directory(out: Path) -> None:
 
 
 def digest_inputs(config: Any) -> dict[str, str]:
-    """Return the digest of the existing files and directories that each setting except ``out`` names, by setting."""
+    """Return the digests of the files and directories that settings name, by setting.
+
+    The setting ``out`` is left out, and so is a setting that names a missing file or directory.
+    """
     digests = {}
     for name, value in collect_settings(config).items():
         paths = [path for path in (value if isinstance(value, tuple) else (value,)) if isinstance(path, Path)]
@@ -143,7 +146,9 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a context manager in which the first process locks ``out``, a directory with several runs.
+    """Return a context manager that locks ``out``, a directory with several runs.
+
+    Only the first process locks the directory.
 
     Raises:
         BadInput: on entering the block, another command holds the lock.

@@ -62,10 +62,10 @@ class TokenizedPassages:
         return len(self._starts) - 1
 
     def ids(self, row: int, limit: int) -> list[int]:
-        """Return the first wordpieces of title and text; row -1 is the null passage, which has none.
+        """Return the first wordpieces of the title and the text of a passage.
 
         Args:
-            row: row of the passage.
+            row: row of the passage; -1 is the null passage, which has no wordpieces.
             limit: largest number of wordpieces.
         """
         if row < 0 or limit < 0:

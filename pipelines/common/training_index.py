@@ -79,7 +79,7 @@ class TrainingIndex:
         return vectors_BD
 
     def propose(self, queries_BD: np.ndarray, k: int) -> np.ndarray:
-        """Return the rows [B, K] of the best passages, best first; ``NOT_FOUND`` for a missing passage.
+        """Return the rows [B, K] of the best passages, best first; ``NOT_FOUND`` if missing.
 
         Args:
             queries_BD: vectors of B questions.
@@ -109,7 +109,7 @@ class TrainingIndex:
         """Take a newer index into use, if there is one; a frozen index never changes."""
 
     def keep_saved_versions(self) -> None:
-        """Delete old versions of the index that no checkpoint names; a frozen index has no versions."""
+        """Delete old index versions that no checkpoint names; a frozen index has no versions."""
 
     def close(self) -> None:
         """Stop building new indexes."""
@@ -210,7 +210,7 @@ class RefreshedIndex(TrainingIndex):
         corpus: Path,
         frozen: int,
     ) -> None:
-        """Start without an index, or continue with the version that the checkpoint of the run names.
+        """Start without an index, or continue with the version that the run's checkpoint names.
 
         Args:
             run: run whose checkpoints store the version under ``index``.
@@ -377,7 +377,7 @@ def _open_mips(
 
 
 def read_corpus_fingerprint(index: Path) -> str:
-    """Return the fingerprint of the corpus in an index directory; errors are those of ``read_manifest``."""
+    """Return the fingerprint of an index's corpus; errors are those of ``read_manifest``."""
     return artefacts.read_manifest(index, "index").parents["corpus"]
 
 

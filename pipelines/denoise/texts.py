@@ -71,7 +71,10 @@ class Frame:
 
     @property
     def room(self) -> int:
-        """Number of special ids around input or target, whichever has more, plus one for a further sentinel."""
+        """Number of ids to reserve for special ids and for a further sentinel.
+
+        This is the larger number of special ids around the input or the target, plus one for the sentinel.
+        """
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 

@@ -63,7 +63,10 @@ class RetrievalBatches:
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Sample the numbers of a positive and of hard negatives, equally often from each source of negatives."""
+        """Sample the numbers of a positive and of hard negatives of an example.
+
+        Each hard negative comes from a source of negatives that is chosen at random.
+        """
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
         count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]

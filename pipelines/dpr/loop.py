@@ -30,12 +30,15 @@ from ragqa.training import parallel
 
 
 def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Mine examples, train and export a retriever, or continue a run; return the directory of the retriever.
+    """Mine examples, train a retriever and export it, or continue a run.
 
     Args:
         config: settings of the run.
         progress: shows the questions that are mined, and the steps.
         notify: receives a line for each file of mined examples and each evaluation, and about the results.
+
+    Returns:
+        The directory of the retriever.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -77,7 +80,9 @@ def train_round(
     progress: Progress,
     notify: Notify,
 ) -> None:
-    """Train the retriever of a round, or continue its training; do nothing if the round is finished.
+    """Train the retriever of a round, unless the round is finished.
+
+    An interrupted training continues from its newest checkpoint.
 
     Args:
         config: settings of the run.
@@ -185,7 +190,9 @@ def get_round_folder(config: DprConfig, number: int) -> Path:
 
 
 def publish(config: DprConfig, notify: Notify) -> Path:
-    """Copy the last round's model to ``model`` in ``config.out``, and export the copy to ``export``.
+    """Copy the last round's model to ``model``, and export the copy to ``export``.
+
+    Both directories are in ``config.out``. With ``config.no_export``, nothing is exported.
 
     Args:
         config: settings of the run.

@@ -76,7 +76,7 @@ def mine_retriever_negatives(
     progress: Progress,
     notify: Notify,
 ) -> list[RetrievalExample]:
-    """Mine negatives with a trained retriever, or read the negatives that an earlier run has written.
+    """Mine negatives with a trained retriever, or read the negatives that a former run wrote.
 
     Args:
         config: settings of the run.

@@ -140,7 +140,10 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train a closed book, and write a pipeline if there is an index; as ``main`` with ``config.k`` = 0."""
+    """Train a closed-book generator, and write a pipeline if there is an index.
+
+    This is ``main`` with ``config.k`` = 0.
+    """
     return main(replace(config, k=0), progress=progress, notify=notify)
 
 

@@ -133,7 +133,10 @@ class JointSettings:
 
     @classmethod
     def split(cls, config: JointConfig) -> "JointSettings":
-        """Return ``config`` with the settings of each loss, in which shared settings have the values of ``config``."""
+        """Return ``config`` with the settings of each loss.
+
+        Settings that the losses share have the values of ``config``.
+        """
         names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever

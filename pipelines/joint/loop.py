@@ -315,7 +315,11 @@ def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float],
 
 
 def write_models(config: JointConfig, model: Joint) -> None:
-    """Write the retriever and the readers into ``config.out``; raise BadInput if they cannot be written."""
+    """Write the retriever and the readers into folders of ``config.out``.
+
+    Raises:
+        BadInput: a folder cannot be written.
+    """
     write_model(model.retriever, config.out / "model")
     write_model(model.masked, config.out / "masked")
     generator_training.write_generator(model.generator, config.out / "generator", config.out / "model")

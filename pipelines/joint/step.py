@@ -63,14 +63,17 @@ class WeightedLoss:
 
 
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the learning rates of a step: two for the retriever, then two for the module of each loss.
+    """Return the learning rates of a step: of the retriever, then of the module of each loss.
 
-    Each module has two parameter groups: with and without weight decay. The rate of an inactive loss is 0.
+    Each of them has two parameter groups: with and without weight decay. The rate of an inactive loss is 0.
 
     Args:
-        step: number of the step.
+        step: number of the step, from 0.
         losses: all losses.
         rates: learning rates of the retriever and of all readers.
+
+    Returns:
+        Two rates for the retriever, then two rates for each loss.
     """
     warmup = limit_warmup(rates.warmup, 1000, rates.steps)
     values = rates.compute_retriever_rates(step)

@@ -20,7 +20,10 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]:
-    """Return the settings of the inverse cloze task, and those of fine-tuning, which begins from its result."""
+    """Return the settings of the inverse cloze task and of the fine-tuning after it.
+
+    Fine-tuning begins from the retriever of the inverse cloze task.
+    """
     common = {"corpus": config.corpus, "encoder": config.encoder, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, out=config.out / "cloze", **common)

@@ -1,4 +1,4 @@
-r"""Fine-tune ORQA or REALM on pairs of question and answer (Lee et al. 2019, section "Learning").
+r"""Fine-tune ORQA or REALM on questions with answers (Lee et al. 2019, section "Learning").
 
     python -m pipelines.orqa.fine_tune --corpus wiki.index --retriever runs/realm/model --encoder runs/realm/reader \
         --questions train.jsonl --dev dev.jsonl --out runs/tuned

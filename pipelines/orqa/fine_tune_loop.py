@@ -56,11 +56,11 @@ class OpenQA(nn.Module):
 def compute_loss(
     model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
 ) -> BatchLoss:
-    """Return the loss of a batch: retrieval term plus span term (Lee et al. 2019, section "Learning").
+    """Return the loss of a batch: retrieval term plus span term.
 
-    The question tower in training searches, the passages of the beam are scored, and the best of them are read. The
-    retrieval term of a question is 0 if no passage of the beam has an answer. The span term is 0 if no passage that is
-    read has a gold span.
+    The source is Lee et al. 2019, section "Learning". The question tower in training searches, the passages of the beam
+    are scored, and the best of them are read. The retrieval term of a question is 0 if no passage of the beam has an
+    answer. The span term is 0 if no passage that is read has a gold span.
 
     Args:
         model: question tower and reader.
@@ -119,9 +119,13 @@ def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -
 
 
 def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the learning rates of step ``step``: two for the question tower, then two for the reader.
+    """Return the learning rates of a step: two of the question tower, then two of the reader.
 
     Each module has two parameter groups: with and without weight decay.
+
+    Args:
+        step: number of the step, from 0.
+        config: settings of the run.
     """
     peaks = config.lr if config.retriever_lr is None else config.retriever_lr, config.lr
     schedule = partial(compute_rate, step, warmup=config.warmup, total=config.steps, default_warmup=10_000)
@@ -132,7 +136,9 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Evaluate the model on held-out questions, which it answers by the same code as a pipeline.
+    """Evaluate the model on held-out questions.
+
+    The model answers them by the same code as a pipeline.
 
     Args:
         model: question tower and reader.
@@ -207,7 +213,7 @@ def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
 
 
 def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Fine-tune question tower and reader, or continue a run; return the directory of the retriever.
+    """Fine-tune the question tower and the reader, or continue a run.
 
     The retriever is written into ``model`` in ``config.out``, and the reader into ``reader``.
 
@@ -215,6 +221,9 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
         config: settings of the run.
         progress: shows the embedding of the passages, the search for answers, and the steps.
         notify: receives a line about the training questions, and for each evaluation.
+
+    Returns:
+        The directory of the retriever.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.

@@ -46,7 +46,15 @@ class InverseClozeBatches:
     """Batches of pairs by the number of the step; seed and step determine a batch."""
 
     def __init__(self, config: InverseClozeConfig, passages: TokenizedPassages) -> None:
-        """Prepare the batches from ``passages``; raise BadInput if a batch is larger than the corpus."""
+        """Prepare the batches.
+
+        Args:
+            config: settings of the run.
+            passages: wordpieces of the passages, from which the pairs are made.
+
+        Raises:
+            BadInput: a batch is larger than the corpus.
+        """
         _check_batch(config, passages.store)
         self._config, self._passages = config, passages
 

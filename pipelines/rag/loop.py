@@ -120,7 +120,10 @@ def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Pr
 def open_refreshed_index(
     config: RagConfig, retriever: DualEncoder, run: Run, progress: Progress = SILENT
 ) -> RefreshedIndex:
-    """Open the index of a run whose passage tower learns; arguments and errors are those of ``open_index``."""
+    """Open the index of a run in which the passage tower learns.
+
+    Arguments and errors are those of ``open_index``.
+    """
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)

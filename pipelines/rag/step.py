@@ -64,7 +64,7 @@ class AnswerLikelihoods:
 def score_answers(
     model: Rag, index: TrainingIndex, texts: list[str], answers: Sequence[str], config: RagConfig
 ) -> AnswerLikelihoods:
-    """Retrieve passages for each question, and compute the likelihood of its answer with each passage.
+    """Compute the likelihood of each answer with each passage that its question retrieves.
 
     Args:
         model: modules in training.

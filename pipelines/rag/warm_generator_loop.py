@@ -48,7 +48,15 @@ class GoldQuestions:
     """Questions with a gold passage; for each, a block of 100 words of the passage is sampled."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
-        """Select the questions with a gold passage; raise BadInput, which names ``file``, if there are none."""
+        """Select the questions with an answer and a gold passage.
+
+        Args:
+            questions: training questions.
+            file: file of the questions, which the error names.
+
+        Raises:
+            BadInput: no question has an answer and a gold passage.
+        """
         self.questions = [question for question in questions if question.answers and list_gold_passages(question)]
         if not self.questions:
             raise BadInput(f"{file}: no question has an answer and a gold passage")
@@ -60,7 +68,9 @@ class GoldQuestions:
         return len(self.questions)
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """Return a question, a block of its gold passage, and an answer; if possible the block contains the answer.
+        """Return a question, a block of its gold passage, and an answer.
+
+        If possible, the block contains the answer.
 
         Args:
             number: number of the question.
@@ -96,7 +106,11 @@ class GoldBatch:
         return cls(list(texts), list(passages), list(answers))
 
     def take_share(self) -> "GoldBatch":
-        """Return this process's share of the batch; raise BadInput if the batch cannot be shared evenly."""
+        """Return this process's share of the batch.
+
+        Raises:
+            BadInput: the batch cannot be divided among the processes evenly.
+        """
         return GoldBatch(
             parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
         )
@@ -153,15 +167,19 @@ def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[i
 
 
 def count_placed_tokens(example: Example) -> int:
-    """Return the number of tokens of the answer, including the end token; 0 if its positions are unknown."""
+    """Return the number of tokens of an answer; 0 if its positions in the input are unknown.
+
+    The end token counts.
+    """
     return len(example.answer) if example.places else 0
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log attention on the right positions, over the tokens of the answers, in nats.
+    """Return the mean of -log attention on the right positions, in nats.
 
-    The right positions of token i of an answer are i tokens after each beginning of the answer in the input. An answer
-    without positions does not count; without any positions, the result is 0.
+    The mean is over the tokens of the answers. The right positions of token i of an answer are i tokens after each
+    beginning of the answer in the input. An answer without positions does not count; without any positions, the result
+    is 0.
 
     Args:
         weights_BHTL: attention of the decoder on the input.
@@ -215,9 +233,13 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
 
 
 def compute_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
-    """Return the learning rates of step ``step``: two for the encoder, then two for the decoder.
+    """Return the learning rates of a step: two of the encoder, then two of the decoder.
 
     Each module has two parameter groups: with and without weight decay.
+
+    Args:
+        step: number of the step, from 0.
+        config: settings of the run.
     """
     peaks = (config.lr / 10 if config.encoder_lr is None else config.encoder_lr, config.lr)
     rates = []

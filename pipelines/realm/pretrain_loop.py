@@ -48,7 +48,10 @@ _SHORT = 4
 
 
 class Realm(nn.Module):
-    """Modules of REALM in training: the retriever, and the masked language model that reads its passages."""
+    """Modules of REALM in training: the retriever, and the reader of its passages.
+
+    The reader is a masked language model.
+    """
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
         """Combine a retriever and a reader."""
@@ -372,7 +375,7 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with the lengths of texts and passages limited to those that the models can read."""
+    """Return the settings with lengths of texts and passages that the models can read."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)

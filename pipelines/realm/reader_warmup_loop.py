@@ -110,7 +110,10 @@ def compute_loss(
 
 
 def _compute_losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of texts with their own and with random passages, over all processes."""
+    """Return the mean losses of texts with their own passages and with random passages.
+
+    The means are over all processes.
+    """
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]

@@ -80,7 +80,10 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers [B] of the questions of a step; the questions of all sets are numbered from 0."""
+        """Return the numbers [B] of the questions of a step.
+
+        The questions of all sets together are numbered from 0.
+        """
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)
@@ -114,9 +117,11 @@ class ReaderBatches:
         return collate(numbered_windows, self._shape.max_span)
 
     def _choose_windows(self, sampled: SampledPassages, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
-        """Choose a random window of each passage, if possible one with a gold span of an allowed length.
+        """Choose a random window of each passage, if possible one with a short gold span.
 
-        A passage with an answer but without such a gold span is left out, because the reader would learn that it has no
+        A span is short if it has at most ``max_span`` wordpieces.
+
+        A passage with an answer but without a short gold span is left out, because the reader would learn that it has no
         answer. For example, the passage has "1950s" where the answer is "1950", or the answer is too long.
         """
         gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)

@@ -1,4 +1,4 @@
-"""Distant supervision: every passage that contains an answer counts as right (Mintz et al. 2009).
+"""Distant supervision: a passage with an answer counts as right (Mintz et al. 2009).
 
 The labels are noisy: a passage can contain "1945" or "Paris" and say nothing about the question. So a question is read
 in several passages, and the loss is marginalised over their spans. Unrelated spans then get little weight.
@@ -34,7 +34,7 @@ IDENTITY_FILE = "of.json"
 
 @dataclass(frozen=True)
 class RerankedSearch(PassageSearch):
-    """Search that orders the passages of questions without gold passages by a reader's relevance.
+    """Search that orders passages by a reader's relevance, for questions without gold passages.
 
     Among passages that contain the answer, those that a reader finds relevant support the answer more often than those
     that retrieval ranks high.
@@ -44,7 +44,11 @@ class RerankedSearch(PassageSearch):
     """Reader that scores the relevance."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the best ``depth`` passages for each question, most relevant first if it has no gold passages."""
+        """Return the best ``depth`` passages for each question.
+
+        The passages of a question without gold passages are in the order of the reader's relevance. Those of another
+        question are in the order of retrieval.
+        """
         questions = list(questions)
         return [
             hits if list_gold_passages(question) else self._rerank(question, hits)
@@ -98,11 +102,14 @@ def mine_passages(
 def select_trainable(
     sets: Sequence[TrainingSet], mined: Sequence[MinedPassages]
 ) -> tuple[list[TrainingSet], list[MinedPassages]]:
-    """Return the questions with a gold passage or a mined positive, by set, and their mined passages.
+    """Select the questions with a gold passage or a mined positive.
 
     Args:
         sets: training questions.
         mined: mined passages of the questions of all sets, in the same order.
+
+    Returns:
+        The sets with the selected questions, and the mined passages of these questions, in the same order.
 
     Raises:
         BadInput: no question of a set has a gold passage or a mined positive.
@@ -122,7 +129,10 @@ def select_trainable(
 
 
 def _select_rows(question: Question, regex: bool, hits: list[Hit], pool: int) -> dict[str, list[int]]:
-    """Return the rows of positives and negatives; some parts of gold passages are left out (``MinedPassages``)."""
+    """Return the rows of at most ``pool`` positives and ``pool`` negatives, best first.
+
+    Parts of gold passages are left out, as ``MinedPassages`` describes.
+    """
     golds = list_gold_passages(question)
     with name_slow_question([question]):
         unclear = [gold for gold in golds if not has_answer(gold, question.answers, regex=regex)]

@@ -128,13 +128,16 @@ def train_step(
 def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, sets: Sequence[EvaluationSet], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return the scores of ``EvaluationSet.evaluate`` on each set, and their mean exact match as ``em``.
+    """Return the scores of a reader on each evaluation set, and their mean exact match.
 
     Args:
         reader: reader in training.
         tokenizer: tokenizer of the reader.
         sets: held-out questions with passages.
         config: settings of the run.
+
+    Returns:
+        The scores of ``EvaluationSet.evaluate`` on each set, and ``em``, the mean of their exact match.
     """
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
@@ -272,9 +275,10 @@ def make_batches(
 
 
 def derive_seed(config: ReaderConfig) -> int:
-    """Return the seed of the batches: that of the run, changed by the weights if training begins from a reader.
+    """Return the seed of the batches, which depends on the reader that training begins from.
 
-    With the same seed as in its first training, the reader would read the same passages in the same order again.
+    It is the seed of the run, changed by the weights if training begins from a reader. With the same seed as in its
+    first training, the reader would read the same passages in the same order again.
     """
     if read_head_name(config.encoder) is None:
         return config.seed

@@ -43,7 +43,10 @@ class ReaderLosses:
         return (spans_B + passages_B).mean()
 
     def measure(self, config: ReaderConfig) -> dict[str, float]:
-        """Return the mean losses in nats for the log, and ``right``: the share of questions with a gold span."""
+        """Return the mean losses of the batch in nats, for the log, and the share ``right``.
+
+        ``right`` is the share of questions with a gold span. Losses that the settings do not use are left out.
+        """
         figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
         optional = {"absence_bce": self.absence_B, "early_bce": self.early_B, "kl": self.kl_B}
         is_used = {
@@ -110,17 +113,28 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the sums ``[B, K · S]`` of span score and relevance, for all spans of all passages.
+    """Return the sum of span score and relevance of every span of a question.
 
     Args:
         score_BKS: scores of the spans.
         relevance_BK: relevance of the passages.
+
+    Returns:
+        Sums ``[B, K · S]`` for all spans of all passages.
     """
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
 
 def is_hard_step(step: int, config: ReaderConfig) -> bool:
-    """Return True if step ``step``, counted from 0, uses hard EM; the probability rises over ``hard_warmup``."""
+    """Return True if a step uses hard EM.
+
+    Only a run with the loss ``hard`` has such steps. Their probability rises linearly from 0 to 1 over the share
+    ``config.hard_warmup`` of all steps, with ``MAX_HARD_SHARE`` as upper limit.
+
+    Args:
+        step: number of the step, from 0.
+        config: settings of the run.
+    """
     if config.loss != "hard":
         return False
     share = min(step / (config.hard_warmup * config.steps), MAX_HARD_SHARE)

@@ -1,4 +1,4 @@
-r"""Evaluate span readers on held-out questions, from an index or from the paragraph of each question.
+r"""Evaluate span readers on held-out questions, from an index or from gold paragraphs.
 
     python -m pipelines.span_reader.reader_evaluation runs/mean runs/fourth/model --squad squad/train-v1.1.json.xz \
         --questions nq/dev.jsonl --index wiki.index --exclude nq/test-a.jsonl
@@ -120,7 +120,10 @@ def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -
 
 
 def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
-    """Return an evaluation set of questions with their gold paragraphs (SQuAD's task), named ``gold``."""
+    """Return an evaluation set, named ``gold``, of questions with their gold paragraphs.
+
+    To read the gold paragraph is SQuAD's task.
+    """
     return EvaluationSet("gold", questions, make_gold_hits(questions), None)
 
 

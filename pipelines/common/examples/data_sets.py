@@ -104,9 +104,10 @@ def _is_answered_by_gold(question: Question, regex: bool) -> bool:
 
 
 def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """Split held-out questions into those that select the weights and those that calibrate the confidence.
+    """Split held-out questions into a part for selection and a part for calibration.
 
-    The split depends only on the arguments, so training and ``pipelines.calibrate`` make the same split.
+    The first part selects the weights, and the second part calibrates the confidence. The split depends only on the
+    arguments, so training and ``pipelines.calibrate`` make the same split.
 
     Args:
         questions: the held-out questions of a file.
@@ -122,7 +123,10 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
 
 
 def make_gold_hits(questions: Sequence[Question]) -> list[list[Hit]]:
-    """Return the gold passages of each question as hits with the score 0, without titles as in SQuAD's task."""
+    """Return the gold passages of each question as hits with the score 0.
+
+    The passages have no titles, as in SQuAD's task.
+    """
     return [
         [Hit(Passage(n, str(n), "", text, "", 0, len(text)), 0.0) for n, text in enumerate(question.passages)]
         for question in questions

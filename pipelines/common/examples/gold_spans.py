@@ -41,7 +41,15 @@ class GoldSpans:
         self._sequences.pop((), None)
 
     def find(self, window: Window, text: str) -> set[WordpieceSpan]:
-        """Return the gold spans in a window of the passage ``text``; raise SlowPattern if a pattern takes too long."""
+        """Return the gold spans in a window of a passage.
+
+        Args:
+            window: window of the passage.
+            text: text of the passage.
+
+        Raises:
+            SlowPattern: an answer is a pattern that takes too long.
+        """
         candidates = self._find_matches(window, text) if self._patterns else self._find_wordpieces(window, text)
         begins, ends, in_words = window.begins, window.ends, window.is_word
         return {
@@ -74,7 +82,7 @@ class GoldSpans:
 
 
 def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
-    """Yield the span of whole words from the character ``begin`` to the character ``end``, if there is one."""
+    """Yield the span of whole words from character ``begin`` to ``end``, if there is one."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)

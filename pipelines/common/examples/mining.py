@@ -162,7 +162,11 @@ def write_retriever_negatives(
 
 
 def format_counts(counts: Counter[str]) -> str:
-    """Return a line with the counts of saved and dropped questions, by the names ``ASKED`` to ``NO_NEGATIVE``."""
+    """Return one line with the numbers of saved and of dropped questions.
+
+    Args:
+        counts: numbers of questions, by the names ``ASKED`` to ``NO_NEGATIVE``.
+    """
     dropped, noted = (
         ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name])
         for names in ((NO_PASSAGE, NOTHING, HELD_OUT), (NOT_IN_CORPUS, NO_NEGATIVE))
@@ -219,7 +223,7 @@ def build_temporary_index(
     insecure: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
-    """Embed the passages of a corpus, and yield the passages with an exact index of their vectors.
+    """Embed a corpus; yield its passages and an exact index of their vectors.
 
     The vectors are deleted after the block. If the block or the embedding raises an error, finished vectors stay, and
     the next call continues with them.
@@ -262,7 +266,10 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example as JSON values; the texts of gold passages are saved only for a question without answers."""
+    """Return an example as JSON values.
+
+    The texts of gold passages are saved only for a question without answers.
+    """
     question = example.question
     return {
         "id": question.id,

@@ -151,7 +151,10 @@ class PassageSampler:
                 self._questions_of.setdefault(article, []).append(self.questions[number][0].text)
 
     def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
-        """Sample the passages of a question; the shares of the mix decide if the question becomes unanswerable.
+        """Sample the passages of a question, or make the question unanswerable.
+
+        The shares of the mix are the probabilities of two changes that make the question unanswerable: its text is
+        changed (``NearMissMaker``), or its passages with an answer are left out. The question then has no answers.
 
         Args:
             number: number of the question.
@@ -176,7 +179,10 @@ class PassageSampler:
         return SampledPassages(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
 
     def estimate_length(self, number: int) -> int:
-        """Return the length in characters of the first passage with an answer to a question; 0 if there is none."""
+        """Return the length in characters of a passage that answers a question; 0 without one.
+
+        This is the first gold passage or, if there is none, the first mined positive.
+        """
         if self._golds[number]:
             return len(self._golds[number][0][1])
         rows = self._mined[number].positives
@@ -204,7 +210,7 @@ class PassageSampler:
         return chosen + [self._load(int(rows[rank])) for rank in sample_ranks(len(rows), missing, rng)]
 
     def _cut_block(self, gold: TitledText, number: int, rng: np.random.Generator) -> TitledText:
-        """Return a block of a gold passage that contains an answer, or the passage if no block does."""
+        """Return a block of a gold passage with an answer, or the passage if no block has one."""
         blocks = [block for block in self._cut_blocks(gold, rng) if self.holds_answer(block[1], number)]
         return blocks[rng.integers(len(blocks))] if blocks else gold
 
@@ -271,7 +277,13 @@ class PassageSampler:
 
 
 def sample_ranks(count: int, size: int, rng: np.random.Generator) -> list[int]:
-    """Sample at most ``size`` different ranks from 0 to ``count`` - 1; rank n has the weight 1 / (n + 1)."""
+    """Sample different ranks, with a higher probability for low ranks.
+
+    Args:
+        count: number of ranks; they are from 0 to ``count`` - 1, and rank n has the weight 1 / (n + 1).
+        size: number of ranks to sample; at most ``count`` are sampled.
+        rng: random generator.
+    """
     if min(count, size) <= 0:
         return []
     weights = 1 / np.arange(1, count + 1)

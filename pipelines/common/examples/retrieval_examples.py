@@ -94,7 +94,10 @@ def _find_in_corpus(gold: str, question: Question, regex: bool, hits: list[Hit])
 
 
 def is_relevant(passage: Passage, question: Question, regex: bool) -> bool:
-    """Return True if a passage contains an answer, or overlaps with a gold passage of a question without answers.
+    """Return True if a passage is relevant to a question.
+
+    A passage with an answer is relevant. For a question without answers, a passage is relevant if its overlap with a
+    gold passage is ``OVERLAP_WITH_ANSWER`` or more (``measure_overlap``).
 
     Args:
         passage: passage to judge.
@@ -128,7 +131,10 @@ def list_gold_passages(question: Question) -> list[str]:
 
 
 def list_titled_gold_passages(question: Question) -> list[tuple[str, str]]:
-    """Return (title, text) of a question's gold passages whose text is not blank; an unknown title is empty."""
+    """Return the title and the text of each gold passage of a question.
+
+    Passages with a blank text are left out. An unknown title is empty.
+    """
     titles = question.titles or ("",) * len(question.passages)
     return [(title, text) for title, text in zip(titles, question.passages, strict=True) if text.strip()]
 

@@ -64,7 +64,10 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Groups of windows to encode in one call, each as row numbers and the length to which it is padded."""
+        """Groups of windows, each to encode in one call.
+
+        A group has the row numbers of its windows, and the length in wordpieces to which they are padded.
+        """
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -155,12 +158,15 @@ def make_reader_batch(
 
 
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
-    """Return question number 0 with a window of the text "?", for a question whose passages have no wordpieces.
+    """Return a window of the text "?", for a question whose passages have no wordpieces.
 
     Args:
         tokenizer: the reader's tokenizer.
         question: the question.
         max_tokens: largest length of a window in wordpieces, including the question.
+
+    Returns:
+        Pairs of the question's number, which is 0, and a window.
     """
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
@@ -248,7 +254,11 @@ def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int
 
 
 def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, ...]:
-    """Return start scores ``[N, L]`` and end scores ``[N, L]``, 0 for padding, and scores of passages ``[N]``."""
+    """Return start scores ``[N, L]``, end scores ``[N, L]`` and scores of passages ``[N]``.
+
+    The passages have a relevance and, if the reader has an early layer, an early relevance. Scores of padding are not
+    meaningful.
+    """
     outputs, length = [], batch.ids_NL.shape[1]
     for rows, longest in batch.length_groups:
         start_NL, end_NL, *of_passages = reader(
