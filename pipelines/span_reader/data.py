@@ -119,10 +119,9 @@ class ReaderBatches:
     def _choose_windows(self, sampled: SampledPassages, is_regex: bool, rng: np.random.Generator) -> list[MarkedWindow]:
         """Choose a random window of each passage, if possible one with a short gold span.
 
-        A span is short if it has at most ``max_span`` wordpieces.
-
-        A passage with an answer but without a short gold span is left out, because the reader would learn that it has no
-        answer. For example, the passage has "1950s" where the answer is "1950", or the answer is too long.
+        A span is short if it has at most ``max_span`` wordpieces. A passage with an answer but without a short gold
+        span is left out, because the reader would learn that it has no answer. For example, the passage has "1950s"
+        where the answer is "1950", or the answer is too long.
         """
         gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)
         passages = [*sampled.positives, *sampled.negatives]
