@@ -112,11 +112,21 @@ class BoundedConnection:
         deadline: float,
         max_bytes: int,
     ) -> Iterator[HTTPResponse]:
-        """Send a request and yield the response, which the block reads; redirections are not followed.
+        """Send a request and yield the response, which the block reads.
 
-        The connection stays open for the next request if the server allows this and the block read the response to its
-        end. ``headers`` are sent in addition to the type of the body. The other arguments, and the errors, are those of
-        ``exchange``.
+        Redirections are not followed. The connection stays open for the next request if the server allows this and the
+        block reads the response to its end.
+
+        Args:
+            method: GET or POST.
+            path: path of the address.
+            body: JSON to send; None for a request without a body.
+            headers: headers to send in addition to the type of the body.
+            deadline: value of ``time.monotonic`` at which the request must be over.
+            max_bytes: maximum size of the response's body in bytes.
+
+        Raises:
+            TimeoutError, TooLarge, HTTPException, OSError, UnicodeError: as for ``exchange``.
         """
         self._bounds.deadline, self._bounds.left = deadline, max_bytes + HEADER_BYTES
         try:
@@ -136,7 +146,9 @@ class BoundedConnection:
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request and return the status and body of the response; redirections are not followed.
+        """Send a request and return the status and body of the response.
+
+        Redirections are not followed.
 
         Args:
             method: GET or POST.
@@ -174,7 +186,7 @@ def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
 
     Args:
         response: response of ``BoundedConnection.request``.
-        max_bytes: maximum size of the body.
+        max_bytes: maximum size of the body in bytes.
 
     Raises:
         TimeoutError: the deadline of the request has passed.

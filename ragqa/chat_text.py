@@ -1,4 +1,6 @@
-"""Format answers as chat messages in Markdown, with the places of the citations, and read such messages back.
+"""Format answers as chat messages in Markdown, and read such messages back.
+
+A message comes with the places of its citations. This is the text of a message:
 
     Ada Holm [1]
 
@@ -46,7 +48,11 @@ class ChatMessage:
 
 
 def format_message(answer: Answer) -> ChatMessage:
-    """Return an answer as a chat message; for a declined question, the reason and the nearest passages."""
+    """Return an answer as a chat message, with its confidence and its sources.
+
+    The message of a declined question has the reason, the best guess and the nearest passages. At most ``MAX_SOURCES``
+    sources are listed, but all of an answer with statements.
+    """
     writer = _Writer()
     # Every source that a statement cites is listed.
     count = MAX_SOURCES if not answer.statements else len(answer.sources)
@@ -86,7 +92,10 @@ class _Writer:
         self.citations: list[Citation] = []
 
     def write(self, text: str) -> str:
-        """Append a text, after a space if ``](`` would make a link of a source number; return the appended text."""
+        """Append a text and return it, with a space before it if needed.
+
+        ``[1]`` followed by ``(`` would be a link in Markdown, so a space is put between them.
+        """
         added = " " * (self.text.endswith("]") and text.startswith("(")) + text
         self.text += added
         return added
@@ -99,7 +108,10 @@ class _Writer:
             self.citations.append(Citation(start, len(self.text), sources[number - 1]))
 
     def write_statements(self, text: str, answer: Answer) -> None:
-        """Append the text of an answer with the citations of its statements, placed as in ``Answer.cited_text``."""
+        """Append the text of an answer with the citations of its statements.
+
+        The citations stand where ``Answer.cited_text`` has them.
+        """
         end = 0
         for statement in answer.statements:
             self.write(_escape_links(text[end : statement.start]))
@@ -157,7 +169,11 @@ def _format_source(source: Source, question: str) -> str:
 
 
 def _escape_links(text: str) -> str:
-    """Escape links, images and HTML in a text of a model or document, but not numbers such as ``[1]``."""
+    """Escape links, images, HTML and control characters in a text of a model or document.
+
+    Numbers of sources such as ``[1]`` stay. If ``(`` follows one, it would be a link in Markdown, so a space is put
+    between them.
+    """
 
     def escape(match: re.Match[str]) -> str:
         if match["target"]:

@@ -28,11 +28,11 @@ def make_standalone(question: str, turns: Iterable[Turn]) -> str:
 
 
 class Conversation:
-    """Sequence of questions to a pipeline, in which a question can refer to the question before it.
+    """Sequence of questions to a pipeline, each of which can refer to the question before it.
 
-    The pronouns in "When did he do it?" are replaced by the names that they stand for. ``Answer.question`` is the
-    question as the user typed it, and ``Answer.asked`` the question with the names. A question that stands alone does
-    not change.
+    Pronouns, as in "When did he do it?", are replaced by the names that they stand for, and short questions such as
+    "Why?" are completed. ``Answer.question`` is the question as the user typed it, and ``Answer.asked`` the question in
+    the form that stands alone. A question that stands alone does not change.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -62,7 +62,10 @@ class Conversation:
         min_confidence: float | None = None,
         filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer, then the answer; arguments and errors are those of ``Pipeline.stream``."""
+        """Yield pieces of the answer, then the answer.
+
+        Arguments and errors are those of ``Pipeline.stream``.
+        """
         cleaned = clean_question(question)
         asked = make_standalone(question, [self.last_turn] if self.last_turn else [])
         for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):

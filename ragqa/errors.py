@@ -1,12 +1,21 @@
-"""Errors that users can fix; a one-line message names the problem, the place and the remedy."""
+"""Errors that users can fix.
+
+The message of an error is one line that names the problem, the place and the remedy.
+"""
 
 
 class RagqaError(Exception):
-    """Base class of errors that the input, the settings or the machine cause; other exceptions are bugs."""
+    """Base class of errors that the input, the settings or the machine cause.
+
+    Other exceptions are bugs.
+    """
 
 
 def summarize_error(error: Exception) -> str:
-    """Return the first line of an error's message without its full stop, or else the name of its class."""
+    """Return the first line of an error's message, without its full stop.
+
+    If the message is empty, the result is the name of the error's class.
+    """
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -38,7 +47,11 @@ class SlowPattern(BadInput):
         )
 
     def add_question(self, question: str) -> "SlowPattern":
-        """Return a copy of the error that also names ``question``, the id of the pattern's question."""
+        """Return a copy of the error that also names the question of the pattern.
+
+        Args:
+            question: id of the question.
+        """
         return SlowPattern(self.pattern, self.characters, self.seconds, question)
 
 
@@ -51,14 +64,22 @@ class DamagedArtefact(ArtefactError):
 
 
 class Mismatch(ArtefactError):
-    """Artefacts, models or settings that do not fit together, or a format that this version of ragqa cannot read."""
+    """Artefacts, models or settings that do not fit together.
+
+    An artefact in a format that this version of ragqa cannot read is also a mismatch.
+    """
 
 
 class MissingExtra(RagqaError):
     """Optional extra of ragqa that a feature needs and that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        """Make the error; ``feature`` begins the message, and ``extra`` is the name of the extra."""
+        """Make the error.
+
+        Args:
+            feature: what needs the extra; this begins the message.
+            extra: name of the extra.
+        """
         super().__init__(
             f"{feature} needs the extra '{extra}'; in the checkout: pip install -c constraints.txt -e '.[{extra}]'"
         )
@@ -68,7 +89,12 @@ class MissingPackage(MissingExtra):
     """Required package that is not installed, for example on a machine used only for training."""
 
     def __init__(self, feature: str, package: str) -> None:
-        """Make the error; ``feature`` begins the message, and ``package`` is the name of the package."""
+        """Make the error.
+
+        Args:
+            feature: what needs the package; this begins the message.
+            package: name of the package.
+        """
         RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
 
 

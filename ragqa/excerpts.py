@@ -22,9 +22,10 @@ Range = tuple[int, int]
 
 
 def choose_quote(source: Source, question: str) -> str:
-    """Return in one line the part of a source's passage around the answer, or else around words of the question.
+    """Return the part of a source's passage around the answer, in one line.
 
-    ``…`` stands for the text before and after the part.
+    If the place of the answer is unknown, the part shows words of the question. ``…`` stands for the text before and
+    after the part.
     """
     text, span = source.hit.passage.text, source.span
     if span is None:
@@ -38,11 +39,15 @@ def choose_quote(source: Source, question: str) -> str:
 
 
 def choose_window(text: str, ranges: Sequence[Range]) -> Range:
-    """Return the part of a text, of at most 2 ``SIDE`` characters, that shows most of the distinct words.
+    """Return the part of a text that shows most of the given words.
 
     Args:
         text: text of a passage.
-        ranges: places of the words in order; if there are none, the part is the beginning of the text.
+        ranges: places of the words, in order; if there are none, the part is the beginning of the text.
+
+    Returns:
+        Start and end (exclusive) of the part, which has at most 2 ``SIDE`` characters. The part is the one whose
+        distinct words have the most characters.
     """
     size = 2 * SIDE
     best, most = 0, 0
@@ -73,7 +78,10 @@ def _is_same_word(word: str, other: str) -> bool:
 
 
 def shrink_to_words(text: str, window: Range) -> Range:
-    """Return the window without cut words and white space at its ends; words of over 30 characters stay cut."""
+    """Shrink a window to whole words, without white space at its ends.
+
+    Words of over 30 characters stay cut.
+    """
     low, high = window
     if low and (cut := re.compile(r"\S*\s").match(text, low - 1, low + _LONGEST_WORD)):
         low = cut.end()

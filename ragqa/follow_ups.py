@@ -1,7 +1,8 @@
-"""Rules that rewrite a follow-up question to stand alone, by names and words of the last question and its answer.
+"""Rules that rewrite a follow-up question so that it stands alone.
 
-A follow-up has pronouns ("When did he do it?"), or is only a part of a question ("And in 2019?", "Why?"). A question
-whose pronouns refer to its own words ("Which consul lost his life?") stands alone and does not change.
+The rules use the names and words of the last question and its answer. A follow-up has pronouns ("When did he do it?"),
+or is only a part of a question ("And in 2019?", "Why?"). A question whose pronouns refer to its own words ("Which
+consul lost his life?") stands alone and does not change.
 """
 
 import re
@@ -72,7 +73,7 @@ _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
 
 def rewrite_follow_up(question: str, turn: Turn) -> str:
-    """Return a follow-up question in a form that stands alone; any other question does not change.
+    """Rewrite a follow-up question so that it stands alone; any other question does not change.
 
     Args:
         question: question in one line.
@@ -94,7 +95,10 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
 
 
 def list_names(question: str) -> list[str]:
-    """Return the names in a question: runs of capitalised words after its question word or first word."""
+    """Return the names in a question, which are runs of capitalised words.
+
+    The question word, or else the first word, is not a part of a name. A final "'s" is removed.
+    """
     found = [match[0] for match in _NAME.finditer(question, _find_start(question))]
     return [re.sub(r"['’]s$", "", name) for name in found if name.lower() not in FUNCTION_WORDS]
 
@@ -169,7 +173,12 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
 
 
 def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
-    """Return the person whom a pronoun means, from the title, the answer or the names of the last turn."""
+    """Return the person whom a pronoun means; empty if there is none.
+
+    It is a name in the last question, the answer to a question for a person, or else the title of the first source.
+    Names that share a word with the title come first, and names whose ending fits the gender of the pronoun are
+    preferred.
+    """
     names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
     candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
     if turn.answer and _ASKS_PERSON.search(turn.question) and list_names(f"Who {turn.answer}"):
@@ -183,7 +192,11 @@ def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
 
 
 def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
-    """Return the thing or place that a pronoun means: a name in the last question, or else its answer or title."""
+    """Return the thing or place that a pronoun means; empty if there is none.
+
+    It is a name or a noun phrase in the last question, or else the title of the first source, or else the answer.
+    "There" means the answer to a question for a place.
+    """
     if pronoun == "there" and turn.answer and _ASKS_PLACE.search(turn.question):
         return turn.answer
     title = re.search(rf"(the )?\b{re.escape(turn.title)}\b", turn.question, re.IGNORECASE)
@@ -199,7 +212,10 @@ def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
 
 
 def _find_thing_phrase(question: str) -> str:
-    """Return the first noun phrase with an article, without the verb behind it; empty if there is none."""
+    """Return the first noun phrase with an article; empty if there is none.
+
+    The verb behind the phrase is left out.
+    """
     match = _THING_PHRASE.search(question)
     if not match:
         return ""
@@ -214,7 +230,11 @@ def _find_thing_phrase(question: str) -> str:
 
 
 def _complete_name(name: str, title: str) -> str:
-    """Return the title instead of a name that is a part of it, such as "Newton" for "Isaac Newton"."""
+    """Return the title if a name is a part of it, and else the name.
+
+    With the title "Isaac Newton", the name "Newton" becomes "Isaac Newton". Only titles of at most three capitalised
+    words count.
+    """
     is_part = set(split_words(name)) < set(split_words(title)) and len(title.split()) <= 3
     return title if is_part and title.istitle() else name
 
@@ -224,7 +244,10 @@ def _share_words(name: str, title: str) -> bool:
 
 
 def _complete(word: str, turn: Turn) -> str:
-    """Return the last question with another question word: "Why?" becomes "Why did Newton move to London?"."""
+    """Return the last question with another question word.
+
+    For example, "Why?" becomes "Why did Newton move to London?".
+    """
     start = _QUESTION_START.match(turn.question)
     rest = turn.question[start.end() :] if start else f" {turn.question}"
     if start and re.search(r"\b(who|whom|whose|what|which)\b", start[0], re.IGNORECASE) and turn.answer:
@@ -235,7 +258,11 @@ def _complete(word: str, turn: Turn) -> str:
 
 
 def _replace_part(part: str, turn: Turn) -> str:
-    """Return the last question with another year, number or name: "And in 2019?", "What about Pluto?"."""
+    """Return the last question with another year, name or noun phrase.
+
+    For example, ``part`` is "in 2019" of the question "And in 2019?", and "Pluto" of "What about Pluto?". If it
+    replaces nothing, it is added to the end of the question.
+    """
     preposition = _PREPOSITION.match(part)
     bare = part[preposition.end() :].strip() if preposition else part
     names = sorted(list_names(turn.question), key=lambda name: not _share_words(name, turn.title))

@@ -1,4 +1,4 @@
-"""Confidence threshold that ``ragqa calibrate`` stores with an index, in ``threshold.json``."""
+"""Confidence threshold that ``ragqa calibrate`` stores with an index."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -49,11 +49,14 @@ class IndexThreshold:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def find_mismatch(self, reader: str, encoder: str | None) -> str | None:
-        """Return ``reader`` or ``encoder`` if it changed after the threshold was chosen; None if neither did.
+        """Return the part that changed after the threshold was chosen, if one did.
 
         Args:
             reader: fingerprint of the reader.
-            encoder: fingerprint of the index's encoder.
+            encoder: fingerprint of the index's encoder; None for an index without vectors.
+
+        Returns:
+            ``reader`` or ``encoder``; None if neither changed.
         """
         if reader != self.reader:
             return "reader"

@@ -46,10 +46,10 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the highest token F1, in [0, 1], of the prediction against any gold answer (SQuAD 1.1).
+    """Return the highest token F1 of a prediction against any gold answer (SQuAD 1.1).
 
-    As in the official script, F1 is 0 if the normalised prediction or answer is empty, even where ``exact_match`` is
-    True, and the Unicode form stays unchanged.
+    F1 is in [0, 1]. As in the official script, F1 is 0 if the normalised prediction or answer is empty, even where
+    ``exact_match`` is True, and the Unicode form stays unchanged.
 
     Args:
         prediction: answer of the system; None, for a declined question, has F1 0.

@@ -193,7 +193,7 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
 
 
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """Compute the Kullback–Leibler divergence KL(teacher ‖ student) of the softmax distributions.
+    """Compute the Kullback–Leibler divergence KL(teacher ‖ student) of softmax distributions.
 
     The divergence is multiplied by the squared temperature, so that the size of the gradients hardly depends on the
     temperature (Hinton et al. 2015, section 2).

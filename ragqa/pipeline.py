@@ -1,4 +1,4 @@
-"""Question-answering pipelines, which retrieve passages for a question and answer it from them."""
+"""Question-answering pipelines, which retrieve passages and answer questions from them."""
 
 import json
 import unicodedata
@@ -35,7 +35,7 @@ class RetrievedQuestion:
 
 
 class Pipeline:
-    """Question-answering system, in which a retriever finds passages and a reader answers from them."""
+    """Question-answering system: a retriever finds passages, and a reader answers from them."""
 
     def __init__(self, retriever: Retriever, reader: Reader, *, k: int | None = None) -> None:
         """Combine a retriever and a reader.
@@ -160,14 +160,20 @@ class Pipeline:
 
     @property
     def threshold(self) -> float:
-        """Confidence below which answers are declined by default: stored with the index, or else the reader's own."""
+        """Confidence below which answers are declined by default.
+
+        It is the threshold that is stored with the index, or else the reader's own.
+        """
         if self._index_threshold is not None and self.is_loaded:
             return self._index_threshold
         return self.reader.threshold
 
     @property
     def index_directory(self) -> Path | None:
-        """Directory of the index that ``load`` opened; None for a served index and for other retrievers."""
+        """Directory of the index that ``load`` opened.
+
+        None for a served index, and if the retriever or the reader is not the one that ``load`` opened.
+        """
         if self._settings is None or not self.is_loaded or parse_url(self._settings.index):
             return None
         return Path(self._settings.index)
@@ -212,7 +218,10 @@ class Pipeline:
     def stream_answer(
         self, retrieved: RetrievedQuestion, *, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer, then the answer, to a question whose passages were retrieved; see ``stream``.
+        """Yield pieces of the answer to a question whose passages were retrieved, then the answer.
+
+        As for ``stream``, only the answer is yielded if the reader cannot stream, and the answer can be declined after
+        its pieces were yielded.
 
         Args:
             retrieved: a result of ``retrieve``.
@@ -290,9 +299,10 @@ class Pipeline:
         return [_finish_answer(*row, threshold) for row in zip(retrieved, answers, strict=True)]
 
     def prepare_question(self, question: str) -> str:
-        """Return the question as it is searched and read: cleaned, and with misspelt words replaced.
+        """Return the question as it is searched and read.
 
-        Only a retriever with a term index replaces words, and only if the reader is not closed-book.
+        ``clean_question`` cleans it, and misspelt words are replaced. Only a retriever with a term index replaces
+        words, and only if the reader is not closed-book.
 
         Raises:
             BadInput: the question is empty, or is not text.
@@ -330,7 +340,9 @@ class Pipeline:
     def retrieve(
         self, questions: list[str], *, k: int | None = None, filter: PassageFilter | None = None
     ) -> list[RetrievedQuestion]:
-        """Return each question with the passages to read, in order; a closed-book reader gets no passages.
+        """Return each question with the passages to read, in order.
+
+        A closed-book reader gets no passages.
 
         Args:
             questions: the questions.
@@ -372,7 +384,9 @@ def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: floa
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line without control characters, cut to ``MAX_QUESTION_CHARS``.
+    """Return the question as one line without control characters.
+
+    Only the first ``MAX_QUESTION_CHARS`` characters of the question are kept.
 
     Raises:
         BadInput: the question is not text, or nothing of it is left.

@@ -93,7 +93,9 @@ class PipelineSettings:
         return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
     def find_local_models(self, user_models: Collection[str | None]) -> Self:
-        """Return a copy in which local paths replace hub names, so that opening a model downloads nothing.
+        """Return a copy in which local paths replace hub names.
+
+        So opening a model downloads nothing.
 
         Args:
             user_models: models and readers that the user named; these stay unchanged and may be downloaded.
@@ -121,12 +123,14 @@ class PipelineSettings:
 
 
 def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
-    """Return the settings of a pipeline, and the fingerprints with which its parts were saved, by name.
-
-    For an index, the other settings are None or empty, and there are no fingerprints.
+    """Return the settings of a pipeline, and the fingerprints of its parts.
 
     Args:
         path: a pipeline directory, an index directory or the URL of a served index.
+
+    Returns:
+        The settings, and by name the fingerprints with which the parts were saved. For an index, there are no
+        fingerprints, and all settings other than ``index`` are None or empty.
 
     Raises:
         ArtefactError: the directory does not exist, or is not an artefact.

@@ -22,14 +22,19 @@ class Step(Protocol):
     """Receiver of progress reports about one step of long work."""
 
     def advance_to(self, done: int, status: str = "") -> None:
-        """Report that ``done`` units in total are finished; ``status`` is a text to show beside the number."""
+        """Report the number of finished units.
+
+        Args:
+            done: number of units that are finished in total, including those of an earlier run.
+            status: text to show beside the number.
+        """
 
 
 class Progress(Protocol):
     """Receiver of progress reports about long work."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a context manager for one step of the work, which yields the receiver of its reports.
+        """Return a context manager of a step, which yields the receiver of the step's reports.
 
         Args:
             name: name of the step.
@@ -54,14 +59,17 @@ SILENT = Silent()
 
 
 class Bars:
-    """Receiver that shows progress on standard error: bars on a terminal, plain lines elsewhere."""
+    """Receiver that shows progress on standard error.
+
+    It shows bars on a terminal, and prints plain lines elsewhere.
+    """
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
-        """Show a bar with the rate and the remaining time, or print lines; arguments are those of ``Progress.step``.
+        """Show a bar with the rate and the remaining time, or print lines.
 
-        Without a terminal, the first line comes after ``PLAIN_FIRST`` seconds, further lines after ``PLAIN_EVERY``
-        seconds each, and the last line at the end of the block.
+        Arguments are those of ``Progress.step``. Without a terminal, the first line comes after ``PLAIN_FIRST``
+        seconds, further lines after ``PLAIN_EVERY`` seconds each, and the last line at the end of the block.
         """
         from rich import progress
 

@@ -56,7 +56,9 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """Yield the paragraphs of a SQuAD 1.1 file in order; the file can be compressed (``.xz``, ``.gz``).
+    """Yield the paragraphs of a SQuAD 1.1 file in order.
+
+    The file can be compressed (``.xz``, ``.gz``).
 
     Raises:
         BadInput: the file cannot be read, or is not a SQuAD file.
@@ -121,7 +123,10 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True if a file, apart from the suffix of its compression, has the suffix ``.json`` of SQuAD files."""
+    """Return True if a file has the suffix ``.json`` of SQuAD files.
+
+    A suffix of its compression (``.xz``, ``.gz``) may follow.
+    """
     return _strip_compression(path).endswith(".json")
 
 
@@ -217,13 +222,16 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write documents to a JSON lines file that ``ragqa index`` reads; return the number of written documents.
+    """Write documents to a JSON lines file that ``ragqa index`` reads.
 
     A document whose text was written before is left out.
 
     Args:
         texts: title and text of each document.
         out: file to write.
+
+    Returns:
+        The number of written documents.
     """
     seen = set()
     with out.open("w", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""Print to terminals; no other module prints, so that text from elsewhere cannot control the terminal.
+"""Print to terminals, so that text from elsewhere cannot control the terminal.
 
-Such text comes from files, archives, servers and models. A terminal obeys control characters, and bidirectional
-controls change the order in which words are shown. This module replaces both by visible escapes, for example ``\\x1b``
-and ``\\u202e``.
+No other module prints. Text from elsewhere comes from files, archives, servers and models. A terminal obeys control
+characters, and bidirectional controls change the order in which words are shown. This module replaces both by visible
+escapes, for example ``\\x1b`` and ``\\u202e``.
 """
 
 import json
@@ -23,12 +23,15 @@ _STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.patte
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with visible escapes in place of controls and lone surrogates; line ends and tabs stay."""
+    """Return the text with visible escapes in place of control characters and lone surrogates.
+
+    Line ends and tabs stay.
+    """
     return _CONTROL.sub(_escape, text)
 
 
 def to_one_line(text: str) -> str:
-    """Return the text as one line with single spaces, and with visible escapes in place of controls."""
+    """Return the text as one line with single spaces and escaped control characters."""
     return escape_controls(" ".join(text.split()))
 
 

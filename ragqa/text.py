@@ -48,9 +48,10 @@ def format_count(count: float, nouns: str) -> str:
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
-    """Return a text in lower case without ASCII punctuation, English articles and extra white space.
+    """Return a text in lower case without punctuation, articles and extra white space.
 
-    The steps and their order are those of SQuAD (Rajpurkar et al. 2016, official script).
+    Only ASCII punctuation and English articles are removed. The steps and their order are those of SQuAD (Rajpurkar et
+    al. 2016, official script).
 
     Args:
         text: an answer.
@@ -64,7 +65,10 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
 
 
 def is_latin(text: str) -> bool:
-    """Return True if at least half of the letters in a text are Latin, also if it has no letters."""
+    """Return True if at least half of the letters in a text are Latin.
+
+    The result for a text without letters is also True.
+    """
     letters = [char for char in text if char.isalpha()]
     other = [char for char in letters if not char.isascii() and "LATIN" not in unicodedata.name(char, "")]
     return 2 * len(other) <= len(letters)
@@ -80,15 +84,22 @@ def split_words(text: str) -> list[str]:
 
 
 def join_tokens(tokens: list[str]) -> str:
-    """Join tokens with separators, so that a substring search finds joined tokens in others as whole tokens."""
+    """Join tokens so that a substring search finds only whole tokens.
+
+    The sequence of tokens A is in the sequence B if the joined A is a substring of the joined B.
+    """
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
-    """Return the start and end (exclusive), in characters, of the first occurrence of ``answer`` in ``text``, or None.
+    """Return the place of the first occurrence of an answer in a text.
 
     The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. So case, Unicode form and the white space
     between tokens do not matter.
+
+    Returns:
+        Start and end (exclusive) of the occurrence, in characters; None if there is none, or if the answer has no
+        tokens.
     """
     tokens = split_words(answer)
     if not tokens:

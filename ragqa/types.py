@@ -1,4 +1,4 @@
-"""Data types that the parts of ragqa exchange: passages, questions, hits and answers, as frozen dataclasses."""
+"""Data types of ragqa: passages, questions, hits and answers, as frozen dataclasses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,11 +47,21 @@ class Passage:
 
     @property
     def titled_text(self) -> str:
-        """Line of title and headings, if there are any, followed by the text; retrievers index this."""
+        """Title and headings in one line, followed by the text; retrievers index this.
+
+        Without a title and headings, it is the text alone.
+        """
         return f"{self.context}\n{self.text}" if self.context else self.text
 
     def find_number(self, offset: int) -> int:
-        """Return the number of the unit that contains the character ``offset`` of the text; 0 if unknown."""
+        """Return the number of the unit (line, page, …) that contains a character of the text.
+
+        Args:
+            offset: place of the character in ``text``.
+
+        Returns:
+            The number, from 1; 0 if it is unknown.
+        """
         separator = SEPARATORS.get(self.unit)
         return self.number + self.text.count(separator, 0, offset) if separator and self.number else 0
 
@@ -108,11 +118,16 @@ class Source:
 
     @property
     def number(self) -> int:
-        """Number of the unit (line, page, …) in which the span, or else the passage, begins; 0 if unknown."""
+        """Number of the unit (line, page, …) in which the source begins; 0 if unknown.
+
+        The source begins where its span begins or, without a span, where its passage begins.
+        """
         return self.hit.passage.find_number(self.span.start if self.span else 0)
 
     def format_place(self, path: str | None = None) -> str:
-        """Return the place of the answer in its file, for example ``dishwasher.pdf, page 2 › Faults``.
+        """Return the place of the answer in its file, with the headings above it.
+
+        An example is ``dishwasher.pdf, page 2 › Faults``.
 
         Args:
             path: name of the file in the result; by default the last part of its path.
@@ -129,7 +144,10 @@ class Source:
         return " › ".join((", ".join(parts), *headings))
 
     def _format_record(self) -> str:
-        """Return the name of the document in a file of many documents; empty if it adds nothing to the other parts."""
+        """Return the name of the document in a file of many documents.
+
+        It is empty if it would add nothing to the other parts of the place.
+        """
         passage = self.hit.passage
         own = passage.document.removeprefix(passage.path)  # readers name a record without an id PATH:NUMBER
         if not own:
@@ -144,8 +162,8 @@ class Source:
         """Return the source as a dictionary of JSON values.
 
         ``place`` is the result of ``format_place``. ``start``, ``end``, ``answer_start`` and ``answer_end`` are offsets
-        in the document, in characters. Of the keys of ``SEPARATORS``, that of the passage's unit has the value
-        ``number``, and the others are None.
+        in the document, in characters. Each key of ``SEPARATORS`` has a value: ``number`` for the unit of the passage,
+        and None for other units and for an unknown number.
         """
         passage, span = self.hit.passage, self.span
         number = self.number or None
@@ -196,7 +214,10 @@ class Statement:
 
     @property
     def cited_text(self) -> str:
-        """Sentence with its citations and a mark if it is unsupported, for example ``It was lit in 1871 [1][2].``."""
+        """Sentence with its citations, and with a mark if it is unsupported.
+
+        An example is ``It was lit in 1871 [1][2].``.
+        """
         body = self.text.rstrip(SENTENCE_ENDS)
         numbers = "".join(f"[{number}]" for number in self.citations)
         marks = " ".join(filter(None, (numbers, "" if self.is_supported else "(unsupported)")))
@@ -215,7 +236,9 @@ class Statement:
 
 
 def cite_statements(text: str, statements: Sequence[Statement]) -> str:
-    """Return a text with the citations of each statement and a mark at each unsupported statement.
+    """Return a text with the citations of its statements.
+
+    A mark stands at each unsupported statement.
 
     Args:
         text: text of an answer.
@@ -259,7 +282,10 @@ class Answer:
 
     @property
     def cited_text(self) -> str | None:
-        """``text`` with the citations of each statement and a mark at each unsupported one; None if it is declined."""
+        """Text of the answer with the citations of its statements; None if it is declined.
+
+        A mark stands at each unsupported statement.
+        """
         if self.text is None:
             return None
         return cite_statements(self.text, self.statements)

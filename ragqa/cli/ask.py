@@ -1,4 +1,4 @@
-"""``ragqa ask``: answer one question, the questions of standard input, or those that a user types at a prompt."""
+"""``ragqa ask``: answer one question, or questions from standard input or a prompt."""
 
 import io
 import sys
@@ -85,7 +85,11 @@ def ask(
 
 
 def _iter_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of a stream; raise BadInput for a line of more than ``MAX_LINE`` characters."""
+    """Yield the lines of a stream.
+
+    Raises:
+        BadInput: a line has more than ``MAX_LINE`` characters.
+    """
     while line := stream.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
             raise BadInput(
@@ -97,7 +101,9 @@ def _iter_lines(stream: TextIO) -> Iterator[str]:
 def ask_one(
     pipeline: "Pipeline | Conversation", question: str, min_confidence: float | None, format_result: Formatter
 ) -> Answer:
-    """Answer a question, and print and return the answer; a terminal shows it while it is generated.
+    """Answer a question, and print and return the answer.
+
+    With ``format_text``, a terminal shows the answer while it is generated.
 
     Args:
         pipeline: pipeline or conversation to ask.
@@ -124,7 +130,9 @@ def ask_one(
 def ask_many(
     pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
 ) -> Iterator[Answer | Refusal]:
-    """Yield the answer to each question, or its refusal, in order; the questions after a refusal are still asked.
+    """Yield the answer to each question, or its refusal, in order.
+
+    The questions after a refusal are still asked.
 
     Args:
         pipeline: pipeline to ask.
@@ -143,9 +151,10 @@ def ask_many(
 
 
 def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Formatter) -> None:
-    """Read questions from a prompt and print the answers, until the end of the input or ``exit``.
+    """Read questions from a prompt and print the answers.
 
-    A question can refer to the one before. After a BadInput, its message is printed and the prompt continues.
+    The prompt ends with ``exit``, ``quit`` or the end of the input. A question can refer to the one before. After a
+    BadInput, its message is printed and the prompt continues.
 
     Args:
         pipeline: pipeline to ask.
@@ -196,7 +205,11 @@ def format_in_batch(result: Answer | Refusal) -> str:
 
 
 def format_json(result: Answer | Refusal) -> str:
-    """Return an answer, as ``Answer.to_dict``, or a refused question with its ``error`` as one line of JSON."""
+    """Return an answer, or a refused question and its error, as one line of JSON.
+
+    An answer has the keys of ``Answer.to_dict``. A refused question has ``question``, ``error``, ``answer`` (None),
+    ``confidence`` (0) and ``sources`` (empty).
+    """
     if isinstance(result, Refusal):
         unanswered: dict[str, Any] = {"question": result.question, "answer": None, "confidence": 0.0, "sources": []}
         return to_json({**unanswered, "error": result.error})

@@ -34,7 +34,10 @@ def calibrate(
     device: Annotated[str, typer.Option(help="Device of index search and torch models: cpu or cuda.")] = "cpu",
     as_json: FiguresAsJsonOption = False,
 ) -> None:
-    """Set the confidence below which questions to an index are declined, for a wanted share of wrong answers."""
+    """Set the confidence below which questions to an index are declined.
+
+    Of questions like those asked, at most the share --risk is then expected to get a wrong answer.
+    """
     from ragqa.pipeline import Pipeline
     from ragqa.progress import Bars
     from ragqa.risk_control.run import set_threshold

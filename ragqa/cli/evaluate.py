@@ -144,7 +144,11 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "Predictions":
-    """Open a file of predictions; raise BadInput if it is damaged, or if options of a pipeline are also given."""
+    """Open a file of predictions.
+
+    Raises:
+        BadInput: the file is damaged, or options of a pipeline are also given.
+    """
     from ragqa.evaluation.evaluated_systems import Predictions
 
     given = [name for name, value in vars(pipeline_options).items() if value is not None]
@@ -182,7 +186,11 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
 
 def _write_page(file: Path, page: str) -> None:
-    """Write the page of a comparison; raise BadInput if ``file`` exists and is not such a page."""
+    """Write the page of a comparison.
+
+    Raises:
+        BadInput: ``file`` exists and is not such a page, is in the directory of a report, or cannot be written.
+    """
     from ragqa import artefacts
 
     in_report = (file.parent / artefacts.MANIFEST).exists()

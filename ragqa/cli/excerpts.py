@@ -12,9 +12,10 @@ INDENT = "    "
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return one line of text wrapped at the width of the terminal, or at 80 characters without a terminal.
+    """Return one line of text wrapped at the width of the terminal.
 
-    Line ends replace spaces, and words stay whole. So without an indent, positions in the text do not change.
+    Without a terminal, the width is 80 characters. Line ends replace spaces, and words stay whole. So without an
+    indent, positions in the text do not change.
 
     Args:
         text: one line.
@@ -26,12 +27,17 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def wrap_report(text: str) -> str:
-    """Return the lines of a report wrapped for a terminal, and unchanged elsewhere: programs search for whole lines."""
+    """Return the lines of a report, wrapped if standard output is a terminal.
+
+    Elsewhere, the lines stay unchanged, because programs search for whole lines.
+    """
     return "\n".join(wrap(line, INDENT) for line in text.splitlines()) if sys.stdout.isatty() else text
 
 
 def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Callable[[str], str]) -> str:
-    """Return a part of a text with marks, wrapped at the width of the terminal and indented by ``INDENT``.
+    """Return a part of a text with marks, as wrapped lines for a terminal.
+
+    Each line begins with ``INDENT`` and has at most the width of the terminal.
 
     Args:
         text: text of a passage.
@@ -58,6 +64,6 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
 
 
 def _to_one_line_with_ends(text: str) -> str:
-    """Return ``to_one_line`` of the text, with a space in place of white space at its start and its end."""
+    """Return the text as one line, with a space in place of white space at its ends."""
     line = to_one_line(text)
     return f"{' ' * text[:1].isspace()}{line}{' ' * text[-1:].isspace()}" if line else " " * bool(text)

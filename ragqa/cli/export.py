@@ -29,7 +29,10 @@ def export(
         ExportFormat, typer.Option(help="8-bit ONNX, or a folder of sentence-transformers (encoders).")
     ] = ExportFormat.ONNX,
 ) -> None:
-    """Export a trained encoder or reader to 8-bit ONNX, which runs without torch, or to sentence-transformers."""
+    """Export a trained encoder or reader to 8-bit ONNX or to sentence-transformers.
+
+    The export to ONNX runs without torch.
+    """
     if format == ExportFormat.SENTENCE_TRANSFORMERS:
         if share is not None:
             raise BadInput("--share is for --format onnx: leave it out")

@@ -45,7 +45,10 @@ def index(
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Index documents, or bring the index of the same folders up to date; an interrupted run continues."""
+    """Index documents, or bring the index of the same folders up to date.
+
+    The same command continues an interrupted run.
+    """
     from ragqa.indexing.build import IndexConfig
     from ragqa.indexing.summary import format_build, format_update
     from ragqa.indexing.sync import build_or_sync_index
@@ -93,7 +96,10 @@ def update(
     device: BuildDeviceOption = "cpu",
     as_json: CountsAsJsonOption = False,
 ) -> None:
-    """Add, delete and replace documents, or sync folders; open pipelines see the change on their next search."""
+    """Add, delete and replace documents, or sync folders.
+
+    Open pipelines see the change on their next search.
+    """
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.sync import sync_index
     from ragqa.indexing.update import update_index
@@ -118,7 +124,10 @@ def _print_summary(summary: str, as_json: bool) -> None:
 
 
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
-    """Sync an index after each change in its folders and print the result of each sync, until Ctrl-C."""
+    """Sync an index after each change in its folders, until Ctrl-C.
+
+    The result of each sync is printed.
+    """
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.update import UpdateReport
     from ragqa.indexing.watch import watch_folders
@@ -126,7 +135,10 @@ def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_jso
     problems = ""
 
     def show(report: UpdateReport) -> None:
-        """Print a report, and its problems if they are not those of the last one: files left out stay in the folder."""
+        """Print a report, but without its problems if they are those of the last report.
+
+        A file that is left out stays in the folder, so every sync reports it.
+        """
         nonlocal problems
         summary, before = format_update(report, index, as_json=as_json), problems
         line, _, problems = summary.partition("\n")

@@ -58,9 +58,9 @@ app.command(epilog="Example: ragqa demo --rebuild")(demo_command.demo)
 
 
 def main() -> None:
-    """Run the ``ragqa`` command, print an error as one line to stderr, and exit with a status of ``ragqa.cli.output``.
+    """Run the ``ragqa`` command, and exit with a status of ``ragqa.cli.output``.
 
-    A bug prints its traceback.
+    An error is printed to stderr as one line, and a bug with its traceback.
     """
     if sys.stdout is None:
         print_error("standard output is closed: the answer cannot be shown")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and classes of commands that parse arguments in their own way."""
+"""Options that commands share, and classes of commands with arguments of their own form."""
 
 import inspect
 from collections.abc import Callable
@@ -92,7 +92,11 @@ class PipelineOptions:
     ] = None
 
     def find_index(self) -> Path | None:
-        """Return the path of the index or pipeline, or None; raise BadInput if several are given."""
+        """Return the path of the index or pipeline; None if none is given.
+
+        Raises:
+            BadInput: several are given.
+        """
         if self.index and len(self.index) > 1:
             names = " and ".join(map(str, self.index))
             raise BadInput(f"{names}: --index and --pipeline name the same thing, give one of them")
@@ -122,13 +126,19 @@ class PipelineOptions:
         return pipeline
 
     def refuse_filters(self) -> None:
-        """Raise BadInput if a filter is given: clients of a server could still ask for the other documents."""
+        """Raise BadInput if ``--in``, ``--tag`` or ``--since`` is given.
+
+        These options do not protect the other documents: a client of a server can ask for them with a filter of its
+        own.
+        """
         if self.in_ or self.tag or self.since:
             raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
 
 
 def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with one option for each field of ``PipelineOptions``, in place of ``pipeline_options``.
+    """Return a command with one option for each field of ``PipelineOptions``.
+
+    The options stand in place of the parameter ``pipeline_options``.
 
     Args:
         command: function with a keyword parameter ``pipeline_options``, a ``PipelineOptions``.
@@ -181,7 +191,10 @@ class MultiValueCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; repeat the option before each value, and add an empty value after a bare ``--sync``."""
+        """Parse the arguments, in which several values can follow an option.
+
+        The option is repeated before each value, and an empty value is added after a bare ``--sync``.
+        """
         repeatable = {name for option in self.params if getattr(option, "multiple", False) for name in option.opts}
         spread: list[str] = []
         option, values = "", 0

@@ -1,4 +1,7 @@
-"""Exit statuses of the command, and its output: results go to stdout, everything else to stderr."""
+"""Exit statuses of the command, and functions that print its results and errors.
+
+Results go to stdout, everything else to stderr.
+"""
 
 import os
 

@@ -12,19 +12,23 @@ _BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
 
 
 def render_answer(answer: Answer) -> str:
-    """Return the answer, its sources and less likely answers as lines, wrapped at the width of the terminal."""
+    """Return the answer, its sources and less probable answers as text for a terminal.
+
+    The lines are wrapped at the width of the terminal.
+    """
     start, first_lines = _get_start(answer), _wrap_lines(_format_line(answer))
     return f"{format_bold(first_lines[: len(start)])}{first_lines[len(start) :]}{_render_body(answer)}"
 
 
 def render_rest(answer: Answer, written: str) -> str:
-    """Return the text to print after a part of the answer that was printed while it was generated.
+    """Return the text to print after the part of an answer that is already printed.
 
-    If the final answer does not begin with that part, the whole answer follows on a new line.
+    If the final answer does not begin with that part, the whole answer follows on a new line. So does a declined
+    answer, with a note that the part is withdrawn.
 
     Args:
         answer: the final answer.
-        written: the part that was printed.
+        written: the part that was printed while the answer was generated.
     """
     text = _clean_lines(written) if answer.statements else to_one_line(written)
     if answer.text is None:

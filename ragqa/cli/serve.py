@@ -51,7 +51,10 @@ def serve(
     ] = 120.0,
     log_questions: Annotated[bool, typer.Option("--log-questions", help="Write questions into the log.")] = False,
 ) -> None:
-    """Serve indexes over HTTP, with a page; --index NAME=PATH names an index, and can be repeated."""
+    """Serve indexes over HTTP, with a page for the browser.
+
+    Name an index with --index NAME=PATH, and repeat the option for more indexes.
+    """
     try:
         from ragqa.serve.app import ServeSettings, make_app
         from ragqa.serve.gate import Limits

@@ -57,7 +57,10 @@ class HaystackRetriever:
 
 @component
 class HaystackReader:
-    """Component that marks answers in documents, with calibrated probabilities; it needs no torch."""
+    """Component that marks answers in documents, with calibrated probabilities.
+
+    The reader of the package needs no torch.
+    """
 
     def __init__(self, reader: str | None = None, top_k: int = 5, no_answer: bool = True):
         """Make the component; ``warm_up`` or the first run loads the reader.
@@ -75,7 +78,18 @@ class HaystackReader:
 
     @component.output_types(answers=list[ExtractedAnswer])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[ExtractedAnswer]]:
-        """Return the answers with their places in the documents, best first; documents without text are not read."""
+        """Return the answers with their places in the documents, best first.
+
+        Documents without text are not read.
+
+        Args:
+            query: the question.
+            documents: documents to read.
+            top_k: maximum number of answers; by default that of the component.
+
+        Returns:
+            List ``answers``; with ``no_answer``, one of them stands for no answer.
+        """
         texts = [document for document in documents if document.content]
         answer = read_hits(self.reader, query, [_to_hit(number, document) for number, document in enumerate(texts)])
         found: list[Answer | Alternative] = [answer, *answer.alternatives] if answer.text is not None else []

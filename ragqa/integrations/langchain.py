@@ -15,7 +15,10 @@ except ImportError as error:
 
 
 class LangChainRetriever(BaseRetriever):
-    """Retriever that finds the passages of an index nearest to a question; the first call loads the index."""
+    """Retriever that finds the passages of an index nearest to a question.
+
+    The first call loads the index.
+    """
 
     index: str
     """Directory of an index or a pipeline, or the URL of a served index."""

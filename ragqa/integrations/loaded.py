@@ -26,7 +26,11 @@ def load_pipeline(index: str, retriever: str | None) -> Pipeline:
 
 @lru_cache(MAX_LOADED)
 def load_reader(reader: str | None) -> Reader:
-    """Return a reader; None for the reader of the package."""
+    """Return a reader.
+
+    Args:
+        reader: directory of the reader; None for the reader of the package.
+    """
     return open_reader(reader)
 
 
@@ -48,7 +52,16 @@ def find_hits(index: str, retriever: str | None, query: str, k: int, paths: tupl
 
 
 def read_hits(reader: str | None, query: str, hits: list[Hit]) -> Answer:
-    """Return the answer of a reader to a question, with what it says about less probable answers."""
+    """Return the answer of a reader to a question, with its less probable answers.
+
+    Args:
+        reader: directory of a reader; None for the reader of the package.
+        query: the question.
+        hits: passages to read.
+
+    Raises:
+        RagqaError: the reader cannot be opened.
+    """
     with _LOCK:
         return load_reader(reader).read([query], [hits])[0]
 

@@ -1,1 +1,1 @@
-"""Search texts: for the answers to many questions, for patterns, for quotations, and for sentences."""
+"""Search texts for answers, patterns, quotations and sentences."""

@@ -56,10 +56,17 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Index of patterns by the prefixes of the texts of which every match contains one."""
+    """Index that finds the patterns which can have a match in a text.
+
+    The keys are the first characters of the needed texts, which ``ragqa.matching.patterns`` describes.
+    """
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
-        """Index the patterns that are the keys of ``numbers``; the values are the numbers of their questions."""
+        """Index patterns.
+
+        Args:
+            numbers: numbers of the questions that have a pattern as an answer, by pattern.
+        """
         self._searches: list[tuple[Search, list[int]]] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}

@@ -1,4 +1,7 @@
-"""Fold texts to the form in which quotations are compared, without differences of typesetting."""
+"""Fold texts to the form in which quotations are compared.
+
+Differences of typesetting, such as the kind of quotation marks, are removed.
+"""
 
 import re
 import unicodedata
@@ -19,7 +22,7 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u
 
 @dataclass(frozen=True)
 class FoldedText:
-    """Text in case-folded form, with one kind of space, quotation mark and dash, and without hyphens in words."""
+    """Text in the form in which quotations are compared; ``fold_text`` describes this form."""
 
     text: str
     codes: Codes
@@ -28,21 +31,27 @@ class FoldedText:
     """Index in the original text of the character from which each character of ``text`` comes."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
-        """Return the start and end in the original text of the characters ``start`` to ``end`` of ``text``.
+        """Return the place in the original text of a part of ``text``.
 
         Args:
-            start: first character.
-            end: end (exclusive), greater than ``start``.
+            start: first character of the part.
+            end: end (exclusive) of the part, greater than ``start``.
+
+        Returns:
+            Start and end (exclusive) in the original text, in characters.
         """
         return int(self.offsets[start]), int(self.offsets[end - 1]) + 1
 
 
 def fold_text(text: str) -> FoldedText:
-    """Return a text in the form in which quotations are compared; the time is proportional to its length.
+    """Return a text in the form in which quotations are compared.
 
-    Case is folded, and compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents. Runs of
+    Case is folded, and compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents.
+    Quotation marks and dashes get their ASCII forms, and invisible characters such as soft hyphens are removed. Runs of
     white space become one space, and white space at both ends is removed. A hyphen between letters is removed with the
     white space after it, because the line can have been broken there. Between digits, only the white space is removed.
+
+    The time is proportional to the length of the text.
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     distinct, numbers = _number_codes(codes)
@@ -81,7 +90,11 @@ def _select(codes: Codes, offsets: Offsets, keep: npt.NDArray[np.bool_]) -> tupl
 
 
 def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
-    """Return the distinct code points in ascending order, and for each character the index of its code point there."""
+    """Return the distinct code points of a text, and the number of each character's code point.
+
+    Returns:
+        The distinct code points in ascending order, and for each character the index of its code point among them.
+    """
     numbers = np.zeros(0x110000, np.int32)
     numbers[codes] = 1
     distinct = np.flatnonzero(numbers)
@@ -90,7 +103,16 @@ def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
 
 
 def _find_hyphens(codes: Codes) -> npt.NDArray[np.bool_]:
-    """Mark the hyphens between two letters, and the space after a hyphen between two letters or digits."""
+    """Mark the hyphens inside words, and the spaces after them.
+
+    Hyphens are marked between letters, and spaces after a hyphen between letters or digits.
+
+    Args:
+        codes: [M] code points of a text.
+
+    Returns:
+        [M] bool, True for each marked character.
+    """
     distinct, numbers = _number_codes(codes)
     characters = [chr(code) for code in distinct.tolist()]
     is_letter = np.array([c.isalpha() or unicodedata.combining(c) > 0 for c in characters], bool)[numbers]

@@ -49,12 +49,19 @@ EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Return a text, which is in the form NFD (``to_nfd``), in lower case for the search of needed texts."""
+    """Return a text in lower case, for the search of needed texts.
+
+    Args:
+        text: text in the form NFD (``to_nfd``).
+    """
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
 class Pattern:
-    """Compiled pattern that ignores case and whose searches have the time limit ``SEARCH_SECONDS``."""
+    """Compiled pattern that ignores case and has a time limit for searches.
+
+    The limit is ``SEARCH_SECONDS``.
+    """
 
     def __init__(self, pattern: str) -> None:
         """Compile a pattern in the syntax of Python's ``re``.
@@ -79,7 +86,14 @@ class Pattern:
         return self._run(self._compiled.search, text)
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Return the start and end (exclusive) of each match in a text; raise SlowPattern after the time limit."""
+        """Return the places of all matches in a text.
+
+        Returns:
+            Start and end (exclusive) of each match, in characters.
+
+        Raises:
+            SlowPattern: the search takes longer than ``SEARCH_SECONDS``.
+        """
         return self._run(lambda *args, **limit: [m.span() for m in self._compiled.finditer(*args, **limit)], text)
 
     def match(self, text: str) -> Any:
@@ -97,7 +111,7 @@ class Pattern:
 
 
 def _translate(pattern: str) -> str:
-    """Return a pattern that matches the same texts in ``regex`` as ``pattern`` matches in ``re``."""
+    """Translate a pattern from the syntax of ``re`` to the equivalent syntax of ``regex``."""
 
     def replace(part: re.Match[str]) -> str:
         if not part["set"]:
@@ -168,7 +182,11 @@ def compile_search(pattern: str) -> Search | None:
 
 
 def find_needed_texts(pattern: str) -> Texts | None:
-    """Return lower-case ASCII texts of which every match contains at least one; None if no such texts are known."""
+    """Return texts of which every match of a pattern contains at least one.
+
+    Returns:
+        Lower-case ASCII texts; None if no such texts are known.
+    """
     try:
         parser = import_module("re._parser")  # not public, but the parser of re itself
         with warnings.catch_warnings():
@@ -181,7 +199,11 @@ def find_needed_texts(pattern: str) -> Texts | None:
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return all texts that parts of a pattern can match (None if too many), and their needed texts (or None)."""
+    """Return texts that parts of a pattern can match, and texts of which each match has one.
+
+    All texts are lower-case ASCII. Either result is None if it is unknown, the first also if there are more than
+    ``_MAX_TEXTS``.
+    """
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
         texts, needed = _analyse_part(str(kind), value)
@@ -238,7 +260,11 @@ def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | Non
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:
-    """Return the characters of a class ``[…]``; None if there are too many, or if it names a category."""
+    """Return the characters of a class ``[…]`` in lower case.
+
+    Returns:
+        The characters; None if one is not ASCII, a range is too long, or the class is negated or names a category.
+    """
     codes: list[int] = []
     for kind, value in members:
         match str(kind):

@@ -1,4 +1,4 @@
-"""Check whether a text contains a quotation, and if not, find the most similar part of the text."""
+"""Check whether a text contains a quotation; if not, find the most similar part."""
 
 import re
 from collections.abc import Iterator
@@ -76,6 +76,10 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
         quote: the quotation, at most ``MAX_QUOTE`` characters.
         text: the text, at most ``MAX_TEXT`` characters.
 
+    Returns:
+        The first occurrence and the number of occurrences. If there is none, the most similar part; its ``match`` is
+        ``none`` if no part has a similarity of ``MIN_SIMILARITY``.
+
     Raises:
         BadInput: the quotation has no letter or digit, or the quotation or the text is too long.
     """
@@ -100,7 +104,10 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
 
 
 def _find_all(part: str, text: str) -> Iterator[int]:
-    """Yield the first ``MAX_COUNT`` places of ``part`` in a text at which it consists of whole words."""
+    """Yield the places of ``part`` in a text at which it consists of whole words.
+
+    At most ``MAX_COUNT`` places are yielded, in ascending order.
+    """
     place, found = text.find(part), 0
     while place >= 0 and found < MAX_COUNT:
         if is_between_words(text, place) and is_between_words(text, place + len(part)):
@@ -128,7 +135,10 @@ def _find_nearest(quote: str, folded_quote: FoldedText, text: str, folded: Folde
 
 
 def _split_words(text: str, start: int, end: int) -> list[Word]:
-    """Return the words of a part of a text, including whole words that the ends of the part would cut."""
+    """Return the words of a part of a text.
+
+    Words that the ends of the part would cut are included whole.
+    """
     start = max(0, min(start, len(text) - 1))
     low = max(start - _LONGEST_WORD, text.rfind(" ", max(0, start - _LONGEST_WORD), start) + 1, 0)
     high = text.find(" ", end, end + _LONGEST_WORD)
@@ -137,7 +147,10 @@ def _split_words(text: str, start: int, end: int) -> list[Word]:
 
 
 def _find_candidates(quote: FoldedText, text: FoldedText) -> list[int]:
-    """Return places of a text that share the most, and rarest, sequences of three characters with the quotation."""
+    """Return the places of a text that share most character trigrams with a quotation.
+
+    Rare trigrams count more. At most ``_CANDIDATES`` places are returned, best first.
+    """
     if len(text.codes) < _GRAM or len(quote.codes) < _GRAM:
         return []
     wanted = np.unique(_make_grams(quote.codes))
@@ -166,7 +179,10 @@ _Side = tuple[str, FoldedText, list[Word]]
 
 
 def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
-    """Return ``QuoteMatch.difference``; of equal words, only those next to a difference are shown."""
+    """Format an alignment as ``QuoteMatch.difference``.
+
+    Of equal words, only those next to a difference are shown.
+    """
     parts = []
     for number, step in enumerate(alignment.steps):
         if step.is_equal:

@@ -27,7 +27,7 @@ _BEFORE_NUMBER = re.compile(
 
 
 def find_sentences(text: str, first: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end (exclusive) and number of words of each sentence, from the character ``first`` on.
+    """Yield the place and the number of words of each sentence.
 
     White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it, if an opening quote or bracket, a digit or
     a letter that is not in lower case follows it, and if the word before it is not an initial or a common abbreviation.
@@ -36,6 +36,9 @@ def find_sentences(text: str, first: int = 0) -> Iterator[tuple[int, int, int]]:
     Args:
         text: the text.
         first: character at which the first sentence begins.
+
+    Yields:
+        Start and end (exclusive) of a sentence in the text, in characters, and its number of words.
     """
     gaps = (gap.span() for gap in _GAP.finditer(text, first) if _is_sentence_end(text, *gap.span()))
     start = first

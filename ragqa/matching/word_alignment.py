@@ -19,7 +19,10 @@ class Word(NamedTuple):
 
 
 class AlignedWords(NamedTuple):
-    """Run of words that are all equal or all different in quotation and text, as ranges of word numbers."""
+    """Run of words that are all equal or all different in the quotation and the text.
+
+    ``quote`` and ``text`` are the ranges of the numbers of these words.
+    """
 
     is_equal: bool
     quote: range
@@ -28,7 +31,10 @@ class AlignedWords(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Alignment of all words of a quotation with consecutive words of a text; words are counted from 0."""
+    """Alignment of all words of a quotation with consecutive words of a text.
+
+    The words of each side are numbered from 0.
+    """
 
     steps: list[AlignedWords]
     """Runs of words, in order."""

@@ -1,8 +1,9 @@
-"""Make questions from sentences by rule: a question word that fits a salient span replaces the span.
+"""Make questions from sentences by rule (cloze questions).
 
-The question word comes first if the span is the subject, or if an auxiliary verb follows a short subject. Otherwise it
-stays at the place of the span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze
-translation", which describes questions by rule, question words by the type of the answer, and noisy clozes.
+A question word replaces a salient span of a sentence, which is a name, a number or a date. The question word comes
+first if the span is the subject, or if an auxiliary verb follows a short subject. Otherwise it stays at the place of
+the span: "… in what year?". Source: Lewis et al. 2019, "Unsupervised question answering by cloze translation", which
+describes questions by rule, question words by the type of the answer, and noisy clozes.
 """
 
 import re
@@ -125,9 +126,10 @@ def make_sentence_questions(sentence: str, tagger: Tagger) -> Iterator[ClozeQues
 
 
 def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
-    """Yield a question for each field of a record such as ``Part: lamp; Price: £4; Weight: 20 g``.
+    """Yield a question for each field of a record but the first.
 
-    The value of the first field names the record: "What is the price of lamp?".
+    An example of a record is ``Part: lamp; Price: £4; Weight: 20 g``. The value of the first field names the record:
+    "What is the price of lamp?".
 
     Args:
         record: text of a passage; other texts than records yield nothing.
@@ -145,10 +147,10 @@ def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
 
 
 def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
-    """Return a question without some words, chosen at random: people remember only some words of a sentence.
+    """Return a question without some of its words, chosen at random.
 
-    Names, numbers, function words, the first word, and the word after "what", "which", "many" or "much" stay. Function
-    words at the end are also left out.
+    People remember only some words of a sentence. Names, numbers, function words, the first word, and the word after
+    "what", "which", "many" or "much" stay. Function words at the end are also left out.
 
     Args:
         question: question with its question mark.
@@ -173,7 +175,12 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
 
 
 def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
-    """Return the question for a span of a sentence, which has no full stop; None if no rule applies."""
+    """Return the question for a span of a sentence; None if no rule applies.
+
+    Args:
+        text: the sentence, without its full stop.
+        span: the span, a name, number or date.
+    """
     before, answer, after = text[: span.start], text[span.start : span.end], text[span.end :]
     if before.count("(") != before.count(")"):
         return None
@@ -186,7 +193,10 @@ def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
 
 
 def _is_usable(question: ClozeQuestion) -> bool:
-    """Return True for a question of allowed length that stands alone and does not contain its answer."""
+    """Return True if a question can be used.
+
+    It must have from ``MIN_WORDS`` to ``MAX_WORDS`` words and a question word, stand alone, and not contain its answer.
+    """
     words = normalize_answer(question.text)
     content = [word for word in words.split() if word not in FUNCTION_WORDS]
     if not MIN_WORDS <= len(question.text.split()) <= MAX_WORDS or len(content) < _MIN_CONTENT:
@@ -253,7 +263,15 @@ def _ask_name(before: str, answer: str, after: str) -> ClozeQuestion | None:
 
 
 def _insert(before: str, asked: str, after: str) -> str:
-    """Return a question with ``asked`` first if an auxiliary verb follows the subject, else between the two parts."""
+    """Return a question with a question word between two parts of a sentence, or before them.
+
+    The question word is first if ``before`` is empty, or if an auxiliary verb follows the subject.
+
+    Args:
+        before: sentence before the answer.
+        asked: question word, with its preposition.
+        after: sentence after the answer.
+    """
     if not before:
         rest = after.lstrip(" ,")
         return _close(f"{asked} {_invert(rest) or _lower(rest)}")
@@ -265,7 +283,11 @@ def _insert(before: str, asked: str, after: str) -> str:
 
 
 def _invert(clause: str) -> str | None:
-    """Return a clause with its auxiliary verb before its subject; None if there is no short subject."""
+    """Return a clause with its auxiliary verb before its subject.
+
+    Returns:
+        The clause; None if it does not begin with a short subject and an auxiliary verb.
+    """
     match = _CLAUSE.fullmatch(clause)
     if not match or _NO_SUBJECT.search(match["subject"]) or len(match["subject"].split()) > _MAX_SUBJECT:
         return None
@@ -273,7 +295,10 @@ def _invert(clause: str) -> str | None:
 
 
 def _shorten(question: str) -> str:
-    """Return a question without its dates and without phrases at its end, which users rarely type."""
+    """Return a question without phrases that users rarely type.
+
+    These are dates after a preposition, and phrases at the end.
+    """
     text = question
     for start, end in reversed(list(find_dates(text))):
         if adjunct := _DATE_ADJUNCT.search(text[:start].rstrip()):
@@ -288,7 +313,7 @@ def _shorten(question: str) -> str:
 
 
 def _lower(text: str) -> str:
-    """Return a text with its first letter in lower case if it begins with a determiner or preposition."""
+    """Return a text with its first word in lower case if that is a determiner or preposition."""
     return text[:1].lower() + text[1:] if _DETERMINER.match(text) else text
 
 

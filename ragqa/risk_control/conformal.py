@@ -1,8 +1,10 @@
-"""Choose a confidence threshold by conformal risk control (Angelopoulos et al. 2022, theorem 1).
+"""Choose a confidence threshold by conformal risk control.
+
+Source: Angelopoulos et al. 2022, theorem 1.
 
 An answer is given if its confidence reaches the threshold. The loss of a question is 1 if its answer is given and
-wrong, and otherwise 0, so it never rises with the threshold. If the questions are exchangeable with a new question,
-the expected loss of the new question is at most the risk.
+wrong, and otherwise 0, so it never rises with the threshold. If the questions are exchangeable with a new question, the
+expected loss of the new question is at most the risk.
 
 Legend: M answers, N questions.
 """

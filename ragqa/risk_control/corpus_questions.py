@@ -75,7 +75,10 @@ def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generator) -> list[Passage]:
-    """Return at most ``count`` random passages; documents take turns, so that a long document does not dominate."""
+    """Return at most ``count`` passages, chosen at random.
+
+    The documents of the passages take turns, so that a long document does not dominate.
+    """
     ranks = rng.choice(passages.live_count, min(count, passages.live_count), replace=False)
     by_document: dict[tuple[str, str], list[Passage]] = {}
     for passage in passages.get(passages.get_live_rows(ranks).tolist()):
@@ -109,6 +112,10 @@ class _Rarity:
         self._limit = max(_MAX_DOCUMENTS, _MAX_SHARE * len(self._texts))
 
     def is_rare(self, answer: str) -> bool:
-        """Return True if the number of documents that contain the answer is within one of the two limits."""
+        """Return True if only few documents of the sample contain the answer.
+
+        Few are at most ``_MAX_DOCUMENTS`` documents, or at most the share ``_MAX_SHARE`` of them. An answer without
+        words is not rare.
+        """
         normalized = normalize_answer(answer)
         return bool(normalized) and sum(f" {normalized} " in text for text in self._texts) <= self._limit

@@ -1,4 +1,7 @@
-"""Choose the confidence threshold of an index from answers to questions, with and without their documents."""
+"""Choose the confidence threshold of an index from the answers to questions.
+
+Questions are asked over the whole index, and again without the documents that answer them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +101,7 @@ class AskedQuestions:
 
 
 def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
-    """Choose the confidence threshold for the index and reader of a pipeline, and store it with the index.
+    """Choose the confidence threshold of an index for a reader, and store it with the index.
 
     If no threshold has the risk, nothing is stored.
 
@@ -148,7 +151,11 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
 def _collect_questions(
     passages: PassageStore, index: Path, settings: RiskSettings, progress: Progress
 ) -> list[Question]:
-    """Return questions from the file or made from the passages; raise BadInput if they cannot be used."""
+    """Return questions from the file, or questions made from the passages.
+
+    Raises:
+        BadInput: the file cannot be read, the questions are too few, or none has an answer.
+    """
     needed = settings.needed_questions
     if file := settings.questions:
         questions = list(read_questions(file))
@@ -174,7 +181,9 @@ def _choose_missing_share(questions: Sequence[Question], settings: RiskSettings)
 def _ask_questions(
     pipeline: Pipeline, questions: Sequence[Question], missing: float, progress: Progress
 ) -> AskedQuestions:
-    """Ask each question over the whole index and, if it has an answer, also without its documents.
+    """Ask each question over the whole index, and without the documents that answer it.
+
+    A question without an answer is asked over the whole index only.
 
     Args:
         pipeline: pipeline to ask.
@@ -220,7 +229,10 @@ def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) ->
 
 
 def _drop_own_documents(hits: list[Hit], question: Question) -> list[Hit]:
-    """Drop the hits of the question's documents or, if it names none, of documents with an answer in a hit."""
+    """Drop the hits of the documents that answer a question.
+
+    These are the documents that the question names or, if it names none, those with an answer in a hit.
+    """
     if question.documents or question.titles:
         return [
             hit

@@ -45,5 +45,8 @@ class RiskSettings:
 
     @property
     def needed_questions(self) -> int:
-        """Smallest number N of questions for the risk: the bound of ``choose_threshold`` is at least 1 / (N + 1)."""
+        """Smallest number of questions with which a threshold can have the risk.
+
+        For N questions, the bound of ``choose_threshold`` is at least 1 / (N + 1).
+        """
         return max(1, math.ceil(1 / self.risk - 1 - _ROUNDING))
