@@ -1,4 +1,4 @@
-"""Limits of blocks in characters and wordpieces, for texts with little white space or long words.
+"""Limits on the length of blocks, in characters and in wordpieces.
 
 Chinese, base64 and minified JSON have few spaces or none, so a hundred of their words can be a whole file. A block that
 exceeds a limit is cut into parts of similar length.
@@ -58,7 +58,7 @@ def limit_blocks(split: Splitter, words: int, tokenizer: "TextTokenizer | None" 
 
 
 def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = True) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of a block, cut so that no part is longer than ``limit``.
+    """Cut a block into parts of at most ``limit`` characters; yield their starts and ends.
 
     A part ends at white space, at the end of a sentence or at a word boundary: the first of these kinds that occurs in
     the second half of the longest possible part. If none occurs, the part ends between two characters as readers see
@@ -82,7 +82,10 @@ def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = Tr
 def _cut_wordpieces(
     text: str, start: int, end: int, limit: int, tokenizer: "TextTokenizer"
 ) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each part of a block, of at most ``limit`` wordpieces if they can be separated."""
+    """Cut a block into parts of at most ``limit`` wordpieces; yield their starts and ends.
+
+    The rest of a block stays whole if its wordpieces share a character, so that no cut can separate them.
+    """
     while True:
         offsets = tokenizer.tokenize(text[start:end]).offsets
         if len(offsets) <= limit:
@@ -98,7 +101,10 @@ def _cut_wordpieces(
 
 
 def _cut_once(text: str, start: int, end: int, length: int) -> tuple[int, int]:
-    """Return the end of the first part, of at most ``length`` characters, and the start of the rest."""
+    """Return the end of the first part of a block, and the start of the rest.
+
+    The first part has at most ``length`` characters. White space at the cut belongs to neither part.
+    """
     cut = start + _find_boundary(text[start : start + length + _CONTEXT], length)
     rest = _VISIBLE.search(text, cut, end)
     assert rest is not None  # a block ends with a visible character

@@ -93,7 +93,11 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
 
 
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of blocks of consecutive units (start, end, length), as long as ``size`` allows."""
+    """Join consecutive units into blocks of at most ``size``; yield their starts and ends.
+
+    A unit is a sentence, a word or a part of one, with its start, its end and its length. The lengths and ``size`` are
+    numbers of words or of wordpieces.
+    """
     start, end, count = -1, -1, 0
     for left, right, length in units:
         if start >= 0 and count + length > size:
@@ -113,7 +117,10 @@ def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) 
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of words of each sentence, or of its parts of at most ``size`` words."""
+    """Yield the start, end and number of words of each sentence, or of its parts.
+
+    A sentence of more than ``size`` words is divided into parts of at most ``size`` words.
+    """
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):
@@ -121,7 +128,11 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 
 
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of wordpieces of each word, or of its parts of at most ``size`` wordpieces."""
+    """Yield the start, end and number of wordpieces of each word, or of its parts.
+
+    A word of more than ``size`` wordpieces is divided into parts of at most ``size`` wordpieces, unless wordpieces
+    share a character.
+    """
     runs = _match_words(_WORDS_PER_CALL, text, first)
     for left, right in chain.from_iterable(cut_block(text, *run, _CHARACTERS_PER_CALL, is_even=False) for run in runs):
         offsets = tokenizer.tokenize(text[left:right]).offsets

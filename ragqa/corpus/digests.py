@@ -1,4 +1,7 @@
-"""Set of digests in little memory, to find duplicates among the 21 million documents of DPR's corpus."""
+"""Set of digests that takes little memory, to find duplicates among millions of documents.
+
+DPR's corpus, for example, has 21 million documents.
+"""
 
 from array import array
 from struct import unpack
@@ -7,10 +10,10 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """Set of 16-byte digests; a set of thousands takes 24 to 48 bytes of memory for each digest.
+    """Set of 16-byte digests that takes 24 to 48 bytes of memory for each of them.
 
-    A Python ``set`` takes over 100 bytes. This set is a hash table with open addressing and linear probing. A slot has
-    two numbers; the first number of a free slot is zero.
+    A set of few digests takes 16 KiB. A Python ``set`` takes over 100 bytes for each digest. This set is a hash table
+    with open addressing and linear probing. A slot has two numbers; the first number of a free slot is zero.
     """
 
     def __init__(self) -> None:
@@ -55,6 +58,9 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers; the lowest bit of the first is set, because zero marks a free slot."""
+    """Return a digest as two numbers, of which the first is never zero.
+
+    The lowest bit of the first number is always set, because zero marks a free slot.
+    """
     first, second = unpack("<QQ", digest)
     return first | 1, second

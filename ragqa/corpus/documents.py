@@ -30,9 +30,10 @@ class IndexedDocument:
 
 
 def format_reference(passage: Passage) -> str:
-    """Return a reference to the start of a passage: ``ID#START``, or ``PATH::ID#START`` for a record of a file.
+    """Return a reference to the start of a passage, such as ``/docs/tides.txt#120``.
 
-    ID is the id of the document, and START the first character of the passage in the document's text.
+    The form is ``ID#START``, or ``PATH::ID#START`` for a record of a file. ID is the id of the document, PATH the path
+    of its file, and START the first character of the passage in the document's text.
     """
     is_record = passage.document != passage.path  # other files can have records of the same id
     return f"{passage.path + _OF_RECORD if is_record else ''}{passage.document}#{passage.start}"
@@ -70,10 +71,14 @@ class DocumentList:
         return [self.read(number, 1)[0] for number in numbers.tolist()]
 
     def find_reference(self, reference: str) -> tuple[IndexedDocument, int]:
-        """Return the document that a reference names, and the character in it; 0 if the reference names none.
+        """Find the document, and the character in its text, that a reference names.
 
         Args:
             reference: result of ``format_reference``, or the id of a document.
+
+        Returns:
+            The document and the number of the character, from 0; the number is 0 if the reference names only the
+            document.
 
         Raises:
             BadInput: no document has the id, or several have it.

@@ -131,7 +131,10 @@ def _check_card(folder: Path) -> None:
 
 
 def _iter_strings(value: object, seen: set[int]) -> Iterator[str]:
-    """Yield the strings under ``data_files`` and ``data_dir`` at any depth, each container once."""
+    """Yield the strings under ``data_files`` and ``data_dir`` at any depth of a card.
+
+    Each dictionary or list is read once; ``seen`` collects the ids (``id``) of those that were read.
+    """
     # YAML can name the same container many times, and containers that contain themselves.
     if not isinstance(value, (dict, list)) or id(value) in seen:
         return

@@ -64,7 +64,10 @@ def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Itera
 
 
 class _Place:
-    """Counter of the units (lines, pages, …) before ascending positions of a document, in linear time."""
+    """Counter of the lines, pages or other units before positions of a document.
+
+    The positions must ascend, so that all of them together take linear time.
+    """
 
     def __init__(self, text: str, unit: str, section: Section) -> None:
         self._text, self._separator = text, SEPARATORS.get(unit, "")
@@ -72,11 +75,17 @@ class _Place:
         self.enter(section)
 
     def enter(self, section: Section) -> None:
-        """Count the following positions from the start of a section if its number is known, else from the text's."""
+        """Count the units before the following positions from the start of a section.
+
+        If the number of the section's unit is unknown, they are counted from the start of the text.
+        """
         self._from_section = (section.start, section.number) if section.number else None
 
     def find_number(self, position: int) -> int:
-        """Return the number of the unit at a position, at least that of the last call; 0 if there are no units."""
+        """Return the number of the unit at a position; 0 if the document has no units.
+
+        The position must not be before that of the last call.
+        """
         if not self._separator:
             return 0
         counted, number = self._from_section or self._from_start

@@ -22,7 +22,10 @@ class QuoteCheck:
     """Passage in which the match begins, and the span of the match in the passage; None if there is no match."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as JSON values; the place of the match has the keys of ``Source.to_dict``."""
+        """Return the check as JSON values.
+
+        The place of the match has the keys of ``Source.to_dict``.
+        """
         match = self.match
         row: dict[str, Any] = {
             "found": match.is_found,
@@ -43,7 +46,7 @@ class QuoteCheck:
 
 
 def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) -> QuoteCheck:
-    """Find a quotation in a document of an index, or the nearest words if the document does not contain it.
+    """Find a quotation in a document of an index, or else the words nearest to it.
 
     Titles and headings are not searched, because an index does not store them in the text of a document.
 
@@ -69,7 +72,9 @@ def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) 
 
 
 def join_passages(passages: Sequence[Passage]) -> str:
-    """Return the text of a document from its first passage on; line breaks stand for characters between passages.
+    """Return the text of a document from its first passage on.
+
+    Line breaks stand for the characters between passages, which an index does not store.
 
     Args:
         passages: passages of the document in order, at least one.

@@ -176,7 +176,10 @@ def _as_text(path: str | Path) -> str:
 
 
 def to_document_id(name: str) -> str:
-    """Return an id or a path as an index stores it: with U+FFFD in place of characters that UTF-8 cannot encode."""
+    """Return an id or a path in the form in which an index stores it.
+
+    U+FFFD stands in place of characters that UTF-8 cannot encode.
+    """
     try:
         return _as_text(name)
     except UnicodeEncodeError:

@@ -196,11 +196,15 @@ class PassageStore:
         return len(self._files) - 1, self._first_rows[-2] if self._files else 0
 
     def find_rows(self, values: Iterable[str], column: str = "document") -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all live passages that have one of some values in a column.
+        """Return the sorted rows of the live passages whose value in a column is in ``values``.
 
         Args:
-            values: the values.
-            column: column of strings in ``SCHEMA``; by default the ids of documents.
+            values: values to find; values that no passage has are ignored.
+            column: column of strings in ``SCHEMA``, by default the ids of documents; ``headings`` and ``tags`` are
+                joined by line breaks.
+
+        Returns:
+            [N] int64 rows.
         """
         import pyarrow.compute as pc  # importing it takes as long as answering a question
 
@@ -229,7 +233,7 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows), self.deleted)
 
     def find_starts(self, columns: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return row 0 and the rows in which one of the columns differs from the row before, deleted rows included."""
+        """Return row 0 and all rows, even deleted, that differ in ``columns`` from the row before."""
         import pyarrow.compute as pc
 
         is_start = np.zeros(len(self), bool)
@@ -269,7 +273,7 @@ class PassageStore:
             return _make_passage(int(row), *(column[position].as_py() for column in self._columns(file, batch)))
 
     def get(self, rows: Sequence[int]) -> list[Passage]:
-        """Return the passages of ``rows`` in the same order; raise IndexError for a row that does not exist."""
+        """Return the passages of ``rows`` in the same order; raise IndexError for an unknown row."""
         return [self[row] for row in rows]
 
     def iter_batches(self, first: int = 0, size: int = 1000) -> Iterator[list[Passage]]:
@@ -282,7 +286,7 @@ class PassageStore:
                 yield live
 
     def compute_fingerprint(self, known: Mapping[str, str] | None = None) -> str:
-        """Return one SHA-256, in hexadecimal, of the checksums of all files and of the deleted rows.
+        """Return the SHA-256, in hexadecimal, of all files' checksums and the deleted rows.
 
         Args:
             known: SHA-256 of files that need not be read, in hexadecimal, by file name.
@@ -321,7 +325,7 @@ class PassageStore:
 
 
 def _make_passage(row: int, *values: Any) -> Passage:
-    """Make the passage of a row from the values of its columns, in the order of ``_PASSAGE_FIELDS``."""
+    """Make the passage of a row from its values in the order of ``_PASSAGE_FIELDS``."""
     columns = dict(zip(_PASSAGE_FIELDS, values, strict=True))
     lists = {name: tuple(columns[name].split("\n")) if columns[name] else () for name in _LISTS}
     return Passage(row, **{**columns, **lists})

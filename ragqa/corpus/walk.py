@@ -45,12 +45,19 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
 
 
 def is_ignored(name: str) -> bool:
-    """Return True for the name of a hidden file or folder, or of an editor's backup or temporary file."""
+    """Return True if a file or folder is hidden, or is a backup or swap file of an editor.
+
+    Args:
+        name: name of the file or folder, without the folders above it.
+    """
     return name.startswith(".") or name.endswith(("~", ".swp"))
 
 
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the visible folders, and the names of the visible files and links to folders, both sorted."""
+    """Return the visible folders in a folder, and the names of its visible files.
+
+    Both lists are sorted. Links to folders count as files.
+    """
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:

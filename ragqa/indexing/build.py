@@ -218,7 +218,11 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of all that determines the index: version, options, encoder, and sizes and times of the input."""
+    """Return a digest of everything that determines the index.
+
+    It covers the version of ragqa, the options, the encoder, the sample questions, and the sizes and times of the
+    files.
+    """
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):
@@ -284,7 +288,10 @@ class _IndexBuild:
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
-        """Write the vectors of all shards of ``SHARD`` passages that an earlier run has not finished."""
+        """Write the vectors of the shards that an earlier run has not finished.
+
+        Each shard but the last has ``SHARD`` passages.
+        """
         target = self.folder / "vectors"
         shards = split_into_shards(len(store), SHARD)
         missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]

@@ -37,7 +37,7 @@ class DocumentChanges:
     def find_removed(
         self, indexed: set[DocumentKey], to_delete: set[DocumentKey]
     ) -> tuple[set[DocumentKey], dict[str, int]]:
-        """Return the documents whose old rows an update removes, and the numbers of documents by outcome.
+        """Find the documents whose old rows an update removes, and count documents by outcome.
 
         The old rows of a changed document are removed, because its new text is in new rows. The outcomes are ``added``,
         ``replaced``, ``unchanged`` and ``deleted``.
@@ -45,6 +45,9 @@ class DocumentChanges:
         Args:
             indexed: all documents in the index with the id of a document in ``all_keys`` or ``to_delete``.
             to_delete: documents to delete; none has the id of a document that was read.
+
+        Returns:
+            The documents whose old rows are removed, and the numbers of documents by outcome.
         """
         new_ids = {identifier for identifier, _ in self.all_keys - indexed}
         superseded = {key for key in indexed - self.all_keys if key[0] in new_ids}
@@ -64,12 +67,18 @@ class DocumentChanges:
 
 
 def list_ids(names: Sequence[str]) -> set[str]:
-    """Return the ids that names of documents can mean: each name itself, and the absolute path that it can be."""
+    """Return the ids that names of documents can mean.
+
+    A name can be an id itself, or a path whose absolute form is the id.
+    """
     return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
 
 
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield the documents in batches of at most 1,000; a batch of more than 32 million characters ends early."""
+    """Yield the documents in batches of at most 1,000 documents.
+
+    A batch ends early when it has more than 32 million characters.
+    """
     batch: list[Document] = []
     characters = 0
     for document in documents:

@@ -1,4 +1,4 @@
-"""Embed passages in shards, each with its own files; a finished shard is not embedded again.
+"""Embed passages in shards with their own files; no finished shard is embedded again.
 
     0000000000.npy     vectors of a shard, float16 [rows of the shard, D]
     0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
@@ -69,7 +69,7 @@ def split_into_shards(rows: int, size: int) -> list[EmbeddingShard]:
 
 @contextmanager
 def prepare_shard_folder(folder: Path) -> Iterator[None]:
-    """Create ``folder`` with an empty folder ``PARTIAL``, and remove ``PARTIAL`` after the block.
+    """Create ``folder`` with an empty folder ``PARTIAL``; remove ``PARTIAL`` after the block.
 
     After the block, a worker that is still running cannot write files of shards, because ``embed_shard`` writes them to
     ``PARTIAL`` first.
@@ -153,7 +153,10 @@ def write_shard_file(file: Path, data: bytes) -> None:
 
 
 def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> ShardRecord | None:
-    """Return the record of a shard; None if the shard is not finished, or not for these rows or by this encoder.
+    """Return the record of a shard; None if the shard must be embedded.
+
+    A shard must be embedded if it is not finished, or if its record is for other rows, another encoder or another file
+    of vectors.
 
     Args:
         folder: folder of the shards.
@@ -170,7 +173,7 @@ def read_shard_record(folder: Path, shard: EmbeddingShard, encoder: str) -> Shar
 
 
 def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Path]:
-    """Yield the files of vectors that are missing or differ from the checksums in their records.
+    """Yield the files of vectors that are missing or differ from their records' checksums.
 
     Args:
         folder: folder of the shards.

@@ -1,4 +1,4 @@
-"""Table of the files of an index, with which a sync finds the files that it must read again.
+"""Table of the files of an index, by which a sync finds the files to read again.
 
 The file ``files.json`` has the form ``{"PATH": [SIZE, MODIFIED, IS_PARTIAL], …}``; see ``FileState``.
 """
@@ -75,7 +75,7 @@ class FileScan:
 
 
 def find_owner(path: str, files: Container[str]) -> str | None:
-    """Return the file among ``files`` that contains the document at a path; None if there is none.
+    """Return the file that contains the document at a path; None if ``files`` has none.
 
     Args:
         path: path of the document: that of a file, or of a member in an archive.
@@ -90,7 +90,10 @@ def find_owner(path: str, files: Container[str]) -> str | None:
 
 
 def read_table(index: Path) -> dict[str, FileState]:
-    """Return the states of the files of an index by path; empty if the index has no readable table."""
+    """Return the states of the files of an index by path.
+
+    The dictionary is empty if the index has no table that can be read.
+    """
     try:
         rows = json.loads((index / TABLE).read_text())
         return {name: FileState(*row) for name, row in rows.items()}

@@ -17,9 +17,10 @@ def read_with_progress(
     ocr: bool,
     on_left_out: Callable[[Document], object],
 ) -> Iterator[Document]:
-    """Yield the documents of ``read_documents``; report the bytes read, and the name of a file that takes long.
+    """Yield the documents of ``read_documents``, and report the progress of reading.
 
-    The arguments are those of ``read_documents``, and a receiver of progress reports.
+    ``progress`` receives the number of bytes read, and the name of a file that takes long. The other arguments are
+    those of ``read_documents``.
 
     Raises:
         BadInput, BadLine, MissingExtra: as for ``read_documents``.

@@ -12,7 +12,7 @@ from ragqa.text import format_count
 
 
 def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe a build: the numbers of documents and passages, the size, the recall, and the problems.
+    """Describe a build: its numbers of documents and passages, size, recall and problems.
 
     Args:
         report: report on the documents that were read.
@@ -50,7 +50,9 @@ def format_recall(search: dict[str, Any]) -> str:
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe an update: the numbers of documents by outcome and of passages in the index, and the problems.
+    """Describe an update: its numbers of documents by outcome and passages, and problems.
+
+    The number of passages is that of the whole index after the update.
 
     Args:
         report: result of the update.

@@ -1,4 +1,7 @@
-"""Sync an index with folders: read new and changed files, and delete the documents of files that no longer exist."""
+"""Sync an index with folders, so that it has the documents of their present files.
+
+New and changed files are read, and the documents of files that no longer exist are deleted.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -33,7 +36,9 @@ def build_or_sync_index(
     on_choice: Callable[[str], object] = lambda line: None,
     progress: Progress = SILENT,
 ) -> CorpusReport | UpdateReport:
-    """Sync the index at ``out`` if it was made of the same paths with the same options; else build it.
+    """Sync the index at ``out`` if it has these paths and options; else build it.
+
+    An index that cannot be synced, for example because its terms are those of Lucene, is built again, too.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
@@ -61,7 +66,10 @@ def build_or_sync_index(
 
 
 def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) -> str | None:
-    """Return the reason why an index cannot be synced: None if it can, an empty string if there is no whole index."""
+    """Return the reason why an index cannot be synced; None if it can be synced.
+
+    The reason is an empty string if there is no index yet, or it is not whole.
+    """
     try:
         manifest = artefacts.read_manifest(out, "index")
     except ArtefactError:  # build_index checks the directory
@@ -179,7 +187,12 @@ class _Sync:
         return _is_within(path, self._roots) and not os.path.isfile(find_owner(path, self._table) or path)
 
     def _read(self, to_read: set[str], replaced_paths: set[str]) -> DocumentChanges:
-        """Write the new documents of files, except duplicates of documents from other files of the index."""
+        """Write the new documents of files, except duplicates of documents in other files.
+
+        Args:
+            to_read: paths of the files to read, as the index stores them.
+            replaced_paths: paths whose documents in the index are replaced or deleted; they cause no duplicates.
+        """
 
         def find_duplicates(documents: NewDocuments) -> set[DocumentKey]:
             store, indexed = self._version.store, NewDocuments()

@@ -1,7 +1,6 @@
 """Update an index: add, delete and replace documents without building the index again.
 
-An update makes a new version of the index from hard links to the old files. A shared file is never changed; new data is
-written to new files:
+An update makes a new version of the index from hard links to the old files, which never change, and from new files:
 
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
@@ -133,7 +132,7 @@ def change_index(
     device: str = "cpu",
     progress: Progress = SILENT,
 ) -> UpdateReport:
-    """Replace an index by a changed version in one step; on an error, the index does not change.
+    """Replace an index by a changed version in one step; an error leaves it unchanged.
 
     Args:
         index: directory of the index.
@@ -178,9 +177,10 @@ def change_index(
 
 
 class NewVersion:
-    """New version of an index: ``folder`` has hard links to the old files, and ``manifest`` is that of the old version.
+    """New version of an index, which begins as hard links to the files of the old version.
 
-    Methods raise the errors of ``update_index`` if a file of the index or its encoder is missing or damaged.
+    ``folder`` is its directory, and ``manifest`` is that of the old version. Methods raise the errors of
+    ``update_index`` if a file of the index or its encoder is missing or damaged.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
@@ -260,7 +260,7 @@ class NewVersion:
         strict: bool,
         find_duplicates: Callable[[NewDocuments], set[DocumentKey]] = lambda documents: set(),
     ) -> DocumentChanges:
-        """Write the passages of new and changed documents; return all documents that were read, by outcome.
+        """Write the passages of new and changed documents; return all read documents by outcome.
 
         Args:
             add: files and folders to read.
@@ -312,7 +312,7 @@ class NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return the number and first row of the file of passages to write: a small last file, or else a new file."""
+        """Return the number and first row of the file to write: a small last file, or a new file."""
         number, first_row = self.store.last_file
         is_small = first_row >= self.config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
@@ -343,7 +343,7 @@ class NewVersion:
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage], first_added: int) -> None:
-        """Embed the added passages, and write their vectors into a new file or into a small last one."""
+        """Embed the added passages; write their vectors into a small last file or a new file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(find_local_model(self.config["encoder"]), device=self._device)
         if encoder.fingerprint != expected_encoder:
@@ -367,7 +367,7 @@ class NewVersion:
         _replace_array(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
-        """Rewrite passages, terms and vectors without the deleted rows; errors are those of ``compact_index``."""
+        """Rewrite the index without its deleted rows; errors are those of ``compact_index``."""
         encoder = self._old.parents.get("encoder")
         self.config |= compact_index(self.folder, self.config, encoder, device=self._device, progress=self._progress)
         self.store = PassageStore.open(self.folder / "passages")

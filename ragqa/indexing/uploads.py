@@ -32,9 +32,9 @@ class UploadFolder:
         return index.with_name(f"{index.name}.uploads")
 
     def add(self, name: str, content: bytes) -> UpdateReport:
-        """Store a file and add its documents to the index; the file replaces a file with the same name.
+        """Store a file in the folder, and add its documents to the index.
 
-        On an error, neither the index nor the files in the folder change.
+        The file replaces a file with the same name. On an error, neither the index nor the files in the folder change.
 
         Args:
             name: name of the file, without folders.
@@ -72,9 +72,10 @@ class UploadFolder:
                 before.unlink(missing_ok=True)
 
     def delete(self, identifier: str, path: str) -> UpdateReport:
-        """Delete a document from the index, and its file if it is in the folder and holds only this document.
+        """Delete a document from the index, and its file if a client sent the file.
 
-        Other documents with the same id, in other files, stay.
+        The file is deleted only if it is in this folder and the document is the whole file. Other documents with the
+        same id, in other files, stay.
 
         Args:
             identifier: id of the document.
@@ -84,7 +85,7 @@ class UploadFolder:
             The result of the update.
 
         Raises:
-            BadInput: there is no such document, no passage would be left, or another process changes the index.
+            BadInput: there is no such document, no passage would be left, or as for ``change_index``.
             Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
         report = change_index(self.index, partial(_delete_document, (identifier, path)), delete=[identifier])
@@ -113,7 +114,12 @@ def _delete_document(key: DocumentKey, version: NewVersion, lost_ids: set[str]) 
 
 
 def check_file_name(name: str) -> None:
-    """Raise BadInput unless ``name`` is the name of a visible file, without folders and special characters."""
+    """Check that a client may give a file this name.
+
+    Raises:
+        BadInput: the name is empty or longer than MAX_NAME_BYTES, begins with a dot, has white space at its start or
+            end, or contains a folder or a special character.
+    """
     is_plain = name.isprintable() and not set(name) & _FORBIDDEN and name == name.strip() and not name.startswith(".")
     if not is_plain or not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
         raise BadInput(f"the name {name[:80]!r} is not allowed: name the file as in report.pdf, without folders")

@@ -64,9 +64,13 @@ def watch_folders(
 
 
 def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
-    """Yield True after changes of files, and False after each second without a change or if no folder exists.
+    """Yield True after changes of files, and False after each second without a change.
 
-    The iteration ends when ``stop`` is set or a folder disappears.
+    The iteration ends when ``stop`` is set or a folder disappears. If no folder exists, False is yielded once, and the
+    iteration ends after a second.
+
+    Raises:
+        BadInput: the system cannot watch the folders.
     """
     from watchfiles import watch
 
@@ -91,7 +95,10 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
 
 
 def _identify(folder: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a folder, which change if it is made again; None if it does not exist."""
+    """Return the device and inode of a folder; None if the folder does not exist.
+
+    They change if the folder is deleted and made again.
+    """
     try:
         stat = folder.stat()
     except OSError:

@@ -1,4 +1,7 @@
-"""Work directory of an update: hard links to the old version of an index, and the ids that a killed update deleted."""
+"""Work directory of an update, in which it makes the new version of an index.
+
+The directory has hard links to the old version, and the ids that a killed update deleted.
+"""
 
 import errno
 import json
@@ -23,7 +26,7 @@ from ragqa.artefacts.orphans import (
 
 @contextmanager
 def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
-    """Yield the path of an index, its checked manifest, and a work directory for its next version.
+    """Yield the path of an index, its checked manifest, and the work directory of an update.
 
     No other process can change the index during the block. The work directory is deleted after the block. After an
     interrupt it stays, because the next update reads it.
@@ -56,7 +59,9 @@ def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]
 
 
 def replace_index_file(index: str | Path, name: str, text: str) -> None:
-    """Write a text file of an index and its entry in the manifest, in one step; on an error, the index does not change.
+    """Write a text file of an index, and its entry in the manifest, in one step.
+
+    On an error, the index does not change.
 
     Args:
         index: directory of the index, which other processes can search at the same time.
@@ -78,10 +83,10 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
 
 
 def read_deleted(work: Path, version: Manifest) -> set[str]:
-    """Return the ids that the update to ``version`` deleted if it was killed after the swap; else an empty set.
+    """Return the ids that a killed update to ``version`` deleted; else an empty set.
 
-    A killed update prints no report, so the user runs it again. The second run must accept these ids, although the
-    index no longer has them.
+    The update was killed after it had put the new version in place. It printed no report, so the user runs it again.
+    The second run must accept these ids, although the index no longer has them.
 
     Args:
         work: work directory of the update.
@@ -105,7 +110,9 @@ def record_deleted(work: Path, deleted: dict[str, set[str]]) -> None:
 
 
 def link_files(source: Path, work: Path) -> Path:
-    """Make a copy of an index out of hard links, without manifest and locks; return its directory in ``work``.
+    """Copy an index by hard links into a folder in ``work``, and return that folder.
+
+    The manifest and the locks are not copied.
 
     Args:
         source: directory of the index.

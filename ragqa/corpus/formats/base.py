@@ -139,7 +139,11 @@ class CorpusReport:
     """The first ``MAX_NOTES`` problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Return lines on files and records left out or repaired, on encodings other than Unicode, and ``notes``."""
+        """Return the lines that tell users about problems; an empty list if there were none.
+
+        The lines are about files and records that were left out or repaired, encodings other than Unicode, and
+        ``notes``.
+        """
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # the kinds of files left out contain them
         repeated_files, empty_files = self.left_out.get(DUPLICATE_FILE, 0), self.left_out.get(EMPTY_FILE, 0)
@@ -173,7 +177,9 @@ class CorpusReport:
             paths.append(path)
 
     def count_duplicate(self, identifier: str, path: str) -> None:
-        """Count a document that is left out as a duplicate; if it is a whole file, count a file left out, too.
+        """Count a document that is left out as a duplicate.
+
+        If the document is a whole file, the file is counted as left out, too.
 
         Args:
             identifier: id of the document.
@@ -196,7 +202,10 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class ProblemHandler:
-    """Handler of malformed input: it raises an error in strict mode; else it counts and notes the problem."""
+    """Handler of malformed input, which raises an error or records the problem in a report.
+
+    In strict mode, it raises an error. Else the report counts and notes the problem, and reading continues.
+    """
 
     report: CorpusReport
     """Report that counts and notes the problems."""
@@ -309,11 +318,14 @@ class InputFile:
                 yield number, text, "\ufffd" in text
 
     def reject(self, problem: str, line: int = 0, **options: str) -> None:
-        """Reject the file, or its record at ``line``; arguments and errors are those of ``ProblemHandler.reject``."""
+        """Reject the file, or its record at ``line``, as malformed.
+
+        The arguments and errors are those of ``ProblemHandler.reject``.
+        """
         self.problems.reject(self.path, problem, line, **options)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Reject the file because an optional extra of ragqa that its format needs is not installed.
+        """Reject the file because an extra of ragqa that its format needs is not installed.
 
         Args:
             extra: name of the extra.
@@ -328,7 +340,11 @@ class InputFile:
         self.reject(str(missing))
 
     def note_undecodable(self, line: int = 0) -> None:
-        """Note in the report that undecodable bytes of the file, or of the record at ``line``, were replaced."""
+        """Note in the report that undecodable bytes were replaced by U+FFFD.
+
+        Args:
+            line: number of the first line of the record that had them; 0 for the whole file.
+        """
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
 

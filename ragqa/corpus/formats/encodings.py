@@ -1,4 +1,4 @@
-"""Encodings of texts: byte order marks, declarations, UTF-8, and guesses for older encodings."""
+"""Encodings of texts: byte order marks, declarations, UTF-8, and guesses of older ones."""
 
 import codecs
 import re
@@ -33,10 +33,13 @@ _SHORT_RUN = 2
 
 
 def detect_encoding(head: bytes) -> tuple[str, int]:
-    """Return the encoding of a text by its byte order mark, and the mark's size in bytes; UTF-8 and 0 without a mark.
+    """Detect the encoding of a text by its byte order mark.
 
     Args:
         head: first bytes of the text, at least four if it has them.
+
+    Returns:
+        The encoding, and the size of the mark in bytes; UTF-8 and 0 for a text without a mark.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
@@ -45,7 +48,7 @@ def detect_encoding(head: bytes) -> tuple[str, int]:
 
 
 def decode(data: bytes, encoding: str) -> tuple[str, bool]:
-    """Return the text of bytes in an encoding, and True if undecodable bytes were replaced by U+FFFD."""
+    """Decode bytes; return the text, and True if undecodable bytes were replaced by U+FFFD."""
     try:
         return data.decode(encoding), False
     except UnicodeDecodeError:
@@ -68,7 +71,15 @@ def choose_encoding(data: bytes) -> str:
 
 
 def decode_declared(data: bytes, name: str) -> str:
-    """Decode bytes by the encoding ``name``; if it is unknown or does not fit, by that of ``choose_encoding``."""
+    """Decode bytes by a declared encoding, or by another one if that does not fit.
+
+    If the encoding is unknown, or the bytes do not fit it, ``choose_encoding`` chooses another one. Bytes that this one
+    cannot decode are replaced by U+FFFD.
+
+    Args:
+        data: bytes of a text.
+        name: declared name of the encoding; it can be empty.
+    """
     try:
         return data.decode(_find_codec(name))
     except (LookupError, ValueError):
@@ -76,7 +87,13 @@ def decode_declared(data: bytes, name: str) -> str:
 
 
 def _find_codec(name: str) -> str:
-    """Return the name of Python's codec for an encoding of texts; raise LookupError if there is none."""
+    """Return the name of Python's codec for an encoding of texts.
+
+    As in browsers, the codec of ISO-8859-1 and ASCII is that of Windows-1252.
+
+    Raises:
+        LookupError: there is no such codec, or it is not for texts.
+    """
     codec = codecs.lookup(name.encode("ascii", "replace").decode())
     is_of_texts = getattr(codec, "_is_text_encoding", True)
     if not is_of_texts or codec.name in ("idna", "punycode", "unicode_escape", "undefined"):
@@ -85,9 +102,10 @@ def _find_codec(name: str) -> str:
 
 
 def _find_declared(data: bytes, *, seven_bits: bool) -> str:
-    """Return the encoding that a text declares, if the text can be decoded by it; else an empty string.
+    """Return the encoding that a text declares; an empty string if none is usable.
 
-    Encodings of seven bits count only with ``seven_bits``, and other encodings only without it.
+    A declaration of UTF-8, UTF-16 or UTF-32, or of an encoding that cannot decode the text, is not usable. Encodings of
+    seven bits count only with ``seven_bits``, and other encodings only without it.
     """
     match = _DECLARATION.search(data[:_DECLARATION_BYTES])
     if not match:

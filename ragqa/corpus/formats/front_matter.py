@@ -12,10 +12,14 @@ _MAX_CHARACTERS = 20_000
 
 
 def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
-    """Return the first character after the front matter, and its title, tags and date; 0 and {} without front matter.
+    """Read the title, tags and date in the front matter of a text.
 
     A field of another type, such as a list for the title, counts as empty. Text that is not a YAML mapping, or that has
     YAML aliases, is not front matter.
+
+    Returns:
+        The first character after the front matter, and the fields ``title``, ``tags`` (a tuple) and ``date``
+        (YYYY-MM-DD); 0 and an empty dictionary without front matter.
     """
     match = _BLOCK.match(text[:_MAX_CHARACTERS])
     if not match:
@@ -40,7 +44,10 @@ def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
 
 
 def parse_date(text: str) -> str:
-    """Return the ISO date at the start of a text, or the date of a mail's header, as YYYY-MM-DD; empty if neither."""
+    """Return the date in a text as YYYY-MM-DD; an empty string if there is none.
+
+    The text begins with an ISO date, or is the date in the header of a mail.
+    """
     with suppress(ValueError):
         return date.fromisoformat(text.strip()[:10]).isoformat()
     try:

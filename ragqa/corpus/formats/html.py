@@ -1,4 +1,6 @@
-"""HTML: the visible text of a page with its headings and tables, without scripts, styles and navigation.
+"""Read HTML: the visible text of a page, with its headings and tables.
+
+Scripts, styles and navigation are left out.
 
 Two libraries were tried and rejected. inscriptis adds its own characters for lists and tables. selectolax only parses,
 so the rules below would still be needed.
@@ -102,7 +104,10 @@ class _HtmlPage:
         return self._parts
 
     def get_title(self) -> str:
-        """Return the first title of the page; an empty string if there is none. Later titles belong to icons."""
+        """Return the first title of the page; an empty string if there is none.
+
+        Later titles are those of icons.
+        """
         return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def _end_part(self) -> None:

@@ -57,7 +57,10 @@ class HtmlTable:
         (cells[-1].pieces if cells else self.caption).append(text)
 
     def make_records(self) -> list[str]:
-        """Return the rows as records, without the header; empty if the table has no header or serves layout.
+        """Return the rows of the table as records, without the header.
+
+        The list is empty if the table has no header, only a header, only one column, or another table in it, and if the
+        repetition of cells makes it too large.
 
         The header is the first one to three rows, in a table of several columns. In a table of two columns, it can also
         be the first column.
@@ -85,10 +88,11 @@ def _is_header(row: list[Cell]) -> bool:
 
 
 def _lay_out(rows: list[list[Cell]]) -> list[list[str]]:
-    """Return the texts of the cells by row and column; empty if the repetition of cells makes too many.
+    """Return the texts of the cells of a table by row and column.
 
     The text of a cell over several rows is repeated in each row, unless it is long. The text of a header over several
-    columns is repeated in each column, any other text stands in the first column only.
+    columns is repeated in each column; any other text stands in the first column only. The list is empty if the
+    repetition makes too many cells.
     """
     grid, left = list[list[str]](), _MIN_CELLS + _MAX_GROWTH * sum(map(len, rows))
     above: dict[int, tuple[str, int]] = {}  # by column: text of a cell from above, and rows that it still covers

@@ -59,7 +59,7 @@ class _Scanner:
         self._are_quotes_closed = True
 
     def scan(self, start: int) -> tuple[list[Token], int] | None:
-        """Return the tokens of the tag or comment that begins at ``start``, and its end; None if it is text."""
+        """Return the tokens of the tag or comment at ``start``, and its end; None for text."""
         page = self._page
         if start > self._last[">"]:
             return None

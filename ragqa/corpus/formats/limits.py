@@ -38,9 +38,9 @@ class LimitError(OSError):
 
 
 def check_size_on_disk(path: Path) -> None:
-    """Raise LimitError if a file is much larger than its blocks on the disk: a sparse file reads as endless zeros.
+    """Raise LimitError if a file is much larger than its blocks on the disk.
 
-    A file whose file system counts no blocks passes.
+    Such a file is sparse, and reads as endless zeros. A file whose file system counts no blocks passes.
     """
     state = path.stat()
     on_disk = state.st_blocks * _BLOCK_BYTES
@@ -77,7 +77,10 @@ class ExpansionBudget:
         self._left = min(self._left, self._most)
 
     def count_whole(self, size: int) -> None:
-        """Count a whole file of ``size`` bytes as read; readers call it for formats that are not read in order."""
+        """Count a whole file of ``size`` bytes as read.
+
+        Readers call this method for formats that are not read from start to end.
+        """
         self._most = self._left = FREE_BYTES + MAX_RATIO * size
         self._position = size
 
@@ -93,7 +96,11 @@ class LimitedStream(RawIOBase):
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Read into ``buffer``, and return the number of bytes; raise LimitError if the budget is spent."""
+        """Read bytes into ``buffer``, and return their number.
+
+        Raises:
+            LimitError: the budget is spent.
+        """
         size = self._stream.readinto(buffer)
         self._budget.spend(size)
         return size

@@ -90,7 +90,11 @@ class _Parser:
                 self._advance()
 
     def _peek(self, ahead: int) -> str:
-        """Return the line ``ahead`` lines below the current one, without its end; empty after the last line."""
+        """Return a line without its line end; an empty string after the last line.
+
+        Args:
+            ahead: number of lines from the current line down to the line to return.
+        """
         number = self._line + ahead
         return self._lines[number].rstrip("\r\n") if number < len(self._lines) else ""
 

@@ -1,4 +1,4 @@
-"""Outline of a document: its sections under their headings, collected while a format is read."""
+"""Outline of a document: its sections under their headings, collected during reading."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ class Outline:
         self._start = 0
 
     def add_heading(self, level: int, text: str, start: int, end: int) -> None:
-        """End the section before a heading at the characters ``start`` to ``end``, and begin the next.
+        """Add a heading: end the section before it, and begin the next section.
 
         Args:
             level: depth of the heading, from 1.
@@ -46,7 +46,10 @@ class Outline:
             self._path = [*self._path, (level, text)][-_MAX_LEVELS:]
 
     def skip(self, start: int, end: int) -> None:
-        """End the section before ``start``; the characters ``start`` to ``end`` belong to no section."""
+        """End the section at ``start``, and begin the next section at ``end``.
+
+        The characters from ``start`` up to ``end`` belong to no section.
+        """
         if start > self._start:
             self._sections.append(Section(self._start, start, self.headings))
         self._start = end

@@ -1,4 +1,7 @@
-"""Format the rows of tables as records: one line for each row, with the name of the column before each value."""
+"""Format the rows of tables as records, each of which is one line of text.
+
+In a record, the name of its column precedes each value.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,7 +12,9 @@ MAX_COLUMNS = 1_000
 
 
 def format_record(columns: Sequence[str], values: Sequence[str]) -> str:
-    """Return a row as one line of text, ``Item: lamp; Stock: 42``; an empty string for an empty row.
+    """Return a row as one line of text, such as ``Item: lamp; Stock: 42``.
+
+    An empty row gives an empty string. Empty cells, and cells after the first ``MAX_COLUMNS``, are left out.
 
     Args:
         columns: names of the columns; a value whose column has no name stands alone.

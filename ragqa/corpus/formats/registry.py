@@ -125,9 +125,10 @@ _MAX_DEPTH = 4
 
 
 def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of a file or of an archive's members, each with its file and its first line.
+    """Yield the documents of a file, or of all members of an archive.
 
-    A file of an unknown format is left out, and counted in the report.
+    Each document comes with its file, and with the number of its first line as in ``NumberedDocument``. A file of an
+    unknown format is left out, and counted in the report.
 
     Args:
         file: file, or member of an archive.
@@ -183,7 +184,10 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _is_unprintable(head: bytes) -> bool:
-    """Return True if the first bytes of a file are not text: they have zeros, or many control characters."""
+    """Return True if the first bytes of a file are not text.
+
+    They have zeros or many control characters, and no byte order mark of UTF-16 or UTF-32.
+    """
     controls = len(head) - len(head.translate(None, _CONTROLS))
     return _is_binary(head) or (controls > _MAX_CONTROLS * len(head) and detect_encoding(head)[0] == "utf-8")
 

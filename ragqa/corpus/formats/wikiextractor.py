@@ -14,7 +14,9 @@ _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the articles of the file; a first line that repeats the title belongs to no section.
+    """Yield the articles of the file as documents.
+
+    If the first line of an article repeats the title, it belongs to no section.
 
     Raises:
         BadLine: in strict mode, text is outside of an article, or an article is malformed or has no end.
@@ -35,7 +37,10 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _parse_head(line: str) -> tuple[str, str] | None:
-    """Return the id and title in a ``<doc …>`` line, or None if it is malformed; a title can contain quotes."""
+    """Return the id and title in a ``<doc …>`` line; None if the line is malformed.
+
+    A title can contain quotes.
+    """
     # One pattern for both would take quadratic time on ' title="' repeated.
     identifier, line = _ID.match(line), line.rstrip()
     title = line.find(_TITLE, identifier.end()) + len(_TITLE) if identifier else 0
@@ -46,9 +51,12 @@ def _parse_head(line: str) -> tuple[str, str] | None:
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """Yield the first line number and the lines of each article, and True if undecodable bytes were replaced.
+    """Yield three values for each article: its first line number, its lines, and a flag.
 
-    Text outside of articles is yielded like an article.
+    The flag is True if undecodable bytes were replaced. Text outside of articles is yielded like an article.
+
+    Raises:
+        LimitError: an article is longer than MAX_RECORD_BYTES.
     """
     lines: list[str] = []
     first, any_replaced, size = 0, False, 0

@@ -50,7 +50,9 @@ def iter_mail(file: InputFile) -> Iterator[MailItem]:
 
 
 def iter_mailbox(file: InputFile) -> Iterator[MailItem]:
-    """Yield each mail of a mailbox, whose id is ``FILE#NUMBER``, and then its attachments (``FILE#NUMBER/NAME``).
+    """Yield each mail of a mailbox, followed by its attachments.
+
+    The id of a mail is ``FILE#NUMBER``, with numbers from 1. The path of an attachment is ``FILE#NUMBER/NAME``.
 
     Raises:
         BadLine: in strict mode, a mail cannot be parsed or is too long; its number stands in place of the line.

@@ -29,9 +29,10 @@ _SPARSE, _NOT_SPARSE = "GNU.sparse.", "not.sparse."
 
 
 def iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive; the caller must read each file before it asks for the next.
+    """Yield the visible files of a tar archive, which must be read one after the other.
 
-    The path of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
+    A file cannot be read after the next one was yielded. Sparse files are left out, and counted in the report. The path
+    of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
 
     Raises:
         tarfile.TarError: the archive is damaged or cut short, or has headers of an unreasonable size.
@@ -64,7 +65,11 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def format_date(seconds: float) -> str:
-    """Return the local date of a time in seconds since 1970, YYYY-MM-DD; empty if it is not positive or too large."""
+    """Return the local date of a time as YYYY-MM-DD; an empty string for an invalid time.
+
+    Args:
+        seconds: time in seconds since 1970; it is invalid if it is not positive, or too large for a date.
+    """
     try:
         return date.fromtimestamp(seconds).isoformat() if seconds > 0 else ""
     except (ValueError, OverflowError, OSError):
@@ -72,7 +77,10 @@ def format_date(seconds: float) -> str:
 
 
 class _CheckedMember(tarfile.TarInfo):
-    """Header of a member that is checked first, because ``tarfile`` can need quadratic time or memory for it."""
+    """Header of a member of a tar archive that is checked before ``tarfile`` reads it.
+
+    For some malformed headers, ``tarfile`` would need quadratic time or very much memory.
+    """
 
     def _proc_member(self, tar: Any) -> tarfile.TarInfo:  # tarfile documents this method for subclasses
         if self.size < 0:
@@ -96,7 +104,11 @@ class _CheckedMember(tarfile.TarInfo):
 
 
 def _check_records(header: bytes) -> None:
-    """Raise ReadError unless all records of an extended header have the form ``LENGTH KEYWORD=VALUE``."""
+    """Raise ReadError if a record of an extended header is malformed.
+
+    A record has the form ``LENGTH KEYWORD=VALUE`` and ends with a line end. A number of 200 digits counts as malformed,
+    too.
+    """
     place = 0
     while place < len(header):
         record = _RECORD.match(header, place)
@@ -109,7 +121,10 @@ def _check_records(header: bytes) -> None:
 
 
 class _EndingStream:
-    """Stream that raises ReadError after ten reads at its end; tarfile would read a huge missing member for years."""
+    """Stream that raises ReadError after ten reads at its end.
+
+    Without the error, ``tarfile`` would try for years to read a huge member that is missing.
+    """
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream, self._reads_at_end = stream, 0
@@ -146,7 +161,12 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Raise ReadError if anything but zeros follows the last member, or LimitError after too many zeros."""
+    """Check that only zeros follow the last member of a tar archive.
+
+    Raises:
+        tarfile.ReadError: something else follows, or the archive does not end with a whole block.
+        LimitError: more than MAX_RECORD_BYTES of zeros follow.
+    """
     # tarfile mistakes a damaged header for the end of the archive.
     end = archive.tell()
     while tail := archive.read(BUFFER_BYTES):
@@ -159,7 +179,7 @@ def _check_end(archive: BinaryIO) -> None:
 
 
 def make_member_path(name: str) -> str:
-    """Return the name of a member as a relative path, without parts that lead out of the archive."""
+    """Return the name of a member as a relative path that does not lead out of the archive."""
     return posixpath.normpath(f"/{name}").lstrip("/")
 
 

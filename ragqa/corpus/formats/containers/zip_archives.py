@@ -51,7 +51,10 @@ def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def _format_date(info: zipfile.ZipInfo) -> str:
-    """Return the date of a member, YYYY-MM-DD; empty if it has none, for which zip stores the year 1980."""
+    """Return the date of a member as YYYY-MM-DD; an empty string if it has no valid date.
+
+    For a member without a date, zip stores the year 1980.
+    """
     year, month, day = info.date_time[:3]
     try:
         return date(year, month, day).isoformat() if year > 1980 else ""

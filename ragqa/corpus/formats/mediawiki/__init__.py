@@ -1,1 +1,1 @@
-"""Dumps of Wikipedia: ``dump`` reads the pages of the XML, and ``text`` converts the wikitext of a page."""
+"""Readers of Wikipedia dumps: ``dump`` reads the XML, and ``text`` converts the wikitext."""

@@ -104,7 +104,7 @@ class _DumpParser:
 
     @cached_property
     def invisible_prefixes(self) -> frozenset[str]:
-        """Normalised prefixes of links that show no text, in English and in the language of the wiki."""
+        """Normalised prefixes of links that show no text, in English and in the wiki's language."""
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:

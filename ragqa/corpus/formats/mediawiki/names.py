@@ -16,7 +16,10 @@ INVISIBLE_PREFIXES = frozenset(("file", "image", "category", *_NAMES["languages"
 
 
 def normalize_prefix(name: str) -> str:
-    """Return the name of a namespace, or the prefix of a link, in a form for comparison: case-folded, with spaces."""
+    """Return the name of a namespace, or the prefix of a link, in a form for comparison.
+
+    The form is case-folded, and has spaces in place of underscores.
+    """
     return name.strip(" _").replace("_", " ").casefold()
 
 

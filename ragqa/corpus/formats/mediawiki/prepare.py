@@ -70,9 +70,9 @@ def _replace_tag(tag: re.Match[str]) -> str:
 
 
 def escape_verbatim(name: str, content: str) -> str:
-    """Return the content of a verbatim element with entities in place of all characters that could be markup.
+    """Return the content of a verbatim element, with entities in place of possible markup.
 
-    The marks of a line break enclose the content of a block element. An empty content becomes SEPARATOR.
+    BREAK stands before and after the content of a block element. An empty content becomes SEPARATOR.
 
     Args:
         name: name of the element, in lower case.
@@ -85,7 +85,7 @@ def escape_verbatim(name: str, content: str) -> str:
 
 
 def _remove_elements(text: str) -> str:
-    """Remove comments and the elements DROPPED_TAGS, and escape the contents of the elements VERBATIM_TAGS."""
+    """Remove comments and elements of DROPPED_TAGS; escape the contents of VERBATIM_TAGS."""
     pieces: list[str] = []
     position, unclosed = 0, set[str]()
     while tag := _OPENING.search(text, position):
@@ -102,7 +102,17 @@ def _remove_elements(text: str) -> str:
 
 
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
-    """Return the end of the content of a comment or element (-1 if it is never closed), and the end of its end tag."""
+    """Return the end of the content of a comment or element, and the end of its end tag.
+
+    For an element that is never closed, the result is -1 and ``start``. A comment that is never closed ends with the
+    text.
+
+    Args:
+        text: the wikitext.
+        start: first character of the content.
+        name: name of the element; empty for a comment.
+        unclosed: names of elements without a further end tag; the function adds to it.
+    """
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
@@ -133,7 +143,10 @@ def _remove_templates(text: str) -> str:
 
 
 def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
-    """Remove text between matching brackets; group 1 of the pattern matches only an opening bracket."""
+    """Replace the text between matching brackets, and the brackets, by GAP.
+
+    Group 1 of the pattern of the brackets matches only an opening bracket.
+    """
     open_brackets: list[int] = []
     spans: list[tuple[int, int]] = []
     for bracket in brackets.finditer(text):

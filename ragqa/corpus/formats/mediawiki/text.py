@@ -144,7 +144,10 @@ _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the visible lines of a text that has no markup but quotes, entities and the marks of this package."""
+    """Yield the visible lines of a text whose other markup was removed before.
+
+    The text can have quotes for bold and italics, entities, and the marks of this package.
+    """
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -191,5 +194,8 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank the text before a run of quotes: 0 (likeliest an apostrophe) after a word of one letter, 2 after a space."""
+    """Rank the likelihood of an apostrophe in a run of quotes by the text before the run.
+
+    The rank is 0 (the likeliest) after a word of one letter, 2 after a space, and 1 after any other text.
+    """
     return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1

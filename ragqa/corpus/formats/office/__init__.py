@@ -1,1 +1,1 @@
-"""Read Office files, e-books, PDF and images in another process, so that a crash does no harm."""
+"""Read Office files, e-books, PDF and images in another process, where a crash is harmless."""

@@ -77,7 +77,12 @@ class TextBuilder:
         self.note = f"content in more than {MAX_DEPTH} tables or text boxes within each other was left out"
 
     def add_heading(self, level: int, text: str) -> None:
-        """Add a heading of a level from 1; one longer than ``MAX_HEADING_CHARACTERS`` becomes a paragraph."""
+        """Add a heading; one of more than ``MAX_HEADING_CHARACTERS`` becomes a paragraph.
+
+        Args:
+            level: level of the heading, from 1.
+            text: text of the heading; an empty text adds nothing.
+        """
         text = _clean(text)
         if len(text) > MAX_HEADING_CHARACTERS:
             self.add_paragraph(text)
@@ -172,7 +177,10 @@ class TextBuilder:
             self._outline.add_heading(level, text, start, self._length)
 
     def _write_heading_as_paragraph(self) -> None:
-        """Write the pending heading, if there is one, as a paragraph, because nothing follows below it."""
+        """Write the pending heading, if there is one, as a paragraph.
+
+        Nothing stands below it, so as a heading it would be in no passage.
+        """
         if self._heading:
             (level, text), self._heading = self._heading, None
             self._outline.add_heading(level, "", self._length, self._length)
@@ -180,16 +188,25 @@ class TextBuilder:
 
 
 def choose_title(title: str) -> str:
-    """Return a title from the metadata of a file; an empty string if it is generic, such as ``Untitled``."""
+    """Return a title in one line; an empty string if it is generic, such as ``Untitled``.
+
+    Programs write generic titles into the metadata of files by themselves.
+    """
     title = " ".join(_clean(title).split())
     return "" if _NO_TITLE.fullmatch(title) else title
 
 
 def is_bold_heading(text: str) -> bool:
-    """Return True if a bold paragraph looks like a heading: short, of one line, without a sentence's end."""
+    """Return True if a bold paragraph looks like a heading.
+
+    Such a paragraph is one short line with a letter, and does not end like a sentence.
+    """
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 
 
 def _clean(text: str) -> str:
-    """Return a text without control characters and outer white space, and with ``\\n`` as its only line end."""
+    """Return a text with spaces for control characters, and without outer white space.
+
+    All line ends become ``\\n``.
+    """
     return _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n")).strip()

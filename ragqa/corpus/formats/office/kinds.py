@@ -1,4 +1,7 @@
-"""Choose the reader of an Office file, PDF, e-book or image by its content, because suffixes are often wrong."""
+"""Choose the reader of an Office file, PDF, e-book or image by its content.
+
+The suffix of a file does not decide, because suffixes are often wrong.
+"""
 
 import re
 
@@ -67,7 +70,13 @@ def _read_package(data: bytes) -> Content:
 
 
 def _read_compound(data: bytes) -> Content:
-    """Return the content of a compound file: an Office file from before 2007, or a message of Outlook."""
+    """Return the content of an Office file from before 2007 or of a message of Outlook.
+
+    Both are compound files, which consist of named streams.
+
+    Raises:
+        UnreadableFile: the file is damaged, encrypted or of another kind.
+    """
 
     def has_stream(name: str) -> bool:
         return name.encode("utf-16-le") in data

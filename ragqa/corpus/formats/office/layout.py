@@ -89,7 +89,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
 
 def _find_margin(page: Page) -> list[Line]:
-    """Return the short lines at the top and at the bottom of a page that a gap separates from the text."""
+    """Return a page's short lines at the top and bottom that a gap separates from the text."""
     found = list[Line]()
     for is_top in (True, False):
         lines = sorted(page.lines, key=lambda line: line.top, reverse=is_top)
@@ -104,15 +104,23 @@ def _find_margin(page: Page) -> list[Line]:
 
 
 def _find_shifts(line: Line, page: int) -> set[int]:
-    """Return the differences between the numbers at the start and end of a line and the number of its page."""
+    """Return the numbers at the ends of a line, each minus the number of its page.
+
+    Page numbers have the same difference on all pages.
+
+    Args:
+        line: line in the margin of a page.
+        page: number of the page, from 0.
+    """
     numbers = _OUTER_NUMBER.findall(line.text)
     return {int(number) - page for pair in numbers for number in pair if number}
 
 
 def order_columns(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines of a page in reading order: if it has two columns, the left column precedes the right one.
+    """Return the lines of a page in reading order.
 
-    Lines across both columns keep their places between the columns.
+    If two columns stand side by side, the left one precedes the right one. A line across both columns keeps its place
+    below the columns above it.
     """
     gutter = _find_gutter(lines)
     if gutter is None:
@@ -128,7 +136,10 @@ def order_columns(lines: Sequence[Line]) -> list[Line]:
 
 
 def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Return the left and right edge of the gap between two columns; None if there are no columns side by side."""
+    """Return the left and right edge of the gap between two columns, in points.
+
+    The result is None if the lines do not form two columns side by side.
+    """
     pairs = [line.cells for line in lines if len(line.cells) == 2]
     if len(pairs) < _MIN_COLUMN_LINES or len(pairs) * 2 < len(lines):
         return None
@@ -139,7 +150,15 @@ def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
 
 
 def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | None:
-    """Return the parts of a line in the left and in the right column; None if the line crosses the gap between them."""
+    """Return the parts of a line in the left and in the right of two columns.
+
+    A part can be without cells. The result is None if the line crosses the gap between the columns.
+
+    Args:
+        line: line to divide.
+        left: left edge of the gap, in points.
+        right: right edge of the gap, in points.
+    """
     halves = [cell for cell in line.cells if cell.right <= left], [cell for cell in line.cells if cell.left >= right]
     if len(halves[0]) + len(halves[1]) < len(line.cells):
         return None
@@ -147,7 +166,10 @@ def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | No
 
 
 def is_table(lines: Sequence[Line]) -> bool:
-    """Return True if lines with several cells are a table: a line of column names, and at least two rows below it."""
+    """Return True if successive lines with several cells form a table.
+
+    A table has a line of column names, and at least two rows below it, each with at most as many cells.
+    """
     header, *rows = lines
     names = [cell.text for cell in header.cells]
     if len(rows) < 2 or len(names) < max(len(row.cells) for row in rows):
@@ -158,7 +180,9 @@ def is_table(lines: Sequence[Line]) -> bool:
 
 
 def assign_columns(header: Line, rows: Iterable[Line]) -> list[list[str]]:
-    """Return the texts of a table by row and column; each cell below the header belongs to its nearest column.
+    """Return the texts of the cells of a table by row and column, the header first.
+
+    Each cell below the header belongs to the column whose name is nearest.
 
     Args:
         header: line with the names of the columns.
@@ -175,6 +199,9 @@ def assign_columns(header: Line, rows: Iterable[Line]) -> list[list[str]]:
 
 
 def _measure_distance(cell: TextRun, name: TextRun) -> float:
-    """Return the distance in points of two cells: that of their left edges, right edges or centres, the smallest."""
+    """Return the distance in points of a cell from the name of a column.
+
+    It is the smallest distance of their left edges, of their right edges, or of their centres.
+    """
     centre = abs(cell.left + cell.right - name.left - name.right) / 2
     return min(abs(cell.left - name.left), abs(cell.right - name.right), centre)

@@ -74,7 +74,12 @@ def format_number(value: float, code: str) -> str:
 
 @lru_cache(maxsize=256)  # the cells of a column have the same format
 def _parse_format(code: str, place: int) -> _Format | None:
-    """Return the format for positive (``place`` 0) or negative (1) numbers or zero (2); None if it is not supported."""
+    """Parse a format of Excel for numbers of one sign; return None if it is not supported.
+
+    Args:
+        code: the format, with up to three sections.
+        place: 0 for positive numbers, 1 for negative numbers, 2 for zero.
+    """
     sections = _SECTION.findall(code[:_LONGEST])
     section = "".join(sections[place if place < len(sections) else 0 :][:1])
     before, digits, after, scale = "-" if place == 1 and len(sections) < 2 else "", "", "", 0
@@ -91,10 +96,10 @@ def _parse_format(code: str, place: int) -> _Format | None:
 
 
 def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dict[int, str]]]:
-    """Yield an iterator over the rows, from the first row on, for each sheet of an Excel or OpenDocument file.
+    """Yield an iterator over the rows of each sheet of an Excel or OpenDocument file.
 
-    A row has the formatted numbers by column, from 0. Numbers whose format is not supported are missing. The rows end
-    with the last row in the file, or where the file is damaged.
+    The rows begin with row 1 of the sheet, and end with the last row in the file or where the file is damaged. A row
+    has the formatted numbers by column, from 0. Numbers whose format is not supported are missing.
 
     Args:
         package: the file.

@@ -1,4 +1,4 @@
-"""Recognize the text of images with the command ``tesseract``, within limits of size and time."""
+"""Recognize the text of images with Tesseract, within limits of size and time."""
 
 import os
 import resource
@@ -33,7 +33,9 @@ def find_tesseract() -> str:
 
 
 class TextRecognizer:
-    """Reader of the text in the images of one file; the time limit for the file begins with this object.
+    """Reader of the text in the images of one file, within a time limit.
+
+    The time for the file (``FILE_SECONDS``) begins when this object is made.
 
     Args:
         command: path of the command ``tesseract``.

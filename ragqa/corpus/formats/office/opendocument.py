@@ -36,7 +36,11 @@ def check_encryption(package: Package) -> None:
 
 
 def read_open_document(package: Package) -> Content:
-    """Return the content of an OpenDocument text or presentation; raise UnreadableFile if a part is damaged."""
+    """Return the content of an OpenDocument text or presentation.
+
+    Raises:
+        UnreadableFile: a part of the file is damaged.
+    """
     root = package.parse("content.xml")
     body = find_child(root, "body")
     is_presentation = find_child(body, "presentation") is not None
@@ -107,7 +111,10 @@ class _OpenDocumentReader:
 
 
 def _guess_title(slide: Element) -> list[Element]:
-    """Return the first frame of a slide if it looks like the title: it has one short line, and other frames follow."""
+    """Return the first frame of a slide, in a list, if it looks like the title of the slide.
+
+    A title has one short line, and other frames follow it. Without a title, the list is empty.
+    """
     frames = [part for part in slide if get_name(part) in ("frame", "custom-shape")]
     lines = [_read_text(line) for line in iter_named(frames[0], "p")] if len(frames) > 1 else []
     return frames[:1] if len(lines) == 1 and is_bold_heading(lines[0]) else []

@@ -1,4 +1,7 @@
-"""Read RTF, EPUB, Word and PowerPoint files from before 2007, and messages of Outlook, with kreuzberg."""
+"""Read RTF, EPUB, old Word and PowerPoint files, and messages of Outlook, with kreuzberg.
+
+Old files are those in the formats from before 2007, ``.doc`` and ``.ppt``.
+"""
 
 import re
 from collections.abc import Iterator

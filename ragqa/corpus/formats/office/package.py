@@ -1,4 +1,4 @@
-"""Read packages: the zip archives of which Office and OpenDocument files and e-books consist."""
+"""Read packages: Office files, OpenDocument files and e-books, which are zip archives."""
 
 import zipfile
 from collections.abc import Iterator
@@ -42,7 +42,11 @@ class Package:
             raise UnreadableFile(ENCRYPTED)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a member; empty if it does not exist. Raise UnreadableFile if it is damaged."""
+        """Return the bytes of a member; empty bytes if it does not exist.
+
+        Raises:
+            UnreadableFile: the member is damaged.
+        """
         if name not in self.names:
             return b""
         try:
@@ -72,10 +76,13 @@ class Package:
             raise UnreadableFile(f"its part {name} is damaged") from error
 
     def read_relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """Return the parts to which a part of an Office file refers: by id, the kind and the name of the member.
+        """Return the parts to which a part of an Office file refers.
 
         Args:
             name: name of the part; empty for the whole file.
+
+        Returns:
+            Kind of relation and name of the member, by the id of the relation.
 
         Raises:
             UnreadableFile: the member with the relations is damaged.
@@ -89,12 +96,18 @@ class Package:
 
 
 def get_name(element: Element) -> str:
-    """Return the name of an element without its namespace, because the two versions of Office files differ in it."""
+    """Return the name of an element without its namespace.
+
+    The two versions of Office files have different namespaces.
+    """
     return str(element.tag).rpartition("}")[2]
 
 
 def get_value(element: Element | None, name: str) -> str:
-    """Return an attribute of an element, in any namespace; empty if the element or the attribute does not exist."""
+    """Return the value of an attribute of an element, in any namespace.
+
+    It is an empty string if the element is None or does not have the attribute.
+    """
     if element is not None:
         for key, value in element.attrib.items():
             if key.rpartition("}")[2] == name:
@@ -103,7 +116,10 @@ def get_value(element: Element | None, name: str) -> str:
 
 
 def get_relation_id(element: Element) -> str:
-    """Return the attribute ``r:id`` of an element, which names a relation; an attribute ``id`` is ignored."""
+    """Return the attribute ``r:id`` of an element, which names a relation.
+
+    It is an empty string if the element does not have it. An attribute ``id`` without a namespace is ignored.
+    """
     return next((value for name, value in element.attrib.items() if name.endswith("}id")), "")
 
 

@@ -97,7 +97,9 @@ def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Con
 
 
 def make_page(text: str) -> Page:
-    """Return a page of recognized text: its lines have equal distances, and an empty line makes a gap.
+    """Return a page with the lines of a recognized text.
+
+    The lines have equal distances, and an empty line makes a gap.
 
     Args:
         text: text of the page.
@@ -121,7 +123,10 @@ class _Scans:
         self._unread, self._problem = 0, "(scanned?): --ocr reads them"
 
     def read(self, page: Any) -> Page:
-        """Return a page with the recognized text of its images; an empty page if there is none or it is not read."""
+        """Return a page with the recognized text of its images.
+
+        It is empty if there are no images, or if they are not read: there is no recognizer, or recognition fails.
+        """
         from pypdfium2 import raw
 
         if next(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), None) is not None:
@@ -261,7 +266,10 @@ class _PageBuilder:
             last = None
 
     def _add_headings(self, level: int, lines: Sequence[Line]) -> None:
-        """Add the headings of a level; close lines form one heading, unless a number begins a section."""
+        """Add the headings of a level that stand in successive lines.
+
+        Close lines form one heading, but a line that begins with a section number begins another one.
+        """
         text = ""
         for number, line in enumerate(lines):
             is_far = number and lines[number - 1].bottom - line.top > 2 * line.size
@@ -292,7 +300,10 @@ class _PageBuilder:
             self._paragraph = ""
 
     def _join_words(self, text: str) -> str:
-        """Join the parts of words that a hyphen at the end of a line divides; compounds keep their hyphens."""
+        """Join the parts of words that a hyphen at the end of a line divides.
+
+        Compounds that are written with a hyphen keep it.
+        """
 
         def join(match: re.Match[str]) -> str:
             compound = f"{match[1]}-{match[2]}"

@@ -35,7 +35,10 @@ _WAIT_FACTOR = 10
 
 
 class Extractor:
-    """Owner of a process that extracts the content of files; the process starts at the first file and after a crash."""
+    """Owner of a process that extracts the content of files.
+
+    The process starts with the first file, and starts again with the next file after a crash.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +98,10 @@ class Extractor:
         return process.returncode
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Return the process; start another if it does not run, or if the parent of this process started it."""
+        """Return the running process; start one if there is none.
+
+        After a fork, the process that the parent started is not used.
+        """
         if self._process and self._owner == os.getpid() and self._process.poll() is not None:
             self._end()
         if self._process is None or self._owner != os.getpid():

@@ -1,4 +1,7 @@
-"""Read spreadsheets (.xlsx, .xls, .xlsb, .ods) with python-calamine: each row becomes a record."""
+"""Read spreadsheets (.xlsx, .xls, .xlsb, .ods) with python-calamine, row by row.
+
+Each row becomes a record, with the names of the columns.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +60,15 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 
 
 def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
-    """Add the rows of a sheet as records, under the name of the sheet unless a program gave that name."""
+    """Add the rows of a sheet as records, with the name of the sheet as their heading.
+
+    A name that a program gave, such as ``Sheet1``, does not become a heading.
+
+    Args:
+        builder: builder of the content.
+        name: name of the sheet.
+        rows: records of the rows, from row 1; an empty string for a row without a record.
+    """
     builder.end_headings()
     if not _PLAIN_NAME.fullmatch(name):
         builder.add_heading(2, name)
@@ -71,10 +82,11 @@ def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
 
 
 def _format_rows(table: Iterable[Sequence[Any]], texts: Iterable[Mapping[int, str]], first: int) -> Iterator[str]:
-    """Yield each row as a record; an empty string for an empty row, and for a row with the names of the columns.
+    """Yield each row as a record; an empty string for a row without a record.
 
-    The first row with two cells and a text has the names. Another table, with its own names, begins at a row after an
-    empty row if the new row has only texts, and the row below it does not.
+    An empty row has no record. A row of column names has none, either, unless it is the last row. The first row with at
+    least two cells and a text has the names. Another table, with its own names, begins at a row after an empty row if
+    the new row has only texts, and the row below it does not.
 
     Args:
         table: values of the cells by row.
@@ -105,7 +117,13 @@ def _is_text_only(row: Sequence[Any]) -> bool:
 
 
 def format_value(value: Any) -> str:
-    """Return the value of a cell as a spreadsheet program shows it, such as ``2024-03-01`` for a date at midnight."""
+    """Return the value of a cell as a spreadsheet program shows it.
+
+    For example, a date at midnight becomes ``2024-03-01``.
+
+    Args:
+        value: value that python-calamine returned: a text, number, truth value, date, time or duration.
+    """
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float):

@@ -70,7 +70,10 @@ class _WordReader:
                 self.read_blocks(block, depth + 1)
 
     def read_margins(self) -> None:
-        """Add the running heads and feet with more than four words; shorter ones are mostly page numbers."""
+        """Add the running heads and feet that have more than four words.
+
+        Shorter ones are mostly page numbers.
+        """
         for name in sorted({name for kind, name in self._parts if kind in ("header", "footer")}):
             text = "\n".join(filter(None, (_read_text(part) for part in iter_named(self._package.parse(name), "p"))))
             if len(text.split()) > 4:
@@ -140,7 +143,10 @@ class _WordReader:
 
 
 def _unwrap(parent: Element) -> Iterator[Element]:
-    """Yield the children of an element; content controls and insertions are replaced by their own children."""
+    """Yield the children of an element, and those of its content controls and insertions.
+
+    The content controls and insertions themselves are not yielded.
+    """
     for child in parent:
         if get_name(child) == "sdt":
             yield from get_children(find_child(child, "sdtContent"))
@@ -151,7 +157,10 @@ def _unwrap(parent: Element) -> Iterator[Element]:
 
 
 def _iter_visible(element: Element) -> Iterator[Element]:
-    """Yield the elements of a paragraph at any depth in order, but not those inside elements of ``_LEFT_OUT``."""
+    """Yield the elements of a paragraph at any depth, in order.
+
+    Elements of ``_LEFT_OUT`` are yielded, but not the elements inside them.
+    """
     pending = list(element)[::-1]
     while pending:
         part = pending.pop()

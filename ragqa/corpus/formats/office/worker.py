@@ -1,4 +1,7 @@
-"""Process that extracts the content of files; ``process.py`` starts it and describes the messages."""
+"""Main module of the process that extracts the content of files.
+
+``process.py`` starts the process, and describes its messages.
+"""
 
 import json
 import os
@@ -13,7 +16,10 @@ MEMORY_BYTES = 2 << 30
 
 
 def main() -> None:
-    """Answer requests on standard input until it ends; a request that takes too much CPU time ends the process."""
+    """Answer the requests on standard input until it ends.
+
+    A request that takes too much CPU time ends the process.
+    """
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output of libraries must not be among the answers
     for limit, size in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):

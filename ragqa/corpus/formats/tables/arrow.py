@@ -1,4 +1,7 @@
-"""Read tables with the columns id, title and text: Arrow files, Parquet files and data sets of the hub."""
+"""Read tables of documents: Arrow files, Parquet files and data sets of the hub.
+
+The tables have the columns id, title and text; ``read_table`` describes them.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +34,9 @@ _BUFFER_BYTES = 1 << 20
 
 
 def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of an Arrow file, or of the Arrow stream that ``datasets`` saves, as documents.
+    """Yield the rows of an Arrow file or of an Arrow stream as documents.
+
+    The library ``datasets`` saves data sets as Arrow streams.
 
     Raises:
         BadInput, BadLine: as for ``read_table``, which also describes the columns.
@@ -147,7 +152,9 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
-    """Return a column's values (all None if it is missing), and True if undecodable bytes were replaced.
+    """Return a column's values, and True if undecodable bytes were replaced.
+
+    All values are None if the column is missing.
 
     Raises:
         pa.ArrowException: an offset or an index points outside the column's data.
@@ -161,7 +168,13 @@ def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
 
 
 def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
-    """Return the values of an array that need not be valid, and True if undecodable bytes were replaced."""
+    """Return the values of an array, and True if undecodable bytes were replaced.
+
+    The array comes from a file, so it need not be valid.
+
+    Raises:
+        pa.ArrowException: an offset or an index points outside the array's data.
+    """
     if pa.types.is_dictionary(array.type):
         # Rows share the strings of the dictionary: a copy for each row could be a million times as large.
         values, is_replaced = _read_array(array.dictionary)

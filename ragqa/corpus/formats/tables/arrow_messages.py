@@ -36,7 +36,7 @@ class MessageStream:
         self._body_left = 0
 
     def read(self, size: int) -> bytes:
-        """Return at most ``size`` of the next bytes of a message; empty bytes at the end of the stream.
+        """Return at most ``size`` bytes of a message; empty bytes at the end of the stream.
 
         Raises:
             LimitError: a message expands to more than the budget of the file, or its head is too long.

@@ -1,6 +1,7 @@
-"""Read tables of delimited text (CSV, TSV): each row becomes a record with the names of the columns.
+"""Read tables of delimited text (CSV, TSV): each row becomes a record.
 
-A table is read as a stream. A long table becomes several documents, so memory holds only one part of it.
+A record has the names of the columns before its values. A table is read as a stream. A long table becomes several
+documents, so memory holds only one part of it.
 """
 
 import csv
@@ -78,7 +79,15 @@ def _iter_lines(file: InputFile) -> Iterator[str]:
 
 
 def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
-    """Return the delimiter that divides the most lines of a sample into the same number of cells, at least two."""
+    """Return the delimiter of a table, chosen by the first lines of its file.
+
+    It divides the most lines into the same number of cells, at least two. In a file ``.tsv`` or ``.tab``, the tab is
+    the delimiter if a line has one.
+
+    Args:
+        lines: first lines of the file.
+        suffix: suffix of the file name, in lower case.
+    """
     if suffix in (".tsv", ".tab") and any("\t" in line for line in lines):
         return "\t"
     sample = [line[:_SAMPLE_CHARACTERS] for line in lines]
@@ -94,7 +103,14 @@ def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
 
 
 def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterator[list[str]]:
-    """Yield the rows of a table; if a quote is malformed, the first line of its row is read as a row of its own."""
+    """Yield the rows of a table; reject each row that has a malformed quote.
+
+    The first line of a rejected row is read as a row of its own, in which quotes have no meaning if that gives more
+    cells.
+
+    Raises:
+        BadLine: in strict mode, a quote is malformed.
+    """
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; the default is 128 KiB
     row_lines, pending_lines = list[str](), deque[str]()
 
@@ -126,9 +142,15 @@ def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterato
 
 
 def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[str]]:
-    """Return the number of rows above the records of a table, its headings, and the names of its columns.
+    """Find the headings, the column names and the first record of a table.
 
     Rows of one cell above the header are headings.
+
+    Args:
+        rows: first rows of the table.
+
+    Returns:
+        Number of rows above the records, texts of the headings, and names of the columns; no names without a header.
     """
     widths = Counter(len(row) for row in rows if row)
     width = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
@@ -146,9 +168,10 @@ def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[s
 
 
 def _has_names(row: Sequence[str], following: Sequence[Sequence[str]]) -> bool:
-    """Return True if a row can have the names of columns: its cells are distinct, and none is a value but a year.
+    """Return True if the cells of a row can be the names of columns.
 
-    Years are names only if the rows below have no years in the same columns.
+    Names are short and distinct. Values, such as numbers and addresses, are no names, except for years if the rows
+    below have no years in the same columns.
     """
     names = [cell.strip() for cell in row if cell.strip()]
     if not names or len({*names}) < len(names) or max(map(len, names)) > _MAX_NAME_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Read JSON: each object becomes a record, and the names of the fields that contain it become its headings.
+"""Read JSON: each object becomes a record under the names of the fields around it.
 
 ``{"boats": [{"name": "Tern", "built": 1936}]}`` has the record ``name: Tern; built: 1936`` under the heading boats.
 """
@@ -23,9 +23,10 @@ _MAX_INLINE = 200
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document of records; the number of a record is its place in its list, from 1.
+    """Yield the file as one document of records.
 
-    A file that is not JSON, or is too long, is read as plain text.
+    The number of a record is its place in its list, from 1. A file that is not JSON, or is too long, is read as plain
+    text.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -82,7 +83,10 @@ class _Records:
             self._add_records([" ".join((_format_value(value) or "").split())], number)
 
     def _add_list(self, items: list[Any], level: int) -> None:
-        """Add the items of a list: each flat item is one record; any other item gets a heading and its own records."""
+        """Add the records of the items of a list.
+
+        An item that ``_flatten`` accepts is one record. Any other item gets a heading, and records of its own below it.
+        """
         records, first = list[str](), 1
         for number, item in enumerate(items, 1):
             flat = _flatten(item)
@@ -110,7 +114,10 @@ class _Records:
 
 
 def _format_value(value: Any) -> str | None:
-    """Return a scalar, or a short list of scalars, as text; None for other values."""
+    """Return a scalar, or a list of scalars, as text; None for other values.
+
+    A list that contains a string counts as another value if its text is longer than ``_MAX_INLINE`` characters.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -127,7 +134,10 @@ def _format_fields(fields: dict[str, str]) -> str:
 
 
 def _flatten(item: Any) -> str | None:
-    """Return an item of a list as one record, or None if its values are too deep or too long for one record."""
+    """Return an item of a list as one record; None if it does not fit into one.
+
+    An item does not fit if it has objects or lists at too many levels, or a list of texts that is too long.
+    """
     if not isinstance(item, dict):
         text = _format_value(item)
         return None if text is None else " ".join(text.split())
@@ -143,6 +153,9 @@ def _flatten(item: Any) -> str | None:
 
 
 def _find_name(item: Any) -> str:
-    """Return the first string or whole number in the fields ``_NAMES`` of an object; an empty string if none."""
+    """Return the first string or whole number in the fields ``_NAMES`` of an object.
+
+    It is an empty string if there is none, or the item is not an object.
+    """
     fields = item if isinstance(item, dict) else {}
     return next((str(fields[key]) for key in _NAMES if isinstance(fields.get(key), str | int)), "")

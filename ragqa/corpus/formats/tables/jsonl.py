@@ -43,7 +43,13 @@ def _parse_line(line: str, path: str, number: int) -> Document:
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id`` as text; empty if there is none. Many exports have whole numbers as ids."""
+    """Return the field ``id`` as text; an empty string if there is none.
+
+    Many exports have whole numbers as ids.
+
+    Raises:
+        ValueError: the id is neither a string nor a whole number.
+    """
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

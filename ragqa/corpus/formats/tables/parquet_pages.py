@@ -59,7 +59,18 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Return the end of the page header at ``place``, and the page's compressed and uncompressed sizes in bytes."""
+    """Read the header of a page of a Parquet file.
+
+    Args:
+        stream: content of the file; its position changes.
+        place: first byte of the header.
+
+    Returns:
+        End of the header, and compressed and uncompressed size of the page, in bytes.
+
+    Raises:
+        IndexError: the header is malformed.
+    """
     size = _HEAD_BYTES
     while True:
         stream.seek(max(place, 0))

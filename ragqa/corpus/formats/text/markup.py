@@ -25,7 +25,7 @@ _RST_LINE = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 
 
 def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block: re.Pattern[str]) -> Iterator[Mark]:
-    """Yield the headings in the characters ``start`` to ``end`` of a text; each heading is a line.
+    """Yield the headings in a part of a text; each heading is one line.
 
     Args:
         text: the text.
@@ -51,7 +51,10 @@ def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
 
 
 def _find_rst_marks(text: str) -> Iterator[Mark]:
-    """Yield the underlined headings; the first style of underlining in the text has level 1, the next level 2."""
+    """Yield the underlined headings of a text in reStructuredText.
+
+    The first style of underlining in the text has level 1, the next new style level 2, and so on.
+    """
     kinds, before = list[tuple[str, bool]](), [(0, 0, ""), (0, 0, "")]  # the two lines before
     for line in _LINE.finditer(text):
         content = line[0].rstrip("\r\n")
@@ -69,7 +72,10 @@ def _find_rst_marks(text: str) -> Iterator[Mark]:
 
 
 def _find_tex_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings, and marks of level 0 for comments and for the text outside of ``document``."""
+    """Yield the headings of a LaTeX file, and marks of level 0 for parts to leave out.
+
+    Comments, and the text outside of the environment ``document``, are left out.
+    """
     beginning, ending = text.find("\\begin{document}"), text.find("\\end{document}")
     start = text.find("\n", beginning) + 1 or len(text) if beginning >= 0 else 0
     end = ending if ending >= start else len(text)
@@ -104,7 +110,10 @@ _ORG_KEYWORD = re.compile(r"[ \t]*#\+\w+:")
 
 
 def _find_org_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings, and a mark of level 0 for the keywords at the head, such as ``#+TITLE:``."""
+    """Yield the headings of an Org file, and a mark of level 0 for a part to leave out.
+
+    The keywords at the head, such as ``#+TITLE:``, are left out.
+    """
     start = 0
     for line in _LINE.finditer(text):
         if line[0].strip() and not _ORG_KEYWORD.match(line[0]):

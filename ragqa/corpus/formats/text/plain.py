@@ -1,4 +1,7 @@
-"""Plain text, source code, logs and configuration: each file is one document, whose places are lines."""
+"""Read plain text, source code, logs and configuration: each file is one document.
+
+Places in a document are lines.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +15,9 @@ _HEADING = re.compile(r"\s*+#[ \t]++([^\r\n]{1,300})(?=[\r\n]|\Z)")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document; if its first line with text is a heading ``# …``, that is the title.
+    """Yield the file as one document.
+
+    If the first line with text is a heading ``# …``, the heading is the title of the document.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -25,7 +30,9 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document without headings: in source code and settings, ``#`` begins a comment.
+    """Yield the file as one document without headings.
+
+    In source code and settings, ``#`` begins a comment.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -34,5 +41,8 @@ def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def make_document(text: str, file: InputFile) -> Document:
-    """Return the text of a file as a document without headings, whose title is the name of the file."""
+    """Return the text of a file as a document without headings.
+
+    The title of the document is made of the name of the file.
+    """
     return Document(file.path, file.make_title(), text, file.path, unit="line")
