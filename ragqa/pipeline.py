@@ -220,8 +220,7 @@ class Pipeline:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer to a question whose passages were retrieved, then the answer.
 
-        As for ``stream``, only the answer is yielded if the reader cannot stream, and the answer can be declined after
-        its pieces were yielded.
+        As for ``stream``, only the answer is yielded if the reader cannot stream.
 
         Args:
             retrieved: a result of ``retrieve``.
@@ -384,9 +383,7 @@ def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: floa
 
 
 def clean_question(question: str) -> str:
-    """Return the question as one line without control characters.
-
-    Only the first ``MAX_QUESTION_CHARS`` characters of the question are kept.
+    """Return the question, cut to ``MAX_QUESTION_CHARS``, as a line without control characters.
 
     Raises:
         BadInput: the question is not text, or nothing of it is left.
