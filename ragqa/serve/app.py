@@ -99,7 +99,10 @@ def _reply(status: int, message: str, headers: Mapping[str, str] | None = None) 
 
 
 async def _handle_bad_form(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request that does not have the form of its route; nothing of the request is repeated."""
+    """Answer a request that does not have the form of its route.
+
+    The reply repeats nothing of the request.
+    """
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -123,7 +126,10 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
 
 
 def _list_methods(request: Request) -> str:
-    """Return the methods of a path; the error of Starlette names only those of the first route that has the path."""
+    """Return the methods of a path, separated by commas.
+
+    The error of Starlette names only those of the first route that has the path.
+    """
     scopes = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST")}
     routes = request.app.routes
     return ", ".join(
@@ -141,7 +147,10 @@ async def _handle_bad_input(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _handle_failure(request: Request, error: Exception) -> JSONResponse:
-    """Answer a failure of the index or of another server; the message, which can hold paths, goes into the log."""
+    """Answer a failure of the index or of another server.
+
+    The message can hold paths, so it goes into the log only.
+    """
     logging.getLogger("ragqa.serve").error("%s", error)
     return _reply(503, UNAVAILABLE, {"Retry-After": "1"})
 

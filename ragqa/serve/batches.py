@@ -1,4 +1,4 @@
-"""Work for single requests that is done together for all requests that wait at the same time."""
+"""Work for single requests, done together for all requests that wait at the same time."""
 
 import asyncio
 from collections import deque

@@ -32,6 +32,11 @@ def make_error(status: int, message: str) -> dict[str, Any]:
 
 
 def describe_bad_value(place: Sequence[str | int], message: str) -> str:
-    """Return the message of pydantic about a value with the place of the value; a place that is no name is left out."""
+    """Return the message of pydantic about a value, with the place of the value.
+
+    Args:
+        place: keys and numbers that lead to the value; those that are no names are left out.
+        message: the message.
+    """
     names = ".".join(str(part) for part in place if not isinstance(part, str) or part.isidentifier())[:100]
     return f"{names}: {message}" if names else message

@@ -12,7 +12,10 @@ MAX_OPEN_PER_CLIENT = 128
 
 
 class QueueFull(Exception):
-    """Error for too many open requests, of one client (``of_client`` is True) or of all clients."""
+    """Error for too many open requests.
+
+    ``of_client`` is True if one client has too many, and False if all clients together have.
+    """
 
     def __init__(self, of_client: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gate of the application: what every request must pass, and what every response has."""
+"""Gate of the application: checks of every request, and headers of every response."""
 
 import asyncio
 import hmac
@@ -59,7 +59,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may send requests."""
+    """Rules that decide who may send requests."""
 
     token: str | None = None
     """Token that requests must have; None for none."""
@@ -196,7 +196,12 @@ class Gate:
         return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
 
     async def _run(self, scope: Scope, body: bytes, receive: RequestBody, reply: ResponseWriter) -> None:
-        """Run the application, and stop it if the client leaves or no part of the response comes in time."""
+        """Run the application, and stop it if the client leaves or the response is late.
+
+        Raises:
+            ClientLeft: the client left before the response was complete.
+            RefusedRequest: no part of the response came within ``Limits.request_seconds``.
+        """
         clock: asyncio.Timeout = asyncio.timeout(self._limits.request_seconds)
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         parts = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -241,7 +246,10 @@ class Gate:
             watch.cancel()
 
     def _format_entry(self, scope: Scope, entry: LogEntry, status: int | None, seconds: float) -> str:
-        """Return a line of the access log; the query of a path can hold a question, and is left out."""
+        """Return a line of the access log.
+
+        The query of a path can hold a question, and is left out.
+        """
         client = (scope.get("client") or ("-",))[0]
         path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")[:200]
         line = f"{client} {scope['method'][:20]} {path} {status or 'left'} {seconds:.3f} s"

@@ -7,7 +7,7 @@ from ragqa.types import Source
 
 
 def make_page_link(base_url: str, index: str, source: Source) -> str:
-    """Return the address at which the page shows a source in its document, with the answer marked.
+    """Return the address at which the page shows a source, marked in its document.
 
     Args:
         base_url: address of the server, which ends with ``/``.

@@ -110,7 +110,7 @@ class AgentTools:
         self._checks = asyncio.Semaphore(1)  # a check of a long document needs much memory
 
     async def search(self, query: QuestionText, context: Context) -> Annotated[CallToolResult, ResultsReply]:
-        """Search the documents. Returns the ids, titles and addresses of the best ones; read them with fetch."""
+        """Search the documents and return ids, titles and addresses; fetch reads a document."""
 
         async def run(index: ServedIndex) -> dict[str, Any]:
             _log_question(context, query)
@@ -122,7 +122,7 @@ class AgentTools:
         return await self._answer(run)
 
     async def fetch(self, id: Reference, context: Context) -> Annotated[CallToolResult, FetchReply]:
-        """Read a document by an id that search returned. Of a long document, the part with the passage found."""
+        """Read a document, or the part around the passage found, by an id that search returned."""
 
         async def run(index: ServedIndex) -> dict[str, Any]:
             document, passages = await asyncio.to_thread(_read_part, index, id)
@@ -148,7 +148,7 @@ class AgentTools:
         k: Annotated[int | None, Field(ge=1, le=MAX_READ, description="Number of passages to read.")] = None,
         min_confidence: Annotated[float | None, Field(ge=0, le=1, description="Decline below it.")] = None,
     ) -> Annotated[CallToolResult, AnswerReply]:
-        """Answer a question from the documents, with confidence and sources. The answer is null if it is declined."""
+        """Answer a question with confidence and sources; the answer is null if it is declined."""
 
         async def run(index: ServedIndex) -> dict[str, Any]:
             _log_question(context, question)
@@ -163,7 +163,7 @@ class AgentTools:
         document: Annotated[Reference, Field(description="Id by search, or the document of a source by ask.")],
         context: Context,
     ) -> Annotated[CallToolResult, VerifyReply]:
-        """Check whether a quotation stands in a document, and where; else show the nearest text and the difference."""
+        """Check whether a document contains a quotation, and where; else show the nearest text."""
 
         async def run(index: ServedIndex) -> dict[str, Any]:
             async with self._checks:
@@ -174,7 +174,11 @@ class AgentTools:
         return await self._answer(run)
 
     async def _answer(self, run: Callable[[ServedIndex], Awaitable[dict[str, Any]]]) -> CallToolResult:
-        """Return the object of a tool as structured content and as text; raise ToolError with one line."""
+        """Return the object of a tool as structured content and as text.
+
+        Raises:
+            ToolError: the tool failed; the message is one line.
+        """
         try:
             row = await run(self._work.find_index(self._index))
         except (BadInput, RefusedRequest) as error:
@@ -233,7 +237,10 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
 
 @contextmanager
 def _keep_log_handlers() -> Iterator[None]:
-    """Undo changes of the root logger: the package gives it a handler that does not escape control characters."""
+    """Undo the changes that the block makes to the root logger.
+
+    The package ``mcp`` gives the logger a handler that does not escape control characters.
+    """
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:

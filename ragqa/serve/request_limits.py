@@ -55,7 +55,7 @@ def check_header_size(scope: Scope) -> None:
 
 
 class RequestBody:
-    """ASGI function that receives the parts of a request's body, and knows whether the body has ended."""
+    """ASGI function that receives a request's body, and knows whether the body has ended."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self._has_ended = receive, False
@@ -67,7 +67,14 @@ class RequestBody:
         return message
 
     async def discard_rest(self, seconds: float) -> bool:
-        """Receive and discard the rest of the body; return False if it does not end within ``seconds``."""
+        """Receive and discard the rest of the body.
+
+        Args:
+            seconds: time limit.
+
+        Returns:
+            True if the body ended within the time limit.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while not self._has_ended:
@@ -78,7 +85,7 @@ class RequestBody:
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:
-    """Check that a request names this server, and not a foreign name that resolves to its address.
+    """Check that a request names this server, and not a foreign name with its address.
 
     The owner of a web page can make the page's name resolve to 127.0.0.1 (DNS rebinding). Then a browser on this
     machine lets the page read the server's answers. The browser still sends the page's name as Host and Origin.

@@ -1,4 +1,7 @@
-"""Forms of requests and replies, from which FastAPI checks requests and describes the routes in OpenAPI."""
+"""Forms of requests and replies.
+
+FastAPI checks requests by them, and describes the routes by them in OpenAPI.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -39,7 +42,10 @@ class StrictBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Refuse the first unknown key; pydantic lists all of them, which takes minutes for a large object."""
+        """Refuse an object with an unknown key.
+
+        Only the first one is named: pydantic would list all, which takes minutes for a large object.
+        """
         if isinstance(values, dict):
             for key in values:
                 if key not in cls.model_fields:

@@ -24,7 +24,11 @@ router = APIRouter(tags=["answers"])
 
 @router.post("/ask", responses={200: {"model": AnswerReply}, **describe_errors(400, 401, 404, 413, 429, 503, 504)})
 async def ask(body: AskBody, request: Request, work: WorkOfApp) -> Response:
-    """Answer a question; with ``stream``, send the events ``passages``, ``text`` (generators) and ``answer``."""
+    """Answer a question.
+
+    With ``stream``, the response is the events ``passages``, ``text`` (generators only) and ``answer``. An error after
+    the first event is the event ``error``.
+    """
     log_questions(request, [body.question])
     index = work.find_index(body.index)
     standalone = make_standalone(body.question, [turn.to_turn() for turn in body.turns])

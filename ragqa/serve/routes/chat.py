@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions`` and ``GET /v1/models``, as clients of OpenAI's API call them."""
+"""``POST /v1/chat/completions`` and ``GET /v1/models``, for clients of OpenAI's API."""
 
 import logging
 import secrets

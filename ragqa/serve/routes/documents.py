@@ -1,4 +1,4 @@
-"""``/documents`` and ``/files``: list, read, add and delete documents, and send the PDF of a document."""
+"""``/documents`` and ``/files``: list, read, add and delete documents, and send PDFs."""
 
 import asyncio
 import os
@@ -147,7 +147,10 @@ async def add_document(
     name: Annotated[str, Query(min_length=1, max_length=200, description="Name of the file, such as report.pdf.")],
     index: Name = None,
 ) -> Response:
-    """Add a file, which is the body of the request, to an index; a file of the same name is replaced."""
+    """Add a file to an index; the body of the request is the content of the file.
+
+    A file of the same name that was added before is replaced.
+    """
     folder = _open_folder(request, work.find_index(index))
     check_file_name(name)
     content = await request.body()

@@ -22,7 +22,10 @@ router = APIRouter(tags=["trainers"])
 
 @router.post("/retrieve", responses=describe_errors(400, 401, 413, 429, 503))
 async def retrieve(body: RetrieveBody, request: Request, work: WorkOfApp, index: str | None = None) -> Response:
-    """Return the passages of many queries, as the server of Search-R1 does; an empty query has none."""
+    """Return the passages of many queries, as the server of Search-R1 does.
+
+    An empty query has no passages.
+    """
     log_questions(request, body.queries)
     k = body.topk or DEFAULT_TOPK
     if len(body.queries) > 1 and len(body.queries) * k > MAX_PASSAGES:
@@ -41,7 +44,10 @@ async def _chain(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _iter_parts(work: Work, index: ServedIndex, body: RetrieveBody, k: int, client: str) -> AsyncIterator[str]:
-    """Yield the response in parts: large calls take turns with other requests, and need little memory."""
+    """Yield the response in parts.
+
+    So a large call takes turns with other requests, and needs little memory.
+    """
     comma = '{"result": ['
     for piece in split_questions(body.queries, k) if body.queries else []:
         asked = [clean_question(query) for query in piece if _has_words(query)]
@@ -58,7 +64,10 @@ def _has_words(query: str) -> bool:
 
 
 def _to_row(hit: Hit, with_score: bool) -> dict[str, Any]:
-    """Return a hit as Search-R1 reads it: the first line of the contents is the title in quotes."""
+    """Return a hit as Search-R1 reads it.
+
+    The first line of the contents is the title in quotes.
+    """
     passage = hit.passage
     # A corpus of records, such as Wikipedia in passages, has the ids by which papers name its passages.
     identifier = f"{passage.document}#{passage.start}" if passage.start else passage.document
