@@ -31,6 +31,8 @@ MAX_WINDOWS = 100
 """Number of windows that the passages of a question share evenly; each can have ``MIN_PASSAGE_WINDOWS`` or more."""
 MIN_PASSAGE_WINDOWS = 4
 """Number of windows that each passage can have, however many passages are read."""
+MIN_SOURCE_WEIGHT = 0.01
+"""Minimum share of an answer's weight with which a passage is a source; below, it seldom supports the answer."""
 _PENALTY = 4.0
 """Nats by which the score of an answer of another kind than asked for is lowered; chosen on held-out questions."""
 
@@ -313,6 +315,8 @@ def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
         by_passage.setdefault(candidate.passage, []).append(candidate)
     top = answer.candidates[0].score
     weights = {p: float(np.exp([c.score - top for c in group]).sum()) for p, group in by_passage.items()}
+    least = MIN_SOURCE_WEIGHT * sum(weights.values())
+    weights = {p: weight for p, weight in weights.items() if weight >= least}
     total = sum(weights.values())
     order = sorted(weights, key=lambda p: -weights[p])
     return tuple(Source(hits[p], Span(by_passage[p][0].start, by_passage[p][0].end), weights[p] / total) for p in order)

@@ -184,6 +184,15 @@ def test_span_scores_are_limited_to_whole_words_and_windows() -> None:
     assert answer.sources[0].span.start == text.index("zebra")
 
 
+def test_a_passage_with_less_than_one_percent_of_the_weight_is_no_source() -> None:
+    """The weights are 100 : 2 : 1 before, and the last passage has 1 of 103."""
+    scorer = FixedSpanScorer({("castle", "castle"): 5.0})
+    hits = [replace(make_hit("castle", n), score=math.log(score)) for n, score in enumerate((100, 2, 1))]
+    (answer,) = make_reader(scorer).read(["what?"], [hits])
+    assert [each.hit.passage.id for each in answer.sources] == [0, 1]
+    assert [source.weight for source in answer.sources] == pytest.approx([100 / 102, 2 / 102])
+
+
 def test_the_answer_is_written_as_in_its_first_source() -> None:
     """The best span is "Castle", but the passage that says "castle" twice has more of the weight: 2 e^-0.5 > 1."""
     scorer = FixedSpanScorer({("castle", "castle"): 5.0, ("tower", "tower"): 4.0})
