@@ -33,6 +33,8 @@ COMPOSERS = ("pipelines.joint",)
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 75
 """Lines, docstring included."""
+LONGEST_FIRST_LINE = 90
+"""Characters of the first line of a docstring, without quotes and indentation."""
 MOST_PARAMETERS = 9
 MOST_MODULES = 20
 """Modules side by side in a folder."""
@@ -296,6 +298,18 @@ def test_files_functions_and_folders_stay_small(sources: list[Source]) -> None:
     assert [f"{name}.{f.name}" for name, f in functions if f.end_lineno - f.lineno >= LONGEST_FUNCTION] == []  # type: ignore[operator]
     assert [f"{name}.{f.name}" for name, f in functions if count_parameters(f) > MOST_PARAMETERS] == []
     assert [str(folder) for folder, count in folders.items() if count > MOST_MODULES] == []
+
+
+def test_first_lines_of_docstrings_are_short(sources: list[Source]) -> None:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = [(s.name, node) for s in sources for node in ast.walk(s.tree) if isinstance(node, documented)]
+    first_lines = [(name, (ast.get_docstring(node) or "").partition("\n")[0]) for name, node in nodes]  # type: ignore[arg-type]
+    assert [f"{name}: {line}" for name, line in first_lines if len(line) >= LONGEST_FIRST_LINE] == []
+
+
+def test_each_file_of_tests_has_a_name_of_its_own() -> None:
+    names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == [], "pytest imports files by their name alone"
 
 
 WRITERS = ("ragqa.terminal", "eval.bench.peer")
