@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from ragqa.excerpts import MAX_SOURCES, choose_quote
 from ragqa.follow_ups import MAX_CHARS, Turn
 from ragqa.terminal import escape_controls, to_one_line
+from ragqa.text import format_confidence
 from ragqa.types import SENTENCE_ENDS, Answer, Source
 
 NO_ANSWER = "These documents do not answer the question"
@@ -61,7 +62,7 @@ def format_message(answer: Answer) -> ChatMessage:
         writer.write(f"{NO_ANSWER}: {_escape(answer.reason or 'nothing was found')}.")
         if answer.alternatives:
             guess = answer.alternatives[0]
-            writer.write(f"\nBest guess: {_escape(guess.text)} (confidence {guess.confidence:.2f}).")
+            writer.write(f"\nBest guess: {_escape(guess.text)} (confidence {format_confidence(guess.confidence)}).")
         if sources:
             writer.write("\n\nThe nearest passages:")
     elif answer.statements:
@@ -71,7 +72,7 @@ def format_message(answer: Answer) -> ChatMessage:
         writer.cite(sources, range(1, len(sources) + 1))
     if answer.text is not None:
         unsupported = "" if answer.supported else f"; unsupported: {_escape(answer.reason or 'no passage says so')}"
-        writer.write(f"\n\nConfidence {answer.confidence:.2f}{unsupported}.")
+        writer.write(f"\n\nConfidence {format_confidence(answer.confidence)}{unsupported}.")
     for number, source in enumerate(sources, 1):
         writer.write("\n\n")
         if answer.text is None:

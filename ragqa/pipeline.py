@@ -16,6 +16,7 @@ from ragqa.reading import registry
 from ragqa.reading.base import AnswerGenerator, Decoding, LatinReader, Reader, get_default_passages
 from ragqa.retrieval.base import NoHits, Retriever, TermRetriever, get_missing_shards
 from ragqa.retrieval.filters import PassageFilter
+from ragqa.text import describe_low_confidence
 from ragqa.types import Alternative, Answer, Hit, Source
 
 MAX_QUESTION_CHARS = 10_000
@@ -370,7 +371,7 @@ def _finish_answer(retrieved: RetrievedQuestion, answer: Answer, threshold: floa
     """Decline an answer below the threshold, and add the question and the missing shards."""
     hits = retrieved.hits
     if answer.text is not None and answer.confidence < threshold:
-        reason = f"the best has confidence {answer.confidence:.2f}, below {threshold:.2f}"
+        reason = describe_low_confidence(answer.confidence, threshold)
         nearest = tuple(Source(hit, None, 0.0) for hit in hits)
         guesses = (Alternative(answer.text, answer.confidence, answer.sources), *answer.alternatives)
         answer = replace(

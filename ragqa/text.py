@@ -37,6 +37,19 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+def format_confidence(confidence: float) -> str:
+    """Return a confidence with two decimals, as a reader of the JSON's four decimals rounds it."""
+    return f"{round(confidence, 4):.2f}"
+
+
+def describe_low_confidence(confidence: float, threshold: float) -> str:
+    """Return the reason why an answer with a confidence below the threshold is declined."""
+    low, limit = format_confidence(confidence), format_confidence(threshold)
+    if low == limit:
+        low, limit = f"{confidence:.4f}", f"{threshold:.4f}"
+    return f"the best has confidence {low}, below {limit}"
+
+
 def format_count(count: float, nouns: str) -> str:
     """Return a number with its noun, such as ``1 passage`` or ``2,000 passages``.
 

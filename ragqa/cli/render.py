@@ -6,6 +6,7 @@ import re
 from ragqa.cli.excerpts import INDENT, render_excerpt, wrap
 from ragqa.excerpts import MAX_SOURCES, SIDE, choose_window, find_question_words
 from ragqa.terminal import format_bold, mark_answer, to_one_line
+from ragqa.text import format_confidence
 from ragqa.types import Alternative, Answer, Source
 
 _BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
@@ -51,7 +52,7 @@ def _format_line(answer: Answer) -> str:
     if answer.text is None:
         return f"{_get_start(answer)}: {reason}."
     unsupported = "" if answer.supported else f"; unsupported: {reason}"
-    return f"{_get_start(answer)}   (confidence {answer.confidence:.2f}{unsupported})"
+    return f"{_get_start(answer)}   (confidence {format_confidence(answer.confidence)}{unsupported})"
 
 
 def _render_body(answer: Answer) -> str:
@@ -80,7 +81,7 @@ def _render_body(answer: Answer) -> str:
 
 
 def _format_guess(other: Alternative) -> str:
-    return f"{to_one_line(other.text)} ({other.confidence:.2f})"
+    return f"{to_one_line(other.text)} ({format_confidence(other.confidence)})"
 
 
 def _render_source(number: int, source: Source, answer: Answer) -> list[str]:
