@@ -9,9 +9,11 @@ from pathlib import Path
 from ragqa import artefacts
 from ragqa.artefacts.lock import hold_lock
 from ragqa.artefacts.paths import make_absolute
+from ragqa.corpus.formats.base import DUPLICATE_FILE, EMPTY_FILE, READABLE, CorpusReport
 from ragqa.errors import BadInput
 from ragqa.indexing.changes import DocumentKey
 from ragqa.indexing.update import NewVersion, UpdateReport, change_index
+from ragqa.terminal import to_one_line
 
 MAX_NAME_BYTES = 200
 """Maximum length of a file's name in bytes: file systems allow 255, and temporary names are longer."""
@@ -96,11 +98,24 @@ class UploadFolder:
 
 
 def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:
-    counts = version.change_documents([file], [], lost_ids, strict=False)
+    try:
+        counts = version.change_documents([file], [], lost_ids, strict=False)
+    except BadInput as error:
+        raise BadInput(_explain_refusal(file, version.report) or str(error)) from error
     # Without this error, the update would delete the documents of an older file with this name.
     if not (counts["added"] or counts["replaced"] or counts["unchanged"]):
-        raise BadInput(f"nothing to add in {file}: no documents")
+        raise BadInput(_explain_refusal(file, version.report) or f"{file.name} has nothing to add")
     return counts
+
+
+def _explain_refusal(file: Path, report: CorpusReport) -> str:
+    """Return why a file has no documents; the client knows its name, but not the folder. Empty if nothing is known."""
+    if report.notes:
+        return "; ".join(to_one_line(note.replace(str(file), file.name)) for note in report.notes)
+    if not report.left_out:
+        return ""
+    is_read = report.left_out.keys() <= {EMPTY_FILE, DUPLICATE_FILE}
+    return f"{file.name} has nothing to add: {' and '.join(report.left_out)}{'' if is_read else f'; {READABLE}'}"
 
 
 def _delete_document(key: DocumentKey, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:

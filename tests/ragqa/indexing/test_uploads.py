@@ -47,13 +47,20 @@ def test_a_file_of_the_same_name_is_replaced(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("a.txt", b"  \n"), ("a.pdf", b"no PDF"), ("a.png", b"\x89PNG\r\n\x1a\n")]
+    ("name", "content", "reason"),
+    [
+        ("a.txt", b"  \n", "a.txt has nothing to add: empty file$"),
+        ("a.pdf", b"no PDF", "a.pdf: cannot be read: its content is text, not what its suffix says"),
+        ("a.png", b"\x89PNG\r\n\x1a\n", "a.png has nothing to add: image; ragqa reads text"),
+        ("a.jsonl", b'{"text": 1}\n', "a.jsonl:1: "),
+    ],
 )
-def test_a_file_that_cannot_be_read_changes_nothing(index: Path, name: str, content: bytes) -> None:
+def test_a_file_that_cannot_be_read_changes_nothing(index: Path, name: str, content: bytes, reason: str) -> None:
+    """The reason names the file once, and not its folder."""
     uploads = UploadFolder(index)
     uploads.add("a.txt", b"The quay is green.")
     before = (index / "manifest.json").read_bytes()
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match=f"^{reason}"):
         uploads.add(name, content)
     assert (index / "manifest.json").read_bytes() == before
     assert list_files(uploads.path) == ["a.txt"] and (uploads.path / "a.txt").read_bytes() == b"The quay is green."
