@@ -30,6 +30,22 @@ PAGE = Path(__file__).parent / "page"
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
+class _Application(FastAPI):
+    """Application whose OpenAPI has the errors that it sends: 400 for a malformed request, where FastAPI has 422."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description of the routes."""
+        if not self.openapi_schema:
+            description = super().openapi()
+            for operations in description["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            for name in ("HTTPValidationError", "ValidationError"):
+                description["components"]["schemas"].pop(name, None)
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
     """Settings of the server."""
@@ -57,7 +73,7 @@ def make_app(
         log: function that writes a line of the access log.
     """
     settings = settings or ServeSettings()
-    app = FastAPI(
+    app = _Application(
         title="ragqa",
         version=__version__,
         description="Answers from your own documents, with sources.",

@@ -13,7 +13,7 @@ from ragqa.errors import BadInput, RagqaError
 from ragqa.pipeline import MAX_QUESTION_CHARS
 from ragqa.reading.base import DEFAULT_PASSAGES
 from ragqa.serve.errors import UNAVAILABLE, make_error
-from ragqa.serve.routes.common import WorkOfApp, found_to_row, log_questions, reply_json
+from ragqa.serve.routes.common import IndexQuery, WorkOfApp, found_to_row, log_questions, reply_json
 from ragqa.serve.schemas import MAX_FOUND, AnswerReply, AskBody, FilterBody, Pattern, SearchReply, describe_errors
 from ragqa.serve.work import ServedIndex, Work
 from ragqa.terminal import to_json
@@ -67,11 +67,11 @@ async def search(
     request: Request,
     work: WorkOfApp,
     q: Annotated[str, Query(min_length=1, max_length=MAX_QUESTION_CHARS, description="Question or words.")],
-    index: Annotated[str | None, Query(max_length=200)] = None,
-    k: Annotated[int, Query(ge=1, le=MAX_FOUND)] = DEFAULT_PASSAGES,
+    index: IndexQuery = None,
+    k: Annotated[int, Query(ge=1, le=MAX_FOUND, description="Number of passages.")] = DEFAULT_PASSAGES,
     path: Annotated[list[Pattern] | None, Query(max_length=20, description="Patterns of files and folders.")] = None,
     tag: Annotated[list[Pattern] | None, Query(max_length=20, description="Tags that a document must have.")] = None,
-    since: Annotated[str, Query(max_length=20)] = "",
+    since: Annotated[str, Query(max_length=20, description="First date: 2024-01-31, 2024, or 7d for a week ago.")] = "",
 ) -> Response:
     """Find the passages nearest to a question."""
     log_questions(request, [q])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from ragqa.pipeline import RetrievedQuestion, clean_question
 from ragqa.retrieval.base import NoHits, get_missing_shards
@@ -11,6 +11,8 @@ from ragqa.serve.gate import get_entry
 from ragqa.serve.work import Work
 from ragqa.terminal import to_json
 from ragqa.types import Hit, Source
+
+IndexQuery = Annotated[str | None, Query(max_length=200, description="Name of an index; by default the first.")]
 
 
 def get_work(request: Request) -> Work:

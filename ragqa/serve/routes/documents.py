@@ -9,13 +9,14 @@ from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
 
 from ragqa.corpus.documents import IndexedDocument
 from ragqa.indexing.update import UpdateReport
 from ragqa.indexing.uploads import UploadFolder, check_file_name
 from ragqa.serve.request_limits import RefusedRequest
-from ragqa.serve.routes.common import WorkOfApp, place_to_row, reply_json
+from ragqa.serve.routes.common import IndexQuery, WorkOfApp, place_to_row, reply_json
 from ragqa.serve.schemas import ChangeReply, DocumentsReply, DocumentTextReply, describe_errors
 from ragqa.serve.work import ServedIndex
 from ragqa.types import Hit, Passage
@@ -25,16 +26,18 @@ MAX_LISTED = 1000
 PIECE_BYTES = 1 << 18
 """Number of bytes of a file that are read and sent at once."""
 router = APIRouter(tags=["documents"])
-Name = Annotated[str | None, Query(max_length=200, description="Name of an index; by default the first.")]
-FirstNumber = Annotated[int | None, Query(ge=0, le=2**40)]
-Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
+FirstNumber = Annotated[
+    int | None, Query(ge=0, le=2**40, description="Number of the first document, or of the first part, from 0.")
+]
+Limit = Annotated[int, Query(ge=1, le=MAX_LISTED, description="Number of documents, or of parts, at most.")]
+Id = Annotated[str, PathParameter(description="Id in the list of documents, or `document` of a source.")]
 Path = Annotated[str | None, Query(max_length=10_000, description="Path of the file, if several have the id.")]
 Offset = Annotated[int | None, Query(ge=0, le=2**40)]
 
 
 @router.get("/documents", responses={200: {"model": DocumentsReply}, **describe_errors(400, 401, 404, 503)})
 async def list_documents(
-    work: WorkOfApp, index: Name = None, first: FirstNumber = None, limit: Limit = 100
+    work: WorkOfApp, index: IndexQuery = None, first: FirstNumber = None, limit: Limit = 100
 ) -> Response:
     """List the documents of an index, in the order of the index."""
     served = work.find_index(index)
@@ -53,8 +56,8 @@ async def list_documents(
 async def read_document(
     request: Request,
     work: WorkOfApp,
-    id: str,
-    index: Name = None,
+    id: Id,
+    index: IndexQuery = None,
     path: Path = None,
     start: Annotated[Offset, Query(description="First character of the span to mark.")] = None,
     end: Annotated[Offset, Query(description="End of the span to mark.")] = None,
@@ -84,7 +87,7 @@ _PDF = {"content": {"application/pdf": {"schema": {"type": "string", "format": "
 
 
 @router.get("/files/{id:path}", responses={200: _PDF, **describe_errors(400, 401, 404, 503)})
-async def send_file(request: Request, work: WorkOfApp, id: str, index: Name = None, path: Path = None) -> Response:
+async def send_file(request: Request, work: WorkOfApp, id: Id, index: IndexQuery = None, path: Path = None) -> Response:
     """Send the PDF of a document, if the server was started with ``--files`` for its folder."""
     served = work.find_index(index)
 
@@ -145,7 +148,7 @@ async def add_document(
     request: Request,
     work: WorkOfApp,
     name: Annotated[str, Query(min_length=1, max_length=200, description="Name of the file, such as report.pdf.")],
-    index: Name = None,
+    index: IndexQuery = None,
 ) -> Response:
     """Add a file to an index; the body of the request is the content of the file.
 
@@ -162,7 +165,7 @@ async def add_document(
     "/documents/{id:path}", responses={200: {"model": ChangeReply}, **describe_errors(400, 401, 403, 404, 409)}
 )
 async def delete_document(
-    request: Request, work: WorkOfApp, id: str, index: Name = None, path: Path = None
+    request: Request, work: WorkOfApp, id: Id, index: IndexQuery = None, path: Path = None
 ) -> Response:
     """Delete a document from an index.
 

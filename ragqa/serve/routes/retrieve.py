@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from ragqa.errors import BadInput
 from ragqa.pipeline import clean_question
 from ragqa.serve.request_limits import MAX_PASSAGES, split_questions
-from ragqa.serve.routes.common import WorkOfApp, log_questions
+from ragqa.serve.routes.common import IndexQuery, WorkOfApp, log_questions
 from ragqa.serve.schemas import RetrieveBody, describe_errors
 from ragqa.serve.work import ServedIndex, Work
 from ragqa.types import Hit
@@ -21,7 +21,7 @@ router = APIRouter(tags=["trainers"])
 
 
 @router.post("/retrieve", responses=describe_errors(400, 401, 413, 429, 503))
-async def retrieve(body: RetrieveBody, request: Request, work: WorkOfApp, index: str | None = None) -> Response:
+async def retrieve(body: RetrieveBody, request: Request, work: WorkOfApp, index: IndexQuery = None) -> Response:
     """Return the passages of many queries, as the server of Search-R1 does.
 
     An empty query has no passages.

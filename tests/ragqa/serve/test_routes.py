@@ -214,6 +214,16 @@ def test_openapi_describes_every_route(client: Any) -> None:
     }
 
 
+def test_openapi_describes_parameters_and_the_errors_that_are_sent(client: Any) -> None:
+    description = client.get("/openapi.json").json()
+    operations = [each for methods in description["paths"].values() for each in methods.values()]
+    bare = [p["name"] for operation in operations for p in operation.get("parameters", []) if "description" not in p]
+    assert bare == []
+    errors = {status for operation in operations for status in operation["responses"]} - {"200"}
+    assert {"400", "401", "404"} <= errors and "422" not in errors  # FastAPI's own status for malformed requests
+    assert "ValidationError" not in json.dumps(description)
+
+
 def test_the_page_is_served(client: Any) -> None:
     reply = client.get("/")
     assert reply.status_code == 200 and reply.headers["content-type"].startswith("text/html")
