@@ -20,7 +20,10 @@ _LOCK = Lock()  # frameworks call components from many threads, and one search u
 
 @lru_cache(MAX_LOADED)
 def load_pipeline(index: str, retriever: str | None) -> Pipeline:
-    """Return the pipeline of an index; it sees new versions of the index."""
+    """Return the pipeline of an index, which uses the newest version of the index.
+
+    The arguments are those of ``find_hits``; the errors are those of ``Pipeline.load``.
+    """
     return Pipeline.load(index, retriever=retriever)
 
 
@@ -52,7 +55,7 @@ def find_hits(index: str, retriever: str | None, query: str, k: int, paths: tupl
 
 
 def read_hits(reader: str | None, query: str, hits: list[Hit]) -> Answer:
-    """Return the answer of a reader to a question, with its less probable answers.
+    """Return the answer of a reader to a question, with less probable answers as alternatives.
 
     Args:
         reader: directory of a reader; None for the reader of the package.

@@ -65,11 +65,11 @@ def make_app(
     settings: ServeSettings | None = None,
     log: Callable[[str], object] = lambda line: None,
 ) -> App:
-    """Make the ASGI application of some indexes.
+    """Return the ASGI application that serves indexes.
 
     Args:
         indexes: pipelines by the names of the indexes; the first is the default.
-        settings: settings of the server.
+        settings: settings of the server; None for the defaults.
         log: function that writes a line of the access log.
     """
     settings = settings or ServeSettings()

@@ -44,7 +44,7 @@ class Batcher(Generic[Key, Item, Result]):
             work: function that returns one result for each item, in order.
             queue: queue of the turns.
             executor: threads in which the function is called.
-            max_weight: maximum weight of a batch of more than one item.
+            max_weight: maximum sum of the weights of a batch of more than one item.
         """
         self._name, self._work, self._queue, self._executor = name, work, queue, executor
         self._max_weight = max_weight
@@ -52,7 +52,17 @@ class Batcher(Generic[Key, Item, Result]):
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, key: Key, item: Item, weight: int) -> Result:
-        """Return the result for an item; raise the error of the function."""
+        """Return the result for an item, from a batch with the items that wait for the same key.
+
+        Args:
+            key: key of the function.
+            item: the item.
+            weight: share of the item in ``max_weight``.
+
+        Raises:
+            Exception: the error of the function. If a batch of several items fails, the function is called for each
+                item alone, but not after an ``ArtefactError`` or ``RemoteError``, which concerns all items.
+        """
         job: _Job[Key, Item, Result] = _Job(key, item, weight, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._task is None or self._task.done():

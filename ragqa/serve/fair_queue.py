@@ -1,4 +1,4 @@
-"""Queue that shares the shards fairly between clients."""
+"""Queue in which clients take turns, so that a large request does not hold up the others."""
 
 import asyncio
 from collections import Counter, deque

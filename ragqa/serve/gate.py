@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ragqa.serve.errors import BUG, make_error
-from ragqa.serve.fair_queue import FairQueue, QueueFull
+from ragqa.serve.fair_queue import MAX_OPEN, MAX_OPEN_PER_CLIENT, FairQueue, QueueFull
 from ragqa.serve.request_limits import (
     BODY_SECONDS,
     LINGER_SECONDS,
@@ -76,11 +76,17 @@ class Limits:
     """Limits of time, in seconds, and of open requests."""
 
     request_seconds: float = REQUEST_SECONDS
+    """Time until a response must begin, and between two of its parts."""
     body_seconds: float = BODY_SECONDS
+    """Time in which the body of a request must arrive."""
     send_seconds: float = SEND_SECONDS
+    """Time in which a client must receive a part of a response."""
     linger_seconds: float = LINGER_SECONDS
-    max_open: int = 256
-    max_open_per_client: int = 128
+    """Time to discard the rest of a refused body."""
+    max_open: int = MAX_OPEN
+    """Maximum number of open requests."""
+    max_open_per_client: int = MAX_OPEN_PER_CLIENT
+    """Maximum number of open requests of one address."""
 
 
 @dataclass
@@ -109,7 +115,7 @@ class Gate:
         Args:
             app: the application.
             access: who may send requests.
-            limits: limits of time and number.
+            limits: limits of time and of open requests.
             log: function that writes a line of the access log.
             log_questions: True to write the questions into the log.
         """

@@ -10,7 +10,7 @@ def make_page_link(base_url: str, index: str, source: Source) -> str:
     """Return the address at which the page shows a source, marked in its document.
 
     Args:
-        base_url: address of the server, which ends with ``/``.
+        base_url: address of the server, with ``/`` at its end.
         index: name of the index.
         source: passage, with the span to mark; without one, the whole passage is marked.
     """

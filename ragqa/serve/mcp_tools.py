@@ -72,9 +72,9 @@ class FetchReply(BaseModel):
 class VerifyReply(BaseModel):
     """Result of the check of a quotation.
 
-    ``match`` is ``exact``, ``typographic`` (but for white space, case, hyphens, dashes and quotation marks),
-    ``different`` (``text`` is the nearest) or ``none``. In ``difference``, ``[-…-]`` stands only in the quotation and
-    ``{+…+}`` only in the document.
+    ``match`` is ``exact``, ``typographic`` (the same but for white space, case, hyphens, dashes and quotation marks),
+    ``different`` (``text`` is the nearest text) or ``none``. In ``difference``, ``[-…-]`` marks words that stand only
+    in the quotation, and ``{+…+}`` words that stand only in the document.
     """
 
     model_config = _STRICT

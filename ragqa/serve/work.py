@@ -76,7 +76,10 @@ class ServedIndex:
 
 
 class Work:
-    """Searches and readings of all requests; one piece runs at a time, on all cores."""
+    """Work on the served indexes for all requests.
+
+    One piece of searching or reading runs at a time, on all cores. Generators write up to ``STREAMS`` answers at once.
+    """
 
     def __init__(self, indexes: Mapping[str, Pipeline]) -> None:
         """Serve pipelines under names; the first is the default."""

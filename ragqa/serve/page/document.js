@@ -48,9 +48,10 @@ class DocumentView {
     this.updateButtons();
   }
 
-  /** Scroll to the marked span, or to the passage. */
+  /** Scroll to the marked span, or to the passage, if it is not in the upper part of the window already. */
   scrollToMark() {
-    (this.text.querySelector("mark") ?? this.text.querySelector(".current"))?.scrollIntoView({ block: "center" });
+    const target = this.text.querySelector("mark") ?? this.text.querySelector(".current");
+    if (target?.getBoundingClientRect().bottom > innerHeight * 0.7) target.scrollIntoView({ block: "center" });
   }
 
   updateButtons() {

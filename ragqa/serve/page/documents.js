@@ -13,12 +13,10 @@ export class DocumentsView {
   /**
    * @param {string} index name of the index
    * @param {boolean} canEdit true if documents can be added and deleted
-   * @param {function} onChange function to call after a change
    */
-  constructor(index, canEdit, onChange) {
+  constructor(index, canEdit) {
     this.index = index;
     this.canEdit = canEdit;
-    this.onChange = onChange;
     this.count = make("p.count");
     this.list = make("ul.documents");
     this.more = make(
@@ -61,7 +59,6 @@ export class DocumentsView {
       }
     }
     await this.load(0);
-    this.onChange();
   }
 
   makeUpload() {
@@ -119,7 +116,6 @@ export class DocumentsView {
       await deleteDocument(this.index, document);
       this.progress.textContent = toSentence(`${title} was deleted`);
       await this.load(0);
-      this.onChange();
     } catch (error) {
       this.errors.append(makeError(error));
     }

@@ -162,7 +162,7 @@ function resize() {
 }
 
 function openDocuments() {
-  state.documents = new DocumentsView(find("index").value, state.canEdit, () => {});
+  state.documents = new DocumentsView(find("index").value, state.canEdit);
   return state.documents.open();
 }
 

@@ -121,7 +121,7 @@ export class TurnView {
         ];
       });
       if (part.supported) return make("span", {}, words, ...citations, end);
-      const tag = make("span.unsupported-tag", { title: part.reason }, "unsupported");
+      const tag = make("span.unsupported-tag", {}, "unsupported");
       return make("span", {}, make("span.unsupported", {}, words), ...citations, " ", tag, end);
     });
   }
@@ -185,9 +185,13 @@ function makeDeclined(answer) {
 }
 
 function makeNotes(answer) {
+  const unsupported = answer.statements
+    .filter((part) => !part.supported && part.reason)
+    .map((part) => make("p.note", {}, "Unsupported: ", make("q", { dir: "auto" }, part.text), ` – ${part.reason}.`));
   const missing = answer.missing.length ? `No answer from ${answer.missing.join(", ")}.` : null;
   const asked = answer.asked && make("p.note", {}, "Asked as ", make("q", { dir: "auto" }, answer.asked));
   return [
+    ...unsupported,
     asked,
     answer.note && make("p.note", {}, toSentence(answer.note)),
     missing && make("p.note", {}, missing),

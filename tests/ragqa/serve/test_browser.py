@@ -201,6 +201,8 @@ def test_unsupported_statements_are_marked(tab: Tab) -> None:
     tab.ask(QUESTION)
     assert tab.read(".unsupported") == "It is blue"
     assert tab.read(".answer") == "Ada Holm built it1. It is blue1 unsupported."
+    note = tab.page.locator(".note", has_text="Unsupported")
+    assert note.all_inner_texts() == ["Unsupported: It is blue. – no cited passage says blue."]
     tab.page.get_by_role("button", name="Source 1: Skarvik Lighthouse").first.click()
     tab.page.wait_for_selector(".text mark")
     assert tab.read_marks() == ["Ada Holm"]
