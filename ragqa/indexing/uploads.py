@@ -109,7 +109,7 @@ def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, 
 
 
 def _explain_refusal(file: Path, report: CorpusReport) -> str:
-    """Return why a file has no documents; the client knows its name, but not the folder. Empty if nothing is known."""
+    """Return why a file has no documents, without its folder; empty if nothing is known."""
     if report.notes:
         return "; ".join(to_one_line(note.replace(str(file), file.name)) for note in report.notes)
     if not report.left_out:
