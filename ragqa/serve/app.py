@@ -31,7 +31,7 @@ _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 
 
 class _Application(FastAPI):
-    """Application whose OpenAPI has the errors that it sends: 400 for a malformed request, where FastAPI has 422."""
+    """Application whose OpenAPI leaves out the status 422, since bad requests get 400 here."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of the routes."""

@@ -100,7 +100,7 @@ REQUESTS: dict[str, tuple[int, Parts]] = {
     "a bare carriage return in a header": (400, [HEAD + b"A: b\rX: c\r\n\r\n"]),
     "a host in the trailers": (400, [CHUNKED + b"2\r\n{}\r\n0\r\nHost: evil.example\r\n\r\n"]),
     "a compressed body": (400, [make("POST /ask", compress(b" " * 50_000_000), "Content-Encoding: gzip")]),
-    "the start of HTTP/2": (400, [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]),
+    "the start of HTTP/2": (400, [b"PRI * HTTP/2.0\r\n\r\n"]),
     "HTTP/0.9": (400, [b"GET /healthz\r\n\r\n"]),
     "the start of TLS": (400, [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500]),
     "only line breaks": (400, [b"\r\n" * 5000]),
