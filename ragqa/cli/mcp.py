@@ -1,13 +1,14 @@
 """``ragqa mcp``: serve tools for agents over standard input and output."""
 
 import asyncio
+from functools import partial
 
 from ragqa.cli.options import PipelineOptions, add_pipeline_options
 from ragqa.cli.serve import find_demo, name_indexes
 from ragqa.errors import MissingExtra
 
 
-@add_pipeline_options
+@partial(add_pipeline_options, has_filters=False)
 def mcp(pipeline_options: PipelineOptions) -> None:
     """Serve an index to an agent over the Model Context Protocol (standard input and output)."""
     try:

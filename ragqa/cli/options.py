@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -135,13 +136,14 @@ class PipelineOptions:
             raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
 
 
-def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_pipeline_options(command: Callable[..., None], *, has_filters: bool = True) -> Callable[..., None]:
     """Return a command with one option for each field of ``PipelineOptions``.
 
     The options stand in place of the parameter ``pipeline_options``.
 
     Args:
         command: function with a keyword parameter ``pipeline_options``, a ``PipelineOptions``.
+        has_filters: False for a command that calls ``refuse_filters``; its help does not show these options.
     """
 
     @wraps(command)
@@ -151,6 +153,11 @@ def add_pipeline_options(command: Callable[..., None]) -> Callable[..., None]:
 
     # Typer reads the options from the signature.
     hints = get_type_hints(PipelineOptions, include_extras=True) | get_type_hints(command, include_extras=True)
+    for name in () if has_filters else ("in_", "tag", "since"):
+        type_, option = get_args(hints[name])
+        hidden = copy(option)
+        hidden.hidden = True
+        hints[name] = Annotated[type_, hidden]
     defaults = {field.name: field.default for field in fields(PipelineOptions)}
     defaults |= {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
     del defaults["pipeline_options"], hints["pipeline_options"]

@@ -1,6 +1,7 @@
 """``ragqa serve``: serve indexes over HTTP."""
 
 import signal
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +28,7 @@ DRAIN_SECONDS = 30
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-@add_pipeline_options
+@partial(add_pipeline_options, has_filters=False)
 def serve(
     pipeline_options: PipelineOptions,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 listens on all.")] = "127.0.0.1",

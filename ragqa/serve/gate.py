@@ -153,7 +153,7 @@ class Gate:
                 return
             entry.has_token = self._has_token(scope["headers"])
             if not entry.has_token and scope["path"] not in self._access.public_paths:
-                raise RefusedRequest(401, "a token is needed: send the header Authorization: Bearer TOKEN")
+                raise RefusedRequest(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN")
             with self._open.enter((scope.get("client") or ("",))[0]):
                 is_upload = (scope["method"], scope["path"]) == ("POST", "/documents")
                 most = MAX_UPLOAD_BYTES if is_upload else MAX_BYTES

@@ -104,7 +104,7 @@ def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]
     """
     users = [number for number, message in enumerate(messages) if message.role == "user"]
     if not users or not (question := messages[users[-1]].read_text()).strip():
-        raise BadInput("messages: the last message of the user is empty; it is the question")
+        raise BadInput("messages: the last message of the user, the question, has no text")
     if len(question) > MAX_QUESTION_CHARS:
         raise BadInput(f"messages: the last one, the question, may have at most {MAX_QUESTION_CHARS} characters")
     turns = []

@@ -68,6 +68,13 @@ def test_errors_of_the_start_are_one_line(index: Path, tmp_path: Path, capsys: p
         assert status == 2 and out == "" and line in err and err.count("\n") == 1
 
 
+def test_help_of_servers_does_not_show_the_filters_that_they_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, is_shown in (("ask", True), ("serve", False), ("mcp", False)):
+        status, out, _ = run(command, "--help", capsys=capsys)
+        options = re.findall(r"^  --(in|tag|since|device) ", out, re.MULTILINE)
+        assert status == 0 and options == ["in", "tag", "since", "device"][0 if is_shown else 3 :]
+
+
 def test_the_server_ends_by_sigterm_when_open_requests_are_answered(index: Path) -> None:
     command = [sys.executable, "-m", "ragqa", "serve", "--index", f"notes={index}", "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "RAGQA_TOKEN": TOKEN}
