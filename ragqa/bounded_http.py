@@ -164,7 +164,8 @@ class BoundedConnection:
             TimeoutError: the deadline has passed.
             TooLarge: the response is larger than ``max_bytes``.
             HTTPException: the response is not HTTP, or shorter than its header says.
-            OSError, UnicodeError: the server cannot be reached.
+            OSError: the server cannot be reached, or the connection breaks.
+            UnicodeError: the name of the server cannot be a host name.
         """
         with self.request(method, path, body, deadline=deadline, max_bytes=max_bytes) as response:
             data = read_body(response, max_bytes)
@@ -182,7 +183,9 @@ class BoundedConnection:
 
 
 def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
-    """Return the body of a response, read in pieces because the server can declare any length.
+    """Return the body of a response.
+
+    The body is read in pieces, so that a false length in the header cannot make the client reserve that much memory.
 
     Args:
         response: response of ``BoundedConnection.request``.
@@ -191,7 +194,8 @@ def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
     Raises:
         TimeoutError: the deadline of the request has passed.
         TooLarge: the body is larger than ``max_bytes``.
-        HTTPException: the body is shorter than its header says.
+        HTTPException: the body is shorter than its header says, or a part of it is not HTTP.
+        OSError: the connection breaks.
     """
     body = bytearray()
     while part := response.read(READ_BYTES):

@@ -203,7 +203,7 @@ def test_the_readme_has_the_figures_of_the_demos_report() -> None:
     declined = re.search(r"questions without gold answers declined +(\d+\.\d)", report)
     assert em and declined
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"| exact match, demo, 228 questions, percent | {em[1]} |" in readme
+    assert f"| exact match, 228 answerable questions of the demo, percent | {em[1]} |" in readme
     assert f"| unanswerable demo questions that ragqa declines | {float(declined[1]):.0f} % |" in readme
 
 
