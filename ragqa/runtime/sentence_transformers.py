@@ -50,7 +50,7 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
         raise MissingExtra("exporting a model", "torch") from error
     path = get_encoder_path(source)
     if is_export(path):
-        raise BadInput(f"{source} is an export in 8 bits: name the torch weights that it was made from")
+        raise BadInput(f"{source} is an export in 8 bits, or an index: name a folder with torch weights")
     if path.is_dir() and read_head_name(path) is not None:
         raise BadInput(f"{source} is a reader, and sentence-transformers has encoders only: leave out --format")
     if len(find_towers(str(path))) > 1:

@@ -83,7 +83,7 @@ def test_what_cannot_be_expressed_is_refused(small: Path, tmp_path: Path) -> Non
         shutil.copytree(source, towers / name)
     with pytest.raises(BadInput, match="two encoders: export its folders passages and questions"):
         export_sentence_transformer(towers, tmp_path / "out")
-    with pytest.raises(BadInput, match="is an export in 8 bits"):
+    with pytest.raises(BadInput, match="is an export in 8 bits, or an index: name a folder with torch weights"):
         export_sentence_transformer(DEFAULT_ENCODER, tmp_path / "out")
     shutil.copyfile(small / "tokenizer.json", source / "tokenizer.json")
     with pytest.raises(BadInput, match=r"does not add \[CLS\] and \[SEP\]"):
