@@ -42,7 +42,7 @@ def test_the_integrations_work_with_the_real_frameworks(tmp_path: Path) -> None:
     if done.returncode:
         pytest.skip(f"the frameworks cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
     files = ["tests/ragqa/integrations", "tests/ragqa/models/test_sentence_transformers.py"]
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", *files]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "-m", "not slow and not gpu", *files]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HAYSTACK_TELEMETRY_ENABLED": "False"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:]
