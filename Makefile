@@ -47,5 +47,5 @@ clean:  ## remove .venv, caches and builds; runs/ stays
 
 .venv/.test: .venv/.core
 	@echo 'adding torch and the other packages of the tests to .venv (once, a few minutes)' >&2
-	@$(PIP) -e '.[torch,serve,cpu,wiki,eval,ray,dev]'
+	@$(PIP) -e '.[torch,serve,mcp,cpu,wiki,eval,ray,dev]'
 	@touch $@
