@@ -104,18 +104,18 @@ def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, 
         raise BadInput(_explain_refusal(file, version.report) or str(error)) from error
     # Without this error, the update would delete the documents of an older file with this name.
     if not (counts["added"] or counts["replaced"] or counts["unchanged"]):
-        raise BadInput(_explain_refusal(file, version.report) or f"{file.name} has nothing to add")
+        raise BadInput(_explain_refusal(file, version.report) or f"nothing to add in {file.name}: no documents")
     return counts
 
 
 def _explain_refusal(file: Path, report: CorpusReport) -> str:
     """Return why a file has no documents, without its folder; empty if nothing is known."""
     if report.notes:
-        return "; ".join(to_one_line(note.replace(str(file), file.name)) for note in report.notes)
+        return f"nothing to add: {'; '.join(to_one_line(note.replace(str(file), file.name)) for note in report.notes)}"
     if not report.left_out:
         return ""
     is_read = report.left_out.keys() <= {EMPTY_FILE, DUPLICATE_FILE}
-    return f"{file.name} has nothing to add: {' and '.join(report.left_out)}{'' if is_read else f'; {READABLE}'}"
+    return f"nothing to add in {file.name}: {' and '.join(report.left_out)}{'' if is_read else f'; {READABLE}'}"
 
 
 def _delete_document(key: DocumentKey, version: NewVersion, lost_ids: set[str]) -> dict[str, int]:

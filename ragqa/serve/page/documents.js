@@ -4,7 +4,7 @@ import { addDocument, deleteDocument, listDocuments } from "./api.js";
 import { showDocument } from "./document.js";
 import { announce, find, make } from "./dom.js";
 import { makeError, openPanel, setContent } from "./panel.js";
-import { getFileName, toSentence } from "./text.js";
+import { getFileName, getShortPath, toSentence } from "./text.js";
 
 const MAX_BYTES = 64 * 2 ** 20;
 
@@ -92,7 +92,7 @@ export class DocumentsView {
   makeRow(document) {
     const title = document.title.trim() || getFileName(document.id);
     const place = { index: this.index, document: document.id, path: document.path, title };
-    const facts = [getFileName(document.path), document.date, ...document.tags.map((tag) => `#${tag}`)].filter(Boolean);
+    const facts = [getShortPath(document.path), document.date, ...document.tags.map((tag) => `#${tag}`)].filter(Boolean);
     const remove = this.canEdit
       ? make(
           "button.quiet",
@@ -114,8 +114,8 @@ export class DocumentsView {
     this.errors.replaceChildren();
     try {
       await deleteDocument(this.index, document);
-      this.progress.textContent = toSentence(`${title} was deleted`);
       await this.load(0);
+      this.progress.textContent = toSentence(`${title} was deleted`);
     } catch (error) {
       this.errors.append(makeError(error));
     }

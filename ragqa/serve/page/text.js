@@ -112,6 +112,15 @@ export function getFileName(path) {
   return path.split(/[\\/]/).pop() || path;
 }
 
+/** Return the last folder and the name of a file, since folders often have files of the same name. */
+export function getShortPath(path) {
+  return path
+    .split(/[\\/]/)
+    .filter(Boolean)
+    .slice(-2)
+    .join("/");
+}
+
 /** Return a message as a sentence: with a capital letter and a full stop. */
 export function toSentence(message) {
   const text = message.trim();

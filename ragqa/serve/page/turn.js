@@ -95,8 +95,7 @@ export class TurnView {
       makeNumber(answer.confidence),
     ];
     if (!answer.supported) {
-      const reason = answer.reason ?? "no passage says so";
-      confidence.push(make("span.unsupported-tag", {}, answer.statements.length ? reason : `Unsupported: ${reason}`));
+      confidence.push(make("span.unsupported-tag", {}, `Unsupported: ${answer.reason ?? "no passage says so"}`));
     }
     return [
       make(isLong ? "p.answer.long" : "p.answer", { dir: "auto" }, ...content),

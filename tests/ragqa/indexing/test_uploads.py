@@ -49,10 +49,10 @@ def test_a_file_of_the_same_name_is_replaced(index: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.txt", b"  \n", "a.txt has nothing to add: empty file$"),
-        ("a.pdf", b"no PDF", "a.pdf: cannot be read: its content is text, not what its suffix says"),
-        ("a.png", b"\x89PNG\r\n\x1a\n", "a.png has nothing to add: image; ragqa reads text"),
-        ("a.jsonl", b'{"text": 1}\n', "a.jsonl:1: "),
+        ("a.txt", b"  \n", "nothing to add in a.txt: empty file$"),
+        ("a.pdf", b"no PDF", "nothing to add: a.pdf: cannot be read: its content is text, not what its suffix says"),
+        ("a.png", b"\x89PNG\r\n\x1a\n", "nothing to add in a.png: image; ragqa reads text"),
+        ("a.jsonl", b'{"text": 1}\n', "nothing to add: a.jsonl:1: "),
     ],
 )
 def test_a_file_that_cannot_be_read_changes_nothing(index: Path, name: str, content: bytes, reason: str) -> None:

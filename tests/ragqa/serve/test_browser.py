@@ -40,7 +40,16 @@ class StatingPipeline(WritingPipeline):
             Statement("It is blue.", 19, (1,), is_supported=False, reason="no cited passage says blue"),
         )
         sources = (Source(retrieved.hits[0], Span(start, start + 8), 1.0),)
-        yield Answer(retrieved.question, text, 1.0, 0.6, sources, supported=False, reason="blue", statements=statements)
+        yield Answer(
+            retrieved.question,
+            text,
+            1.0,
+            0.6,
+            sources,
+            supported=False,
+            reason="1 of 2 statements",
+            statements=statements,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +210,7 @@ def test_unsupported_statements_are_marked(tab: Tab) -> None:
     tab.ask(QUESTION)
     assert tab.read(".unsupported") == "It is blue"
     assert tab.read(".answer") == "Ada Holm built it1. It is blue1 unsupported."
+    assert tab.read(".confidence .unsupported-tag") == "Unsupported: 1 of 2 statements"
     note = tab.page.locator(".note", has_text="Unsupported")
     assert note.all_inner_texts() == ["Unsupported: It is blue. – no cited passage says blue."]
     tab.page.get_by_role("button", name="Source 1: Skarvik Lighthouse").first.click()
@@ -292,6 +302,8 @@ def test_a_token_is_asked_for(browser: Any, index: Path) -> None:
         tab.page.get_by_role("button", name="Documents").click()
         tab.page.wait_for_selector(".documents li")
         assert not tab.page.locator("#files").count()  # this server does not change documents
+        facts = tab.page.locator(".documents .facts").all_inner_texts()
+        assert any(re.match(r"documents\d+/lighthouse\.md", each) for each in facts), facts
         tab.close()
 
 
