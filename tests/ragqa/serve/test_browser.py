@@ -241,7 +241,7 @@ def test_everything_works_by_keyboard(tab: Tab) -> None:
     keys.type(QUESTION)
     keys.press("Enter")
     tab.wait_for_answer(QUESTION)
-    seen = []
+    seen: list[str] = []
     while "Skarvik Lighthouse" not in seen:
         assert len(seen) < 12
         keys.press("Tab")
