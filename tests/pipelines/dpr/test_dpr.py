@@ -128,7 +128,7 @@ def test_the_reported_command_indexes_with_the_exported_encoder(
     """The last line of the run is run as a command. Its index has the recall that training measured."""
     training = request.getfixturevalue("two_towers") if towers == 2 else request.getfixturevalue("two_rounds")[0]
     line = training.lines[-1]
-    command = re.fullmatch(r"index with it: ragqa (index .+ --out) NAME.index (--retriever dense --encoder .+)", line)
+    command = re.fullmatch(r"index with it: ragqa (index .+ --out) NAME.index (--retriever dense --blocks .+)", line)
     assert command is not None, line
     index = tmp_path / "facts.index"
     assert run(*command[1].split(), str(index), *command[2].split(), capsys=capsys)[0] == 0

@@ -81,7 +81,13 @@ def test_an_interrupt_ends_a_watch_in_order(tmp_path: Path) -> None:
     (tmp_path / "notes" / "first.md").write_text("A text about foxes.")
     command = ["-m", "ragqa", "index", "notes", "--retriever", "bm25", "--out", "notes.index", "--watch"]
     with subprocess.Popen(
-        [sys.executable, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A script in the background ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("1 document, 1 passage")
