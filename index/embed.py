@@ -196,7 +196,8 @@ def _check_identity(
 ) -> dict[str, Any]:
     """Write the identity of the vectors into a new ``out``, or check the existing identity.
 
-    Complete vectors are accepted from any device, unless the user has chosen a precision.
+    If all shards are complete, vectors of any device and precision are accepted, unless the user has chosen a
+    precision.
 
     Returns:
         Identity of the vectors in ``out``.

@@ -211,7 +211,7 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
 
 
 def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
-    """Build the index of the shards in ``folder/made``; return its entries for the manifest."""
+    """Build an index in ``folder/made`` from ``folder/shards``; return its manifest entries."""
     result, settings = folder / "made", plan.settings
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir()

@@ -63,7 +63,7 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 
 
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """Compute -log p(y|x) of RAG-Token: each token can have another passage.
+    """Compute -log p(y|x) of RAG-Token: each token can come from a different passage.
 
     RAG's training step (``RagGenerator.score_labels``) calls this function with label smoothing, and ``token_nll``
     without it. Source: Lewis et al. 2020, section 2.1.
@@ -72,8 +72,8 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
         relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
         labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing, applied to the mixture over the passages. It needs the probabilities of
-            the whole vocabulary; with 0 they are not computed.
+        smoothing: weight of label smoothing, applied to the mixture over the passages. It needs the mixture
+            of the whole vocabulary, which is not computed with 0.
 
     Returns:
         ``[B]``, the loss of each question; 0 for a question without positions that count.

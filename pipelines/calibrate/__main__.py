@@ -11,19 +11,21 @@ from ``--index``. Questions that selected the weights are left out: ``--seed``, 
 
 Half of the questions of SQuAD and of ``--questions`` are answered again, from an index without the documents that
 contain an answer, so that every answer is wrong. These answers have the low weight ``UNANSWERABLE_WEIGHT``, because
-most questions of users have an answer. Answers from only the first ``SHALLOW_HITS`` passages have the weight
-``SHALLOW_WEIGHT``, because some users read few passages. All files have the same total weight.
+most questions of users have an answer. Each question with more than ``SHALLOW_HITS`` passages is also answered from
+only the first ``SHALLOW_HITS``, because some users set a small ``--k``; these answers have the weight
+``SHALLOW_WEIGHT``. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
 and each of them counts as right. With the answer of one annotator, confidence would be too low. So if an answer shares
 a word with this answer, it counts as right with the probability that another annotator would have given it
 (``judge_by_agreement`` in ``conditions.py``).
 
-First the weight of retrieval scores in reading (per standard deviation) is chosen: the weight that makes right answers
-from an index most probable. Then a regression is fitted. The threshold of confidence, below which questions are
-declined, is the highest threshold that declines at most 5 % of right answers from an index. All three are written into
-the reader's ``calibration.json``. The figures in ``--out`` come from fits on one half of the questions, applied to the
-other half, and from fits on all other files.
+For a reader with an early layer, the margin of the early score is chosen first. Then the weight of retrieval scores in
+reading (per standard deviation) is chosen: the weight that makes right answers from an index most probable. For readers
+that use raw retrieval scores, it is 1. Then a regression is fitted. The threshold of confidence, below which questions
+are declined, is the highest threshold that declines at most 5 % of right answers from an index. All of them are written
+into the reader's ``calibration.json``. The figures in ``--out`` come from fits on one half of the questions, applied to
+the other half, and from fits on all other files.
 """
 
 import sys

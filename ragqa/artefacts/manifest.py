@@ -191,9 +191,9 @@ def is_artefact(folder: Path) -> bool:
 
 
 def list_checked_files(path: Path) -> set[str]:
-    """Return the relative paths of the files of the artefact last checked at ``path``.
+    """Return the paths of an artefact's files at its last check, without the manifest.
 
-    If there is no record of a check, the set is empty.
+    The paths are relative. The set is empty if there is no readable record of a check of ``path``.
     """
     try:
         return set(json.loads(_get_stamp_file(path).read_text())) - {MANIFEST}

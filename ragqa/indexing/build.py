@@ -218,10 +218,10 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of everything that determines the index.
+    """Return a digest of what determines the index.
 
-    It covers the version of ragqa, the options, the encoder, the sample questions, and the sizes and times of the
-    files.
+    It covers the versions of ragqa and of the format, the options, the encoder, the sample questions, and the paths,
+    sizes and times of the files. Of a data set of the hub it covers only the name.
     """
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):

@@ -54,9 +54,14 @@ class StrictBody(BaseModel):
 
 
 class FilterBody(StrictBody):
-    """Documents to search; all conditions must hold."""
+    """Filter of the documents to search; empty fields allow all documents.
 
-    paths: list[Pattern] = Field(default=[], max_length=20, description="Patterns of files and folders: work/*.pdf")
+    A document must match one of ``paths``, have all ``tags``, and be no older than ``since``.
+    """
+
+    paths: list[Pattern] = Field(
+        default=[], max_length=20, description="Patterns of files and folders, one of which must match: work/*.pdf"
+    )
     tags: list[Pattern] = Field(default=[], max_length=20, description="Tags that a document must all have.")
     since: str = Field(default="", max_length=20, description="First date: 2024-01-31, 2024, or 7d for a week ago.")
 

@@ -68,9 +68,10 @@ class Report:
 
     @property
     def f1(self) -> float | None:
-        """Mean F1 over answerable questions.
+        """Mean F1 over answerable questions, from 0 to 1.
 
-        None for patterns, if retrieval alone is scored, or if no question is answerable.
+        None if gold answers are patterns (regular expressions), if only retrieval is scored, or if no question is
+        answerable.
         """
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 

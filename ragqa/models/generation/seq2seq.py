@@ -237,7 +237,7 @@ class DecoderRun:
 
     @property
     def rows(self) -> int:
-        """Number of decoder rows, R, after the first step."""
+        """Current number of decoder rows, R; available once ``step`` has been called."""
         return int(self._cache.self_attention_cache.layers[0].keys.shape[0])
 
     def _restart(self) -> None:

@@ -120,8 +120,8 @@ def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int)
 class _NumpyScan:
     """Scan of vectors by numpy, chunk by chunk.
 
-    Converting a chunk to float32 takes ten times as long as multiplying it. So a chunk is cached at its second search,
-    unless all vectors together take more than ``_CACHED_BYTES``.
+    Converting a chunk to float32 takes ten times as long as multiplying it by one query. So with ``cache`` a chunk is
+    stored at its second search, unless all vectors as float32 take more than ``_CACHED_BYTES``.
     """
 
     def __init__(self, vectors_ND: Vectors, cache: bool) -> None:

@@ -170,7 +170,7 @@ class _DumpParser:
 
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
-    """Yield the pages of the file; reject it at the place from which it cannot be read."""
+    """Yield the pages of the file; if reading fails, reject the file and name the place."""
     problem, read = "the XML is broken", 0
     try:
         while data := file.stream.read(_CHUNK_BYTES):
