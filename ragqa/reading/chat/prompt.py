@@ -20,7 +20,7 @@ EXAMPLE = (
 )
 """Question with passages, and an answer that follows the rules; small models imitate it."""
 # The template of a chat model can read these as the end of a message, wherever they are.
-_CONTROL_TOKEN = re.compile(r"<(?=\S)|(?<=\S)\|>|\[(?=/?INST\])", re.IGNORECASE)
+_CONTROL_TOKEN = re.compile(r"<(?=\s*/|\S)|(?<=\S)\|>|\[(?=/?(?:INST|[A-Z]+_[A-Z_]+)\])", re.IGNORECASE)
 _REFERENCE = re.compile(r"\[(\d+(?:\s*[,–-]\s*\d+)*)\]")
 
 
