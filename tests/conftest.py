@@ -267,19 +267,19 @@ def kill_at_every_step(
                 rmtree(folder, ignore_errors=True)
             restore()
             swapped = False
-        left = moment
+        left, was_killed = moment, False
         try:
             work()
-        except Killed:
-            left = 0
-            swapped = check(moment, swapped)
-            if anew:
-                work()
-                assert check(moment, True)
-            continue
+        except Killed:  # leave this block before the next call, because the exception keeps the objects of the old one
+            was_killed = True
         left = 0
-        assert check(moment, True)
-        return moment
+        if not was_killed:
+            assert check(moment, True)
+            return moment
+        swapped = check(moment, swapped)
+        if anew:
+            work()
+            assert check(moment, True)
     raise AssertionError("the work never ended")
 
 

@@ -20,6 +20,7 @@ from index.refresh import (
     open_ray_refresher,
 )
 from pipelines.common.config import RefreshConfig, TrainingConfig, TrainingIndexConfig
+from pipelines.common.examples.spans import IMPOSSIBLE
 from pipelines.common.retrieval_eval import tokenize_questions
 from pipelines.common.run import Run
 from pipelines.common.tokenized_passages import TokenizedPassages
@@ -29,7 +30,6 @@ from ragqa.errors import ArtefactError, BadInput, RefreshFailed
 from ragqa.indexing.embed import open_shards
 from ragqa.models.dual_encoder import DualEncoder
 from ragqa.models.inputs import pad_rows, round_up
-from ragqa.models.span_readers import IMPOSSIBLE
 from ragqa.models.tower import Tower
 from ragqa.progress import SILENT, Progress
 from ragqa.retrieval.vectors import mips

@@ -31,7 +31,7 @@ class ReaderConfig(TrainingConfig):
     """Settings of a span reader's training; the defaults are estimates, not tuned values."""
 
     encoder: Path
-    """Directory of an encoder, or of a reader to continue from, with tokenizer.json."""
+    """Directory of an encoder, a cross-encoder or a reader to continue from, with tokenizer.json."""
     train: tuple[Path, ...] = ()
     """Files of questions with answers: SQuAD's .json, or .jsonl with or without gold passages."""
     patterns: tuple[Path, ...] = ()

@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ragqa import artefacts
@@ -120,9 +120,11 @@ def link_files(source: Path, work: Path) -> Path:
 
     Raises:
         PermissionError: a folder of the index is not writable.
+        OSError: the folder of a killed update cannot be deleted, or a file cannot be linked.
     """
     target = work / UPDATE_FOLDER
-    shutil.rmtree(target, ignore_errors=True)  # a killed update may have left this folder
+    with suppress(FileNotFoundError):
+        shutil.rmtree(target)  # a killed update may have left this folder
     for folder, _, files in os.walk(source):
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)

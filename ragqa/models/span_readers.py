@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 from transformers import AutoConfig, AutoModel
@@ -24,13 +24,13 @@ from ragqa.models.pretrained import (
     select_segments,
 )
 
-IMPOSSIBLE = -1e4
-"""Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
 """Width H of the head, and longest span W in tokens, in ORQA and REALM."""
 _EARLY_GAIN = 30.0
 """Factor of the early head's input. After four layers, the first token's vector hardly differs between passages
 (standard deviation 0.008), and without a factor the head learned nothing in 600 steps."""
+_POOLER, _CLASSIFIER = "bert.pooler.dense", "classifier"
+"""Names of two layers of a cross-encoder in transformers."""
 READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION)
 """Files of a reader's directory."""
 
@@ -83,7 +83,7 @@ class EncoderReader(nn.Module):
             DamagedArtefact: as for ``max_tokens`` and ``max_span``.
         """
         limits = {"max_tokens": self.max_tokens, "max_span": self.max_span}
-        optional = {name: getattr(self.config, f"reader_{name}", None) for name in ("early_layer", "absence")}
+        optional = {name: getattr(self.config, f"reader_{name}", None) for name in ("early_layer", "absence", "pooler")}
         present = {name: value for name, value in optional.items() if value}
         return {"reader": self.head_name, "prior": self.prior, **limits, **present}
 
@@ -145,27 +145,49 @@ class SpanReader(EncoderReader):
 
     With an early layer, a second relevance is computed after this layer, so that passages with a low relevance need not
     go through the remaining layers.
+
+    A reader made from a cross-encoder keeps the pooler and the head of the cross-encoder for the relevance.
     """
 
     head_name = "ends"
     prior = "spread"
     outputs = ("start", "end", "relevance")
 
-    def __init__(self, encoder: nn.Module, *, early_layer: int | None = None) -> None:
+    def __init__(self, encoder: nn.Module, *, early_layer: int | None = None, has_pooler: bool = False) -> None:
         """Put a new head on an encoder.
 
         Args:
             encoder: encoder of transformers.
             early_layer: number of layers after which relevance is scored for the first time, or None.
+            has_pooler: True to score the relevance from the tanh of a linear function of the first token, as the
+                cross-encoders of transformers do; False to score it from the first token itself.
 
         Raises:
             BadInput: as for ``add_early_head``.
         """
         super().__init__(encoder)
         self.head = self._make_head(3)
+        self.pooler: nn.Linear | None = None
+        if has_pooler:
+            self.pooler, self.config.reader_pooler = nn.Linear(self.config.hidden_size, self.config.hidden_size), True
         self.early_head: nn.Linear | None = None
         if early_layer:
             self.add_early_head(early_layer)
+
+    @classmethod
+    def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
+        """Make a reader with a new head; keep the score of relevance of a cross-encoder.
+
+        The arguments and errors are those of ``EncoderReader.from_encoder``.
+        """
+        weights = _read_relevance_head(Path(path))
+        reader = super().from_encoder(path, has_pooler=bool(weights), **sizes)
+        if weights and reader.pooler is not None:
+            reader.pooler.load_state_dict({part: weights[f"{_POOLER}.{part}"] for part in ("weight", "bias")})
+            with torch.no_grad():
+                reader.head.weight[2] = weights[f"{_CLASSIFIER}.weight"][0]
+                reader.head.bias[2] = weights[f"{_CLASSIFIER}.bias"][0]
+        return reader
 
     def add_early_head(self, layer: int) -> None:
         """Put a new early head after the first ``layer`` layers.
@@ -192,7 +214,8 @@ class SpanReader(EncoderReader):
     @classmethod
     def _read_sizes(cls, config: Any) -> dict[str, int]:
         layer = getattr(config, "reader_early_layer", None)
-        return {} if layer is None else {"early_layer": layer}
+        sizes = {} if layer is None else {"early_layer": layer}
+        return {**sizes, "has_pooler": bool(getattr(config, "reader_pooler", False))}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Score each token as start and as end of the answer, and each passage by its relevance.
@@ -215,7 +238,12 @@ class SpanReader(EncoderReader):
     def _score_tokens(self, hidden_NLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(hidden_NLD.device.type, enabled=False):  # bfloat16 would round scores near 10 to 1/16
             logits_NL3 = self.head(hidden_NLD.float())
-        return logits_NL3[..., 0], logits_NL3[..., 1], logits_NL3[:, 0, 2]
+            relevance_N = logits_NL3[:, 0, 2]
+            if self.pooler is not None:
+                pooled_ND = torch.tanh(self.pooler(hidden_NLD[:, 0].float()))
+                # A second product with the head would be exported in 8 bits, and could not be restored.
+                relevance_N = (pooled_ND * self.head.weight[2]).sum(-1) + self.head.bias[2]
+        return logits_NL3[..., 0], logits_NL3[..., 1], relevance_N
 
     def _score_early(self, hidden_NLD: Tensor) -> Tensor:
         assert self.early_head is not None
@@ -249,6 +277,21 @@ class SpanReader(EncoderReader):
         for layer in cast(Any, self.encoder).encoder.layer[self.config.reader_early_layer :]:
             hidden_NLD = layer(hidden_NLD)
         return self._score_tokens(hidden_NLD)
+
+
+def _read_relevance_head(path: Path) -> dict[str, Tensor]:
+    """Return the weights of a cross-encoder's pooler and head by their names.
+
+    A cross-encoder is a BERT classifier that gives one score. Other directories give an empty dictionary.
+    """
+    parts = [f"{layer}.{part}" for layer in (_POOLER, _CLASSIFIER) for part in ("weight", "bias")]
+    try:
+        with safe_open(path / "model.safetensors", "pt") as file:
+            weights = {name: file.get_tensor(name) for name in parts if name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):  # loading the encoder reports damage, and finds weights in other files
+        return {}
+    is_cross_encoder = len(weights) == len(parts) and len(weights[f"{_CLASSIFIER}.bias"]) == 1
+    return weights if is_cross_encoder else {}
 
 
 class MlpSpanReader(EncoderReader):
@@ -303,25 +346,6 @@ class MlpSpanReader(EncoderReader):
 
 SPAN_READERS: dict[str, type[EncoderReader]] = {reader.head_name: reader for reader in (SpanReader, MlpSpanReader)}
 """Classes of readers by the name of their head."""
-
-
-def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
-    """Compute the score of each span as the sum of the scores of its start and its end.
-
-    Args:
-        start_NL: ``[N, L]`` scores of starts.
-        end_NL: ``[N, L]`` scores of ends.
-        inside_NL: ``[N, L]`` bool, true on the tokens of the passage.
-        width: longest span in tokens, W.
-
-    Returns:
-        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. It is ``IMPOSSIBLE`` if they leave the
-        passage, and never lower.
-    """
-    end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
-    end_NLW = pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)
-    score = start_NL.masked_fill(~inside_NL, IMPOSSIBLE).unsqueeze(-1) + end_NLW
-    return score.clamp_min(IMPOSSIBLE)
 
 
 def read_head_name(path: Path) -> str | None:

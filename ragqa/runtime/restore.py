@@ -36,6 +36,7 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
         import onnx
         import torch
 
+        from ragqa.models.pretrained import load_encoder_module
         from ragqa.models.span_readers import SpanReader, check_replaceable
     except ImportError as error:
         raise MissingExtra("making torch weights of an export", "torch") from error
@@ -50,7 +51,7 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
             f"{encoder} does not have the tokenizer.json of {exported}: "
             "name the encoder that the reader was trained from"
         )
-    reader = SpanReader.from_encoder(encoder)
+    reader = SpanReader(load_encoder_module(encoder), has_pooler=bool(config.get("pooler")))
     if early_layer := config.get("early_layer"):
         reader.add_early_head(early_layer)
     reader.config.reader_absence = bool(config.get("absence"))

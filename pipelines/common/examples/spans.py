@@ -14,11 +14,13 @@ from torch.nn.functional import pad
 
 from pipelines.common.examples.gold_spans import GoldSpans, WordpieceSpan
 from ragqa.models.inputs import group_by_length, pad_rows
-from ragqa.models.span_readers import IMPOSSIBLE, MlpSpanReader, SpanReader, compute_span_logits
+from ragqa.models.span_readers import MlpSpanReader, SpanReader
 from ragqa.reading.windows import Window, make_windows
 from ragqa.runtime.tokens import TextTokenizer
 from ragqa.types import Passage
 
+IMPOSSIBLE = -1e4
+"""Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 _PADDING_WORTH_A_CALL = 8192
 """Number of padding tokens that cost a GPU as much time as one more call of the reader."""
 _CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
@@ -251,6 +253,25 @@ def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int
         for values_N in (relevance_N, start_NL[:, 0] + end_NL[:, 0], *early_N)
     )
     return SpansByEnds(score_BKS, relevance_BK, absence_BK, correct_BKS, present_BK, early_BK[0] if early_BK else None)
+
+
+def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, width: int) -> Tensor:
+    """Compute the score of each span as the sum of the scores of its start and its end.
+
+    Args:
+        start_NL: ``[N, L]`` scores of starts.
+        end_NL: ``[N, L]`` scores of ends.
+        inside_NL: ``[N, L]`` bool, true on the tokens of the passage.
+        width: longest span in tokens, W.
+
+    Returns:
+        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. It is ``IMPOSSIBLE`` if they leave the
+        passage, and never lower.
+    """
+    end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
+    end_NLW = pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)
+    score = start_NL.masked_fill(~inside_NL, IMPOSSIBLE).unsqueeze(-1) + end_NLW
+    return score.clamp_min(IMPOSSIBLE)
 
 
 def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, ...]:

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from pipelines.common.examples import spans as reading
-from pipelines.common.examples.spans import MarkedWindow, collate
+from pipelines.common.examples.spans import IMPOSSIBLE, MarkedWindow, collate, compute_span_logits
 from pipelines.span_reader.config import MAX_HARD_SHARE, ReaderConfig
 from pipelines.span_reader.loss import ReaderLosses, compute_losses, is_hard_step
 from ragqa.errors import BadInput
-from ragqa.models.span_readers import IMPOSSIBLE, SpanReader, compute_span_logits
+from ragqa.models.span_readers import SpanReader
 from ragqa.reading.windows import Window
 from ragqa.runtime.tokens import TokenInput
 from tests.helpers import tiny
