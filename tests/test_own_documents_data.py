@@ -55,6 +55,13 @@ def read_plain(path):
         return data.decode("cp1252")
 
 
+def test_no_far_question_has_an_answer_and_none_stands_twice():
+    rows = read_rows("far")
+    assert Counter(row["kind"] for row in rows) == {"general": 80, "talk": 30, "nonsense": 30}
+    assert not any(row["answers"] for row in rows)
+    assert len({row["question"] for row in rows}) == len({row["id"] for row in rows}) == 140
+
+
 def test_the_sets_have_their_sizes_and_kinds():
     exam, dev = read_rows("exam"), read_rows("dev")
     assert Counter(row["kind"] for row in exam) == EXAM_KINDS
