@@ -23,8 +23,7 @@ def replace_directory(target: Path, *, copies_user_files: bool = False) -> Itera
         copies_user_files: True if the block copies the user's files in ``target`` into the new folder.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, has files of the user that would get lost, or cannot be
-            written.
+        BadInput: ``target`` is not ragqa's, has files of the user that would get lost, or cannot be written.
     """
     target = target.resolve()
     with report_write_errors(target):
@@ -45,8 +44,8 @@ def replace_directory(target: Path, *, copies_user_files: bool = False) -> Itera
 def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = False) -> None:
     """Move a new directory to ``target`` in one step, and delete the old ``target``.
 
-    The new files are on the disk before the step, and the step is on the disk before the old files are deleted. If the
-    system cannot swap two directories, there are two steps, and ``target`` is missing between them.
+    The old files are deleted only when the swap is on the disk. If the system cannot swap two directories, there are
+    two steps, and ``target`` is missing between them.
 
     Args:
         temporary: new directory, in the same folder as ``target``.
@@ -55,6 +54,7 @@ def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = 
 
     Raises:
         BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
+        OSError: a directory cannot be read, moved or synced.
     """
     sync_tree(temporary)
     own = find_own_files(target, temporary, copies_user_files=copies_user_files)

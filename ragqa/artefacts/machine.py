@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def get_processor_name() -> str:
-    """Return the model name of the processor.
-
-    If the name is unknown, return the architecture of the machine.
-    """
+    """Return the model name of the processor, or the architecture if the name is unknown."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 

@@ -57,7 +57,7 @@ class Manifest:
     created_by: str = f"ragqa {__version__}"
     """Name and version of the program that made the artefact."""
     format: int = FORMAT
-    """``FORMAT`` of that version."""
+    """Version of the layout (``FORMAT``)."""
 
     @property
     def fingerprint(self) -> str:
@@ -98,6 +98,9 @@ def write_manifest(
         parents: fingerprints of the artefacts from which it was made, by role.
         known: known entries of ``Manifest.files``, by relative path; these files are not read.
         user_files: relative paths of the user's files, which are not part of the artefact.
+
+    Raises:
+        OSError: a file cannot be read or written.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -191,9 +194,9 @@ def is_artefact(folder: Path) -> bool:
 
 
 def list_checked_files(path: Path) -> set[str]:
-    """Return the paths of an artefact's files at its last check, without the manifest.
+    """Return the relative paths of an artefact's files at its last check, without the manifest.
 
-    The paths are relative. The set is empty if there is no readable record of a check of ``path``.
+    The set is empty if there is no readable record of a check.
     """
     try:
         return set(json.loads(_get_stamp_file(path).read_text())) - {MANIFEST}
@@ -207,9 +210,7 @@ def has_typical_file(folder: Path, *kinds: str) -> bool:
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole.
-
-    So ``read_manifest`` does not read its files again.
+    """Record that the artefact at ``path`` is whole, so that its files are not read again.
 
     Raises:
         ArtefactError, Mismatch: as for ``peek_manifest``.
@@ -272,7 +273,7 @@ def _write_stamp(path: Path, states: str) -> None:
 
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:
-    """Return the size, times and inode of every file; raise DamagedArtefact if a size differs."""
+    """Return each file's size, times and inode as JSON; raise DamagedArtefact for a wrong size."""
     check_entries(path)
     states = {MANIFEST: _read_file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():
@@ -284,10 +285,7 @@ def _read_file_states(path: Path, manifest: Manifest) -> str:
 
 
 def _read_link_independent_states(path: Path, manifest: Manifest) -> dict[str, list[int]]:
-    """Return the size, modification time and inode of every file of an artefact.
-
-    Hard links do not change these values.
-    """
+    """Return each file's size, modification time and inode, which hard links do not change."""
     states = {name: _read_file_state(path / name) for name in manifest.files}
     return {name: [size, modified, inode] for name, (size, modified, _, inode) in states.items()}
 

@@ -115,9 +115,7 @@ def check_working_directory(target: Path) -> None:
 
 
 def check_work_directory(work: Path, names: Collection[str]) -> None:
-    """Raise BadInput unless ``work`` is missing or a work directory of ragqa.
-
-    ``work`` will be deleted.
+    """Raise BadInput unless ``work`` is missing, or a work directory that ragqa may delete.
 
     Args:
         work: directory in which an artefact is made; it need not exist.
@@ -156,10 +154,7 @@ def delete_replaced(folder: Path, own: Collection[str]) -> None:
 
 
 def delete_orphan(folder: Path) -> None:
-    """Delete the directory that a killed process left.
-
-    An artefact with files of the user is not deleted.
-    """
+    """Delete the directory of a killed process, unless it is an artefact with user files."""
     try:
         _, own = _read_owner(folder)
     except ArtefactError:  # unfinished, or its deletion was interrupted
@@ -171,7 +166,7 @@ def delete_orphan(folder: Path) -> None:
 def find_owner_kind(path: Path) -> str | None:
     """Return the kind of the artefact to which ``path`` belongs.
 
-    The kind is None for a file or folder of the user. It is ``artefact`` for a damaged artefact whose kind is unknown.
+    Return None for a file or folder of the user, and ``artefact`` for a damaged artefact whose kind is unknown.
     """
     path = path.resolve()
     for folder in (path, *path.parents):
@@ -195,7 +190,7 @@ def is_free(target: Path) -> bool:
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
     """Yield the relative paths of files and links in ``folder`` that are not in ``own``.
 
-    They are sorted within each folder. Manifests and empty lock files, which search engines leave behind, are left out.
+    They are sorted within each folder. The manifest and empty lock files, which search engines leave, are left out.
 
     Args:
         folder: directory to search.

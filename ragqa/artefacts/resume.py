@@ -63,10 +63,7 @@ def open_workspace(target: Path, signature: str) -> Iterator[Path]:
 
 
 def is_complete(work: Path) -> bool:
-    """Return True if the artefact of the workspace ``work`` is finished.
-
-    It can already be in its place.
-    """
+    """Return True if the artefact of a workspace is finished; it can already be in its place."""
     return (work / IDENTITY_FILE).is_file()
 
 
@@ -88,10 +85,7 @@ def move_into_place(work: Path, target: Path) -> None:
 
 
 def _has_parts(work: Path) -> bool:
-    """Return True if ``made/`` has a finished part.
-
-    The name of an unfinished part begins with a dot.
-    """
+    """Return True if ``made/`` has a finished part, whose name does not begin with a dot."""
     return any(not path.name.startswith(".") for path in (work / BUILD_FOLDER).glob("*"))
 
 

@@ -16,10 +16,7 @@ def sync_file(file: Path) -> None:
 
 
 def sync_directory(folder: Path) -> None:
-    """Wait until the list of files in ``folder`` is on the disk.
-
-    If the file system does not support this, do not wait.
-    """
+    """Wait until the list of files in ``folder`` is on the disk, if the file system can do so."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # some network file systems cannot sync directories

@@ -13,7 +13,7 @@ from typing import Any
 from ragqa.errors import ArtefactError, DamagedArtefact
 
 MAX_MANIFEST_BYTES = 64 << 20
-"""Maximum size of a manifest; that of 21 million passages in shards of 8192 has less than 1 MB."""
+"""Maximum size of a manifest; an index of 21 million passages in shards of 8192 needs less than 1 MB."""
 MAX_COUNT = 1 << 20
 """Maximum of a vector width, a length in tokens or a search effort in a manifest; real values are far smaller."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -60,12 +60,10 @@ def _is_inside(name: str) -> bool:
 
 
 def check_entries(folder: Path) -> None:
-    """Check that ``folder`` and its subfolders hold only files and folders.
-
-    Reading a pipe might never end.
+    """Check that a directory tree has no pipe, device or socket, whose reading might never end.
 
     Raises:
-        DamagedArtefact: there is a pipe, device or socket, or a folder is missing.
+        DamagedArtefact: there is one, or a folder is missing.
         ArtefactError: a folder cannot be read.
     """
     folders, known = [folder], set()

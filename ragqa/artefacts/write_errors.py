@@ -1,7 +1,4 @@
-"""Convert system errors to BadInput while an artefact is written.
-
-The message of BadInput is one line.
-"""
+"""Convert system errors while an artefact is written to BadInput with a one-line message."""
 
 import sys
 from collections.abc import Iterator
