@@ -198,10 +198,7 @@ def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarra
 
 
 def _load_parts(config: IndexConfig) -> TextEncoder | None:
-    """Check the parts of the index and return the encoder, or None if the index has no vectors.
-
-    The check raises the errors of ``build_index`` before hours of work.
-    """
+    """Check all options before hours of work; return the encoder, or None without vectors."""
     if RetrieverKind(config.retriever).needs_terms:
         check_engine(config.engine)
     if config.ocr:
@@ -218,10 +215,10 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of what determines the index.
+    """Return a digest of everything that determines the index.
 
-    It covers the versions of ragqa and of the format, the options, the encoder, the sample questions, and the paths,
-    sizes and times of the files. Of a data set of the hub it covers only the name.
+    It covers the versions of ragqa and of the format, the options, the encoder, the sample questions, the paths, sizes
+    and times of the files, and the names of data sets of the hub.
     """
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
@@ -288,10 +285,7 @@ class _IndexBuild:
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
-        """Write the vectors of the shards that an earlier run has not finished.
-
-        Each shard but the last has ``SHARD`` passages.
-        """
+        """Write the vectors of the shards that an earlier run has not finished."""
         target = self.folder / "vectors"
         shards = split_into_shards(len(store), SHARD)
         missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]

@@ -67,18 +67,12 @@ class DocumentChanges:
 
 
 def list_ids(names: Sequence[str]) -> set[str]:
-    """Return the ids that names of documents can mean.
-
-    A name can be an id itself, or a path whose absolute form is the id.
-    """
+    """Return the ids that names can mean: the name itself, and its absolute form as a path."""
     return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
 
 
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield the documents in batches of at most 1,000 documents.
-
-    A batch ends early when it has more than 32 million characters.
-    """
+    """Yield batches of at most 1,000 documents; one with more than 2**25 characters ends early."""
     batch: list[Document] = []
     characters = 0
     for document in documents:

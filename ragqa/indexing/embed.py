@@ -129,17 +129,12 @@ def embed_shard(
 
 
 def write_shard_record(folder: Path, record: ShardRecord) -> None:
-    """Write the record of a shard, which marks the shard as finished.
-
-    Args:
-        folder: folder of the shards, prepared by ``prepare_shard_folder``.
-        record: record of the shard, whose vectors are already in ``folder``.
-    """
+    """Write the record of a shard whose vectors are in ``folder``, to mark it as finished."""
     write_shard_file(folder / record.record_file, json.dumps(asdict(record)).encode())
 
 
 def write_shard_file(file: Path, data: bytes) -> None:
-    """Write a file in one step.
+    """Write a file of a shard in one step, by way of the folder ``PARTIAL``.
 
     Args:
         file: file to write, in a folder that ``prepare_shard_folder`` prepared.

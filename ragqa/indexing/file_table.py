@@ -20,7 +20,7 @@ TABLE = "files.json"
 _UNKNOWN = -1
 """Time of modification of a file that must be read again."""
 _CLOCK_TICK_NS = 10_000_000
-"""Maximum resolution of the modification times of files in Linux, in nanoseconds (10 ms)."""
+"""Longest step between modification times of files in Linux, in nanoseconds (10 ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FileState:
     modified: int
     """Time of the last modification in nanoseconds since 1970; -1 if the file must be read again."""
     is_partial: bool = False
-    """True if a document was left out as empty or as a duplicate; a sync reads it again after other files change."""
+    """True if a document was left out as empty or duplicate; a sync reads the file again when other files change."""
 
 
 class FileScan:
@@ -78,7 +78,7 @@ def find_owner(path: str, files: Container[str]) -> str | None:
     """Return the file that contains the document at a path; None if ``files`` has none.
 
     Args:
-        path: path of the document: that of a file, or of a member in an archive.
+        path: path of the document, which is a file or a member of an archive.
         files: paths of the files.
     """
     while path not in files:
@@ -90,10 +90,7 @@ def find_owner(path: str, files: Container[str]) -> str | None:
 
 
 def read_table(index: Path) -> dict[str, FileState]:
-    """Return the states of the files of an index by path.
-
-    The dictionary is empty if the index has no table that can be read.
-    """
+    """Return the states of an index's files by path; empty if there is no readable table."""
     try:
         rows = json.loads((index / TABLE).read_text())
         return {name: FileState(*row) for name, row in rows.items()}
@@ -119,5 +116,5 @@ def _read_state(file: Path) -> FileState | None:
         return None
     if not S_ISREG(stat.st_mode):
         return None
-    # The time does not change when a file becomes readable again.
+    # An unreadable file keeps its time when it becomes readable, so only an unknown time makes a sync read it then.
     return FileState(stat.st_size, stat.st_mtime_ns if os.access(file, os.R_OK) else _UNKNOWN)

@@ -50,9 +50,7 @@ def format_recall(search: dict[str, Any]) -> str:
 
 
 def format_update(report: UpdateReport, index: Path, *, as_json: bool = False) -> str:
-    """Describe an update: its numbers of documents by outcome and passages, and problems.
-
-    The number of passages is that of the whole index after the update.
+    """Describe an update: documents by outcome, passages of the updated index, and problems.
 
     Args:
         report: result of the update.

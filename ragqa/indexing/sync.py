@@ -38,13 +38,13 @@ def build_or_sync_index(
 ) -> CorpusReport | UpdateReport:
     """Sync the index at ``out`` if it has these paths and options; else build it.
 
-    An index that cannot be synced, for example because its terms are those of Lucene, is built again, too.
+    An index that cannot be synced, for example because it uses Lucene, is built again, too.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
         out: directory of the index.
         config: options of the index; by default a hybrid index.
-        on_choice: function called with one line, why an existing index is built again instead of synced.
+        on_choice: function called with one line that says why an existing index is built again instead of synced.
         progress: receiver of progress reports.
 
     Returns:
@@ -110,7 +110,7 @@ def sync_index(
 
     Args:
         index: directory of the index, which other processes can search at the same time.
-        folders: folders and files; by default those of earlier builds and syncs. New ones are added to these.
+        folders: folders and files to sync, which become sources of the index; by default all its sources.
         strict: True to stop at the first malformed file or record instead of leaving it out.
         compact: True to compact the index, False not to; by default, as for ``update_index``.
         device: device of torch encoders and FAISS.

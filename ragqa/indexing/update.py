@@ -179,7 +179,7 @@ def change_index(
 class NewVersion:
     """New version of an index, which begins as hard links to the files of the old version.
 
-    ``folder`` is its directory, and ``manifest`` is that of the old version. Methods raise the errors of
+    ``folder`` is its directory, and ``manifest`` the manifest of the old version. Methods raise the errors of
     ``update_index`` if a file of the index or its encoder is missing or damaged.
     """
 
@@ -318,7 +318,7 @@ class NewVersion:
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
-        """Return the passages of the documents with these ids, with the id 0 and no date."""
+        """Return the passages of documents by id, with passage id 0 and no date."""
         passages: dict[DocumentKey, list[Passage]] = {}  # no date: a new date alone needs no new vectors
         for passage in self.store.get(self.store.find_rows(ids).tolist()):
             passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))
@@ -367,7 +367,7 @@ class NewVersion:
         _replace_array(folder / ADDED_FILE.format(len(files) + 1), np.concatenate(vectors))
 
     def compact(self) -> None:
-        """Rewrite the index without its deleted rows; errors are those of ``compact_index``."""
+        """Rewrite the index without its deleted rows; errors are as for ``compact_index``."""
         encoder = self._old.parents.get("encoder")
         self.config |= compact_index(self.folder, self.config, encoder, device=self._device, progress=self._progress)
         self.store = PassageStore.open(self.folder / "passages")

@@ -17,7 +17,7 @@ from ragqa.terminal import to_one_line
 
 MAX_NAME_BYTES = 200
 """Maximum length of a file's name in bytes: file systems allow 255, and temporary names are longer."""
-_FORBIDDEN = frozenset('/\\:*?"<>|')
+_FORBIDDEN = frozenset('/\\:*?"<>|')  # the characters that Windows forbids in file names
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class UploadFolder:
             The result of the update.
 
         Raises:
-            BadInput: the name is not allowed, the file has no documents, another process changes the index, or as for
-                ``change_index``.
+            BadInput: the name is not allowed, the file has no documents, or as for ``change_index``.
             Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
         check_file_name(name)
@@ -132,8 +131,8 @@ def check_file_name(name: str) -> None:
     """Check that a client may give a file this name.
 
     Raises:
-        BadInput: the name is empty or longer than MAX_NAME_BYTES, begins with a dot, has white space at its start or
-            end, or contains a folder or a special character.
+        BadInput: the name is empty or longer than ``MAX_NAME_BYTES``, begins with a dot, has white space at its start
+            or end, or contains a control character or one of ``_FORBIDDEN``.
     """
     is_plain = name.isprintable() and not set(name) & _FORBIDDEN and name == name.strip() and not name.startswith(".")
     if not is_plain or not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:

@@ -95,10 +95,7 @@ def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
 
 
 def _identify(folder: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a folder; None if the folder does not exist.
-
-    They change if the folder is deleted and made again.
-    """
+    """Return a folder's device and inode, which change if it is made again; None if missing."""
     try:
         stat = folder.stat()
     except OSError:

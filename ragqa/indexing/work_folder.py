@@ -1,7 +1,4 @@
-"""Work directory of an update, in which it makes the new version of an index.
-
-The directory has hard links to the old version, and the ids that a killed update deleted.
-"""
+"""Work directory of an update, with the new version of an index and the ids it deletes."""
 
 import errno
 import json
@@ -66,7 +63,7 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
     Args:
         index: directory of the index, which other processes can search at the same time.
         name: name of the file in the directory.
-        text: content of the file.
+        text: new content of the file.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch: as for ``open_work_folder``.
