@@ -30,13 +30,10 @@ _CACHED_FILTERS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Row numbers of passages for one question, by falling score.
-
-    Rows of equal score are in ascending order.
-    """
+    """Ranked passages of one question, best first; rows of equal score are in ascending order."""
 
     rows: Rows
-    """Row numbers [K], int64; K is less than the requested k if fewer passages match."""
+    """Row numbers [K] of the passages, int64; K is less than the requested k if fewer passages match."""
     scores: Scores
     """Scores [K], float32."""
 
@@ -73,6 +70,7 @@ class Ranker(Protocol):
 
         Raises:
             BadInput: ``k`` is less than 1.
+            BadInput, Mismatch, DamagedArtefact: as for ``DenseRanker.search``, if the ranker uses vectors.
         """
 
 
@@ -80,10 +78,9 @@ class Retriever(Protocol):
     """Interface of retrievers, which find passages for questions."""
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, of the documents that ``filter`` allows.
+        """Return at most ``k`` hits for each question, best first.
 
-        The hits of a question are best first. They are ``PartialHits`` if a shard is missing, and ``NoHits`` if the
-        filter allows no document.
+        The hits of a question are ``PartialHits`` if a shard is missing, ``NoHits`` if ``filter`` allows no document.
 
         Args:
             questions: texts of the questions.
@@ -97,23 +94,18 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class TermRetriever(Protocol):
-    """Interface of retrievers that can search by BM25 alone and correct misspelt words.
+    """Interface of retrievers that can also search by BM25 alone and correct misspelt words.
 
-    Both have an effect only if the index has terms of BM25.
+    Without BM25 terms in the index, ``search_terms`` does the same as ``search``, and questions are not corrected.
     """
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced.
-
-        It is unchanged if the index has no terms.
-        """
+        """Return the question with its misspelt words replaced; errors: as for ``search``."""
 
     def search_terms(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question by BM25, best first.
 
-        If the index has no terms, these are the hits of ``search``.
-
-        Arguments and errors are those of ``search``.
+        Arguments and errors: as for ``Retriever.search``.
         """
 
 
@@ -125,7 +117,7 @@ class IndexVersion:
     manifest: Manifest
     passages: PassageStore
     encoder: str | None
-    """Encoder to load instead of the one in the manifest: another form of the same weights."""
+    """Encoder to load: another form of the weights of the manifest's encoder; None for the manifest's encoder."""
     device: str
     """``cpu``, ``cuda`` or ``cuda:N``."""
     fusion: str | None
@@ -134,7 +126,7 @@ class IndexVersion:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Settings with which the index was made."""
+        """Settings of the index, from its manifest."""
         return self.manifest.config
 
     @property
@@ -156,7 +148,7 @@ class PartialHits(list[Hit]):
 
 
 class NoHits(list[Hit]):
-    """Empty list of hits, because a filter allows no document."""
+    """Empty list of hits of a search whose filter allows no document."""
 
     def __init__(self, reason: str) -> None:
         super().__init__()
@@ -188,15 +180,13 @@ class PassageRetriever:
         return PassageRetriever(ranker, self.passages, self._folders)
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first.
+        """Return at most ``k`` hits for each question, best first; ``NoHits`` if none is allowed.
 
-        The hits come from the documents that ``filter`` allows. They are ``NoHits`` if it allows none.
-
-        The arguments are those of ``Retriever.search``.
+        Arguments: as for ``Retriever.search``.
 
         Raises:
             BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
-            Mismatch, DamagedArtefact: the vectors do not fit the encoder, or are damaged.
+            BadInput, Mismatch, DamagedArtefact: as for ``Ranker.rank``.
         """
         check_k(k)
         # Engines reserve memory for k results, so k is at most the number of passages.
@@ -213,9 +203,7 @@ class PassageRetriever:
 
 
 def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
-    """Return the ``k`` rows with the highest scores, best first.
-
-    Rows of equal score are in ascending order.
+    """Return the ``k`` rows with the highest scores, best first, then by row number.
 
     Args:
         rows: row numbers [N].
@@ -231,7 +219,7 @@ def select_best(rows: npt.ArrayLike, scores: npt.ArrayLike, k: int) -> Ranking:
 
 
 def merge_rankings(first: Ranking, second: Ranking, k: int) -> Ranking:
-    """Return the best ``k`` rows of two rankings that have no row in common."""
+    """Return the best ``k`` rows of two rankings without common rows, best first."""
     return select_best(np.concatenate([first.rows, second.rows]), np.concatenate([first.scores, second.scores]), k)
 
 

@@ -15,7 +15,7 @@ from ragqa.types import Passage
 
 
 class BM25:
-    """Ranker by BM25 over the question's terms (Robertson and Zaragoza 2009).
+    """Ranker that scores passages by BM25 (Robertson and Zaragoza 2009).
 
     Both engines convert terms to lower case, stem English words (Lucene: Porter, Tantivy: Porter2) and leave out 33
     stop words. Lucene uses k1 = 0.9 and b = 0.4, as in the literature on open-domain question answering. Tantivy's
@@ -86,11 +86,9 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
+        """Return at most ``k`` rows for each question, best first; none without terms in it.
 
-        A question without terms has no rows.
-
-        The arguments are those of ``Ranker.rank``.
+        Arguments: as for ``Ranker.rank``.
 
         Raises:
             BadInput: ``k`` is less than 1.
@@ -104,7 +102,7 @@ class BM25:
         return rankings
 
     def has_term(self, word: str) -> bool:
-        """Return True if a passage contains the term of a word, or if the engine cannot tell."""
+        """Return True if a passage has the term of a word, or if the engine cannot look it up."""
         return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
@@ -136,12 +134,12 @@ class BM25:
 
 
 def open_ranker(index: IndexVersion) -> BM25:
-    """Open the BM25 ranker over the terms of an index; errors are those of ``BM25.open``."""
+    """Open the BM25 ranker over the terms of an index; errors: as for ``BM25.open``."""
     return BM25.open(index.path / TERMS_FOLDER, engine=index.config["engine"])
 
 
 def check_engine(name: str) -> None:
-    """Raise BadInput if the engine is unknown, MissingExtra if it is not installed."""
+    """Raise BadInput if an engine is unknown, and MissingExtra if it is not installed."""
     _load_engine(name).check_installed()
 
 

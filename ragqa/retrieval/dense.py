@@ -1,4 +1,4 @@
-"""Dense retrieval, by the inner products of the vectors of questions and passages."""
+"""Dense retrieval, which compares vectors of questions and passages by inner products."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ragqa.runtime.encoder import TextEncoder, load_encoder
 
 
 class DenseRanker:
-    """Ranker by the inner product of the vectors of question and passage."""
+    """Ranker that scores passages by the inner product of question vector and passage vector."""
 
     def __init__(self, encoder: TextEncoder, mips: Mips) -> None:
         """Combine an encoder of questions and an index of passage vectors.
@@ -38,7 +38,7 @@ class DenseRanker:
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first.
 
-        The arguments are those of ``Ranker.rank``.
+        Arguments: as for ``Ranker.rank``.
 
         Raises:
             BadInput, DamagedArtefact: as for ``search``.
@@ -68,7 +68,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     Raises:
         Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
         DamagedArtefact: the numbers of vectors and passages differ, or a file is damaged.
-        ArtefactError: there is no such encoder, or it was not downloaded.
+        ArtefactError: the encoder does not exist, or cannot be downloaded.
         BadInput: the device is unknown, or the kind of index cannot be searched on it.
         MissingExtra: FAISS or torch is needed and not installed.
     """
@@ -91,13 +91,9 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index.
+    """Return the encoder of an index, which is loaded only once for all versions of the index.
 
-    An encoder that an earlier version of the index loaded is not loaded again.
-
-    Raises:
-        Mismatch: the encoder has changed since the index was made.
-        ArtefactError, DamagedArtefact, BadInput, MissingExtra: as for ``open_ranker``.
+    Errors: as for ``open_ranker``.
     """
     name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)

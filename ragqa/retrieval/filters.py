@@ -23,7 +23,7 @@ _MAX_TAGS = 5
 """Maximum number of tags that a message names."""
 
 Tests = Mapping[str, Callable[[str], bool]]
-"""Functions that test a value of a column, by the name of the column."""
+"""Functions that test the values of a column of the passage store, by the name of the column."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ class PassageFilter:
     def explain_empty(self, passages: PassageStore, folders: Iterable[str]) -> str:
         """Return the reason why the filter allows no passage.
 
-        For an unknown tag, the reason names tags that exist.
-
-        Arguments and errors are those of ``find_rows``.
+        For an unknown tag, the reason names tags that exist. Arguments and errors: as for ``find_rows``.
         """
         known = {tag.casefold(): tag for tags in passages.list_values("tags") for tag in tags.split("\n") if tag}
         for tag in self.tags:
@@ -119,24 +117,16 @@ class PassageFilter:
 
 
 def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
-    """Return True if a pattern matches a path from character ``start`` on.
-
-    Raises:
-        BadInput: matching takes too long.
-    """
+    """Test a pattern on a path from ``start`` on; raise BadInput if the test takes too long."""
     try:
-        # A name such as aaaa…a takes exponential time with many wildcards. ``concurrent`` lets other threads run.
+        # With many wildcards, a path such as aaaa…a takes exponential time. ``concurrent`` lets other threads run.
         return pattern.fullmatch(path, start, timeout=_MATCH_SECONDS, concurrent=True) is not None
     except TimeoutError:
         raise BadInput(f"the pattern {name[:80]!r} takes too long: use fewer * and ?") from None
 
 
 def _compile(pattern: str) -> tuple[Any, bool]:
-    """Compile a pattern to a regular expression.
-
-    Returns:
-        The expression, and True if it matches whole paths instead of their ends.
-    """
+    """Return a pattern as a regular expression, and True if it matches whole paths, not ends."""
     import regex  # unlike re, it has a time limit
 
     parts = _WILDCARD.split(pattern.rstrip("/"))
@@ -153,7 +143,7 @@ def _make_absolute(pattern: str) -> str:
 
 
 def _parse_since(text: str) -> str:
-    """Return a date, or a number of days, as a date; raise BadInput if it is neither."""
+    """Return ``since`` as a date; raise BadInput if it is neither a date nor a number of days."""
     if not text:
         return ""
     try:

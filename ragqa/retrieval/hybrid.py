@@ -1,4 +1,4 @@
-"""Hybrid retrieval, which fuses the results of dense retrieval and BM25."""
+"""Hybrid retrieval, which fuses the rankings of dense retrieval and BM25."""
 
 import numpy as np
 
@@ -28,11 +28,11 @@ class Hybrid:
         """Combine a dense ranker and a BM25 ranker.
 
         Args:
-            dense: ranker by cosine; it also scores passages that only BM25 returned.
-            bm25: ranker by terms; passages that only ``dense`` returned have BM25 score 0.
-            fusion: ``weighted`` (cosine + ``weight`` x BM25 score) or ``rrf`` (see ``fuse_ranks``).
-            weight: factor that brings BM25 scores to the scale of cosines.
-            depth: number of passages taken from each ranker; ``k`` if that is more.
+            dense: dense ranker; its vectors also score passages that only BM25 returned.
+            bm25: BM25 ranker; passages that only ``dense`` returned have BM25 score 0.
+            fusion: ``weighted`` (inner product + ``weight`` x BM25 score) or ``rrf`` (see ``fuse_ranks``).
+            weight: factor that brings BM25 scores to the scale of inner products.
+            depth: minimum number of passages taken from each ranker; ``k`` if that is more.
 
         Raises:
             BadInput: the fusion is unknown.
@@ -50,10 +50,10 @@ class Hybrid:
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
         """Return at most ``k`` rows for each question, best first.
 
-        The arguments are those of ``Ranker.rank``.
+        Arguments: as for ``Ranker.rank``.
 
         Raises:
-            BadInput, DamagedArtefact: as for ``DenseRanker.search``.
+            BadInput, DamagedArtefact: as for ``DenseRanker.rank``.
         """
         check_k(k)
         if not questions:
@@ -77,10 +77,10 @@ class Hybrid:
 
 
 def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
-    """Return the best ``k`` rows by reciprocal rank fusion of two rankings.
+    """Return the best ``k`` rows by reciprocal rank fusion of two rankings, best first.
 
-    The score of a row is the sum over both rankings of 1 / (60 + rank), with ranks from 1. Source: Cormack, Clarke and
-    Büttcher, SIGIR 2009.
+    The score of a row is the sum of 1 / (60 + rank), with ranks from 1, over the rankings that contain it. Source:
+    Cormack, Clarke and Büttcher, SIGIR 2009.
     """
     rows = np.union1d(dense.rows, sparse.rows)
     total = np.zeros(len(rows))
@@ -92,7 +92,7 @@ def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
 def open_ranker(index: IndexVersion) -> Hybrid:
     """Open the hybrid ranker over the vectors and the terms of an index.
 
-    Errors are those of ``ragqa.retrieval.dense.open_ranker``, ``BM25.open`` and ``Hybrid``.
+    Errors: as for ``ragqa.retrieval.dense.open_ranker``, ``BM25.open`` and ``Hybrid``.
     """
     terms = bm25.open_ranker(index)
     return Hybrid(dense.open_ranker(index), terms, fusion=index.fusion or DEFAULT_FUSION)

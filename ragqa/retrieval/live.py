@@ -1,4 +1,4 @@
-"""Retriever over an index directory, which switches to each new version of the index."""
+"""Retriever over an index directory that builds and updates can replace at any time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +23,9 @@ VersionId = tuple[int, int] | None
 
 
 class LiveRetriever:
-    """Retriever over an index directory, which switches to each new version of the index.
+    """Retriever over an index directory; each search opens the newest version of the index.
 
-    A new version is opened at the next search.
-
-    Builds and updates replace the directory in one step, so a search can recognise a new version by its manifest.
+    Builds and updates replace the whole directory, so each version has a manifest file of its own.
     """
 
     def __init__(self, path: Path, load: Callable[[], PassageRetriever]) -> None:
@@ -59,55 +57,46 @@ class LiveRetriever:
     def search(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question, best first, from the newest version.
 
-        The arguments are those of ``Retriever.search``.
+        Arguments: as for ``Retriever.search``.
 
         Raises:
-            BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
-            ArtefactError, Mismatch: the newest version is damaged, or lacks what the settings of the first need.
+            RagqaError: as for ``PassageRetriever.search`` and, if there is a new version, for ``open_retriever``.
         """
         return self.current().search(questions, k, filter)
 
     def search_terms(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question by BM25, best first.
 
-        If the index has no terms, these are the hits of ``search``.
-
-        Arguments and errors are those of ``search``.
+        Without BM25 terms in the index, this is ``search``. Arguments and errors: as for ``search``.
         """
         current = self.current()
-        terms = getattr(current.ranker, "bm25", None)  # only a hybrid ranker has another one
+        terms = getattr(current.ranker, "bm25", None)  # None unless the ranker is hybrid
         return (current if terms is None else current.with_ranker(terms)).search(questions, k, filter)
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced.
+        """Return the question with its misspelt words replaced, if the index has BM25 terms.
 
-        It is unchanged if the index has no terms. Errors are those of ``search``.
+        Errors: as for ``search``.
         """
         current = self.current()
-        terms = getattr(current.ranker, "bm25", current.ranker)  # of a hybrid ranker
+        terms = getattr(current.ranker, "bm25", current.ranker)  # the BM25 part of a hybrid ranker
         return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
-        """Return a retriever over the newest version, which does not switch.
-
-        Errors are those of ``search``.
-        """
+        """Return a retriever that stays at the newest version; errors: as for ``open_retriever``."""
         with self._lock:
             if _read_version(self.path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
             return self._retriever
 
     def _open(self, patience: float) -> tuple[PassageRetriever, VersionId]:
-        """Open a version of the index that is not replaced while it is being opened.
-
-        If there is none, wait up to ``patience`` seconds for one.
-        """
+        """Open the newest version of the index; wait ``patience`` seconds if there is none."""
         end = monotonic() + patience
         while True:
             version = _read_version(self.path)
             try:
                 retriever = self._load()
-                if _read_version(self.path) == version:  # else the index was replaced while it was being opened
+                if _read_version(self.path) == version:  # otherwise the index was replaced while it was being opened
                     return retriever, version
             except (ArtefactError, OSError):
                 if _read_version(self.path) == version and (version is not None or monotonic() >= end):
@@ -132,13 +121,13 @@ def open_retriever(
     fusion: str | None = None,
     device: str = "cpu",
 ) -> LiveRetriever:
-    """Open a retriever over an index, which switches to each new version of the index.
+    """Open a retriever over an index, which also opens later versions of the index.
 
     Args:
         path: index directory.
-        kind: name of a ``RetrieverKind`` that the index can serve; by default the kind for which it was made.
-        encoder: another form of the encoder that made the index (its export, or its torch weights); None for the
-            encoder that the index names.
+        kind: name of a ``RetrieverKind`` that the index can serve; None for the kind for which it was made.
+        encoder: directory or hub name of the encoder that made the index, to use its export or its torch weights; None
+            for the encoder that the index names.
         fusion: name of a ``Fusion``, for a hybrid retriever only; None for the default.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and vector search.
 
@@ -169,9 +158,7 @@ def open_retriever(
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return the kind of retriever to search with.
-
-    This is ``kind``, or by default ``index_kind``, for which the index was made.
+    """Return the kind of retriever to search with: ``kind``, or by default ``index_kind``.
 
     Raises:
         BadInput: a kind is unknown.

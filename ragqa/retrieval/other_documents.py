@@ -1,14 +1,11 @@
-"""Search that leaves out documents.
-
-It makes questions unanswerable: the remaining passages do not answer them.
-"""
+"""Search that leaves out documents, to make unanswerable questions of answerable ones."""
 
 from collections.abc import Callable, Sequence
 
 from ragqa.types import Hit, Question
 
 SEARCH_FACTOR = 10
-"""Number of hits that are retrieved for each hit to return, since hits are dropped."""
+"""Number of hits retrieved per returned hit, since some hits are dropped."""
 
 
 def search_other_documents(
@@ -19,13 +16,13 @@ def search_other_documents(
 ) -> list[list[Hit]]:
     """Return the best ``k`` hits of each question that ``drop`` does not remove, best first.
 
-    If fewer than ``k`` hits remain, more hits are retrieved, up to all passages. Errors are those of ``search``.
+    If fewer than ``k`` hits remain, more hits are retrieved, up to all passages. Errors: as for ``search``.
 
     Args:
         search: function that returns at most k hits for each text, such as ``Retriever.search``.
         questions: questions to search for.
         k: maximum number of hits of a question.
-        drop: function that returns the hits of a question without those of the documents to leave out.
+        drop: function that removes the hits in documents to leave out, and returns the other hits of a question.
     """
     results: list[list[Hit]] = [[] for _ in questions]
     pending, depth = list(range(len(questions))), SEARCH_FACTOR * k

@@ -35,7 +35,7 @@ class RetrieverKind(StrEnum):
 
     @property
     def can_fuse(self) -> bool:
-        """True if the retriever fuses two lists, so that a ``Fusion`` can be chosen."""
+        """True if the retriever fuses two rankings, so that a ``Fusion`` can be chosen."""
         return _RETRIEVERS[self].can_fuse
 
     @property
@@ -44,14 +44,11 @@ class RetrieverKind(StrEnum):
         return _RETRIEVERS[self].has_inner_products
 
     def can_search_as(self, other: "RetrieverKind") -> bool:
-        """Return True if an index made for this kind can be searched as the kind ``other``.
-
-        The index needs the vectors and terms that the other kind searches.
-        """
+        """Return True if an index for this kind has the vectors and terms that ``other`` needs."""
         return other.needs_vectors <= self.needs_vectors and other.needs_terms <= self.needs_terms
 
     def with_vectors(self) -> "RetrieverKind":
-        """Return the kind of an index of this kind after vectors are added to it."""
+        """Return the kind that an index of this kind has after vectors are added."""
         if self.needs_vectors:
             return self
         return RetrieverKind.HYBRID if self.needs_terms else RetrieverKind.DENSE
@@ -63,7 +60,7 @@ class RetrieverKind(StrEnum):
             BadInput: the engine, fusion or device is unknown.
             MissingExtra: a library that the ranker needs is not installed.
             Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
-            ArtefactError, DamagedArtefact: the encoder is missing, or a file is missing or damaged.
+            ArtefactError, DamagedArtefact: the encoder or another file is missing or damaged.
         """
         ranker: Ranker = resolve_name(_RETRIEVERS[self].opener)(index)
         return ranker
@@ -96,10 +93,10 @@ _RETRIEVERS = {
 
 
 class Fusion(StrEnum):
-    """Method that fuses the results of dense retrieval and BM25."""
+    """Method that fuses the rankings of dense retrieval and BM25."""
 
     WEIGHTED = "weighted"
-    """Sum of the cosine and the weighted BM25 score."""
+    """Sum of the inner product and the weighted BM25 score."""
     RECIPROCAL_RANK = "rrf"
     """Sum of reciprocal ranks (see ``ragqa.retrieval.hybrid.fuse_ranks``)."""
 

@@ -1,11 +1,11 @@
-"""Client of an index that is served over HTTP, and the protocol.
+"""Client and protocol of an index that is served over HTTP.
 
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 2, "missing": [], "found": [[HIT, …], …]}
 
 A hit has the fields of ``Passage`` and a score (see ``hit_to_row``). Its id is valid within the hits of one question
 only, since an update of a shard changes the ids of the shards after it. Every response has the version of the protocol
-under ``ragqa``. A response with a status other than 200 has a message under ``error``.
+under ``ragqa``. A response with another status than 200 also has a message under ``error``.
 """
 
 import json
@@ -29,20 +29,20 @@ from ragqa.types import Hit, Passage
 PROTOCOL = 2
 """Version of the protocol; a client refuses newer versions.
 
-Increase it if a client of the previous version would misread a response, for example because a hit has other fields.
+Increase it if older clients would misread a response, for example because a hit has other fields.
 """
 HEALTH, SEARCH = "/healthz", "/search"
 """Paths of the requests, for the client and for ``index.serve``."""
 BATCH = 64
 """Maximum number of questions in a request; more questions take several requests."""
 BATCH_PASSAGES = 16_000
-"""Maximum number of questions times k in a request with more than one question."""
+"""Maximum of the number of questions times k in a request of more than one question."""
 TIMEOUT = 60.0
 """Time limit of a whole request in seconds."""
 _BYTES, _BYTES_PER_PASSAGE, _MOST_BYTES = 16 << 20, 16 << 10, 1 << 29
-"""Maximum size of a response in bytes: a constant, plus a size per requested passage, up to a total.
+"""Maximum size of a response in bytes: a constant and a size per requested passage, up to a total.
 
-A passage of 100 words has about a kilobyte as JSON.
+A passage of 100 words takes about a kilobyte as JSON.
 """
 _LARGEST_ID, _LARGEST_SCORE = 2**63 - 1, sys.float_info.max
 _PASSAGE_FIELDS = tuple(field.name for field in fields(Passage))
@@ -72,13 +72,13 @@ class ServedCollection:
     fusion: str | None
     """Fusion of a hybrid retriever; None for other retrievers."""
     kind: str | None
-    """Kind of the vector index; several kinds are separated by commas."""
+    """Kinds of the vector indexes, separated by commas; None without vectors."""
     encoder: str | None
     """Fingerprint of the encoder; None for a retriever without one."""
     fingerprint: str | None
     """Digest of the versions of all shards; None while a shard is missing."""
     origin: str | None
-    """Digest of the indexes as they were first built, which updates do not change; None while a shard is missing."""
+    """Digest of the indexes as first built, which updates do not change; None while a shard is missing."""
     corpus: str | None
     """Digest of the passages; None while a shard is missing."""
     passages: int
@@ -92,14 +92,14 @@ class ServedCollection:
         return tuple(shard.name for shard in self.shards if not shard.up)
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries for ``Pipeline.describe``; ``missing`` only if shards are missing."""
+        """Return the entries of ``Pipeline.describe``, with ``missing`` only if shards are missing."""
         names = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
         facts = {"index": self.fingerprint, "shards": len(self.shards), **{name: getattr(self, name) for name in names}}
         return {**facts, "missing": self.missing} if self.missing else facts
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
-        """Read the collection from a server's response.
+        """Make a collection of the JSON object of a server's response.
 
         Raises:
             KeyError, TypeError, ValueError: the response does not follow the protocol.
@@ -113,10 +113,10 @@ class RemoteRetriever:
     """Retriever over an index at a URL; many threads can use one object."""
 
     def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
-        """Prepare to search the server at ``url``; this sends no request.
+        """Prepare to search the server at ``url``, without sending a request.
 
         Args:
-            url: address of the server, ``http://HOST:PORT``.
+            url: address of the server, for example ``http://HOST:PORT``.
             timeout: time limit of a request in seconds.
 
         Raises:
@@ -147,7 +147,7 @@ class RemoteRetriever:
 
         Raises:
             BadInput: ``k`` is less than 1, the server refuses ``k`` or a question, or a filter is given.
-            RemoteError: the server cannot be reached, does not answer in time, or all its shards are missing.
+            RemoteError: the server cannot be reached, does not answer in time or by the protocol, or has no shards up.
             Mismatch: the server uses a newer version of the protocol.
         """
         check_k(k)
@@ -183,10 +183,7 @@ class RemoteRetriever:
         return [PartialHits(hits, missing) for hits in results] if missing else results
 
     def _request(self, method: str, path: str, body: bytes | None = None, *, max_bytes: int) -> dict[str, Any]:
-        """Send a request and return the JSON object of the response.
-
-        Errors are those of ``search``.
-        """
+        """Send a request and return the JSON object of the response; errors: as for ``search``."""
         try:
             status, data = self._exchange(method, self._path + path, body, max_bytes)
         except TimeoutError as error:
@@ -223,7 +220,7 @@ class RemoteRetriever:
                 self._idle.append(connection)
             return status, data
 
-        # The server can have closed an idle connection. A search can safely be repeated.
+        # The server may have closed an idle connection; then the request is repeated, which changes nothing there.
         with suppress(IndexError, ConnectionError):
             return exchange_over(self._idle.pop())
         return exchange_over(BoundedConnection(self._host, self._port, self._secure))
@@ -238,16 +235,12 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
 
 
 def _shorten(text: str) -> str:
-    """Cut a server's text to 500 characters, for an error message."""
+    """Cut the text of a server to 500 characters, for an error message."""
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 
 def _read_hits(rows: Any, k: int) -> list[Hit]:
-    """Read the hits of a question.
-
-    Raises:
-        KeyError, TypeError, ValueError: the rows do not follow the protocol.
-    """
+    """Read the hits of a question; raise KeyError, TypeError or ValueError if they are wrong."""
     if len(_check(list, rows)) > k:
         raise ValueError(f"{len(rows)} passages, where {k} were asked for")
     hits = [_read_hit(_check(dict, row)) for row in rows]
@@ -284,17 +277,12 @@ def _check_field(kind: Any, value: Any, name: str) -> Any:
 
 @cache
 def _get_types(row_class: type[Any]) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, cached because each hit needs them."""
+    """Return the types of a dataclass's fields; cached, because each hit needs them."""
     return get_type_hints(row_class)
 
 
 def _check(kind: Any, value: Any, name: str = "a value") -> Any:
-    """Return a value of JSON after checking its type.
-
-    Args:
-        kind: expected type.
-        value: value to check.
-        name: name of the value, for the message.
+    """Return a value of JSON if it has the type ``kind``.
 
     Raises:
         TypeError: the value has another type.
@@ -303,7 +291,7 @@ def _check(kind: Any, value: Any, name: str = "a value") -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} is {value!r:.80}")
     if isinstance(value, str):
-        value.encode()  # half of a surrogate pair could not be printed or searched later
+        value.encode()  # fails for half of a surrogate pair, which could not be printed or searched later
     if isinstance(value, int) and value < 0:
         raise ValueError(f"{name} is {value!r:.80}")
     return value

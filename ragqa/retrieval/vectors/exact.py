@@ -1,6 +1,6 @@
 """Exact search over all vectors, with numpy on the CPU or with torch on any device.
 
-Shapes: N passages, B questions, C rows of a chunk, D width.
+Legend: N passages, B queries, C rows of a chunk, D width.
 """
 
 from typing import Any
@@ -48,11 +48,11 @@ class ExactIndex:
             deleted: sorted rows that no search returns.
             engine: ``numpy`` or ``torch``.
             device: ``cpu``, ``cuda`` or ``cuda:N``; numpy needs ``cpu``.
-            cache: True to cache float32 vectors in memory for later searches, up to 1 GiB (numpy only).
+            cache: True to cache the vectors as float32 for later searches, if they take at most 1 GiB (numpy only).
 
         Raises:
             MissingExtra: torch is not installed.
-            BadInput: torch does not see ``device``.
+            BadInput: ``device`` is a GPU, and torch sees none.
         """
         self.vectors = vectors_ND
         self.width = int(vectors_ND.shape[1])
@@ -87,7 +87,7 @@ class ExactIndex:
             deleted = self._deleted[slice(*np.searchsorted(self._deleted, (first, last)))] - first
             for start in range(0, len(queries), _QUERIES):
                 part = slice(start, start + _QUERIES)
-                # Only scores above the k-th best so far count, since the earlier row is better at equal score.
+                # Only scores above the k-th best so far count: at equal scores, earlier rows win.
                 floors = [ranking.scores[-1] if len(ranking) == k else -np.inf for ranking in rankings[part]]
                 new = self._scan.find_above(chunk_CD, first, deleted, queries[part], np.array(floors, np.float32), k)
                 pairs = zip(rankings[part], new, strict=True)
@@ -100,15 +100,13 @@ class ExactIndex:
 
 
 def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-    """Return the best ``k`` of the given rows for each query, best first.
-
-    The best rows have the largest inner products with the query.
+    """Return the ``k`` given rows with the largest inner products for each query, best first.
 
     Args:
         vectors_ND: vectors of all passages.
         rows: sorted rows to search.
-        queries_BD: query vectors.
-        k: maximum number of rows to return.
+        queries_BD: query vectors [B, D].
+        k: maximum number of rows of a query.
 
     Raises:
         BadInput, Mismatch, DamagedArtefact: as for ``ExactIndex.search``.
@@ -120,8 +118,8 @@ def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int)
 class _NumpyScan:
     """Scan of vectors by numpy, chunk by chunk.
 
-    Converting a chunk to float32 takes ten times as long as multiplying it by one query. So with ``cache`` a chunk is
-    stored at its second search, unless all vectors as float32 take more than ``_CACHED_BYTES``.
+    To convert a chunk to float32 takes ten times as long as to multiply it by one query. So with ``cache``, a chunk is
+    stored at its second search, if all vectors as float32 take at most ``_CACHED_BYTES``.
     """
 
     def __init__(self, vectors_ND: Vectors, cache: bool) -> None:
@@ -149,10 +147,10 @@ class _NumpyScan:
 
         Args:
             chunk_CD: vectors of the chunk.
-            first: row of the first vector of the chunk.
-            deleted: positions in the chunk of deleted rows.
+            first: row number of the chunk's first vector.
+            deleted: positions of deleted rows in the chunk.
             queries_BD: query vectors.
-            floor_B: score for each query; only rows with higher scores are returned.
+            floor_B: score of each query that rows must exceed.
             k: number of rows, without ties.
 
         Raises:

@@ -5,10 +5,10 @@
     faiss.index  index of all rows                                 merge_parts
     faiss.lists  the codes, if there was more than one part
 
-Only one part, or the sample, is in memory at a time. The graph of ``hnsw`` is an exception: it has a single part, which
-grows with the corpus (2 bytes per dimension and 280 bytes per vector).
+Only one part, or the sample, is in memory at a time. The single part of a graph (``hnsw``) grows with the corpus, by 2
+bytes per dimension and 280 bytes per vector.
 
-Shapes: N passages, D width.
+Legend: N passages, D width.
 """
 
 import math
@@ -28,9 +28,9 @@ from ragqa.retrieval.vectors.index_kinds import SPECS, IndexKind
 PART_ROWS = 262_144
 """Default number of rows in a part: 200 MB of float16 at a width of 384."""
 _VECTORS_PER_LIST = 39
-"""Number of training vectors for each centroid; FAISS warns if there are fewer."""
+"""Number of training vectors per centroid; FAISS warns if there are fewer."""
 _MAX_LISTS = 8192
-"""Maximum number of lists; each added vector is compared with the centroid of every list."""
+"""Maximum number of lists; each added vector is compared with all their centroids."""
 _KMEANS_ROUNDS = 10
 """Number of k-means rounds; FAISS's default of 25 has no measurable advantage."""
 _CODES = 256
@@ -64,7 +64,7 @@ def build_faiss(vectors_ND: Vectors, kind: str, folder: Path, *, device: str, pr
 
 
 def split_parts(count: int, kind: str, size: int | None = None) -> list[tuple[int, int]]:
-    """Return the first and last row (exclusive) of each part; a graph has only one part.
+    """Return the first and last row (exclusive) of each part; a graph is one part.
 
     Args:
         count: number of rows of the index.
@@ -126,10 +126,10 @@ def add_part(
         trained: file that ``train_index`` wrote.
         vectors_ND: vectors of all passages.
         first: first row.
-        last: row after the last row of the part.
+        last: last row (exclusive).
         file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        progress: function called with the number of the next row to add.
+        progress: function called with the row after the rows added so far.
 
     Raises:
         MissingExtra, BadInput, DamagedArtefact: as for ``build_faiss``.
@@ -186,10 +186,7 @@ def merge_parts(trained: Path, files: Sequence[Path], folder: Path) -> None:
 
 
 def _draw_sample(vectors_ND: Vectors, size: int) -> Queries:
-    """Draw training vectors at random.
-
-    The vectors of a small set are repeated, since FAISS needs at least one vector for each code.
-    """
+    """Sample training vectors; repeat a small set, since FAISS needs a vector for each code."""
     count = len(vectors_ND)
     if count > size:
         rows = np.sort(np.random.default_rng(0).choice(count, size, replace=False))

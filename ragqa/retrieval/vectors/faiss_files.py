@@ -14,7 +14,7 @@ from ragqa.retrieval.vectors.exact import make_gpu_error
 from ragqa.retrieval.vectors.index_kinds import GPU_KINDS, SPECS
 
 INDEX_FILE, LISTS_FILE = "faiss.index", "faiss.lists"
-"""Files of an index: the index, and the codes of an index that was merged from parts."""
+"""Files of an index: the index, and its codes if it was merged from parts."""
 
 
 def load_faiss(kind: str, device: str) -> Any:
@@ -43,9 +43,7 @@ def load_faiss(kind: str, device: str) -> Any:
 
 
 def move_to(faiss: Any, index: Any, device: str) -> Any:
-    """Return an index on a device, on a GPU in half precision.
-
-    For a GPU, this is a copy; for ``cpu``, it is the index itself.
+    """Return a half-precision copy of an index on a GPU, or the index itself for ``cpu``.
 
     Args:
         faiss: module that ``load_faiss`` returned.
@@ -125,10 +123,7 @@ def describe_error(error: RuntimeError) -> str:
 
 @contextmanager
 def mute_stdout() -> Iterator[None]:
-    """Suppress the output of FAISS's C++ code within the block.
-
-    Standard output is for results.
-    """
+    """Suppress the output of FAISS's C++ code in the block; standard output is for results."""
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)

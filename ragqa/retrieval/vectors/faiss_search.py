@@ -1,8 +1,8 @@
 """Search by FAISS, and scoring of the candidates that FAISS finds.
 
-The score of a passage is the inner product with its stored vector, for every kind of index.
+The score of a passage is the inner product of the query and its stored vector, for every kind of index.
 
-Shapes: N passages, B questions, D width.
+Legend: N passages, B queries, D width.
 """
 
 import os
@@ -27,13 +27,13 @@ GPU_LIMIT = 2048
 _QUERY_BITS = 4
 """Bits per value of a query on one-bit codes; with 8 bits, recall is equal and search 10 % slower."""
 _PARALLEL_CODES = 30_000
-"""Number of scanned codes above which all cores share a query; for fewer codes, threads take more time."""
+"""Number of scanned codes above which all cores share a query; for fewer codes, one core is faster."""
 _PREFETCH_READS = 4
 """Mean number of probes of a list after which all lists are assumed to be in the system's cache."""
 _PARALLEL_QUERIES = 8
-"""Number of queries at which threads begin to save time."""
+"""Number of queries from which on threads save time."""
 _EXACT_FACTOR = 4
-"""Maximum number of candidates per returned passage that are scored in double precision, if there are many."""
+"""Number of candidates per returned passage to score in double precision, if there are more than twice as many."""
 
 
 class FaissIndex:
@@ -69,7 +69,7 @@ class FaissIndex:
         return int(getattr(self._index, "nlist", 1))
 
     def with_effort(self, effort: Effort) -> "FaissIndex":
-        """Return the same index on the CPU with another search effort."""
+        """Return the index with another search effort; not for an index on a GPU."""
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
@@ -95,9 +95,9 @@ class FaissIndex:
         """Return the best ``k`` of the candidate rows for each query, by exact scores.
 
         Args:
-            queries_BD: query vectors.
+            queries_BD: query vectors [B, D].
             candidates: candidate rows of each query.
-            k: maximum number of rows to return.
+            k: maximum number of rows of a query.
 
         Raises:
             DamagedArtefact: a vector is not finite.
@@ -108,17 +108,17 @@ class FaissIndex:
             return list(pool.map(self._rank_one, queries_BD, candidates, repeat(k)))
 
     def propose(self, queries_BD: Queries, count: int, *, at_least: int = 1) -> list[Rows]:
-        """Return the candidate rows of each query that FAISS finds, by falling score in FAISS.
+        """Return the rows that FAISS finds for each query, best first by FAISS's own scores.
 
         Args:
-            queries_BD: query vectors.
-            count: number of candidates; a GPU returns at most ``GPU_LIMIT``, and one more for each deleted row.
+            queries_BD: query vectors [B, D].
+            count: number of candidates; a GPU adds the number of deleted rows and returns at most ``GPU_LIMIT`` in all.
             at_least: number of candidates that the caller needs.
 
         Raises:
             BadInput: a GPU cannot return ``at_least`` rows.
         """
-        # FAISS on a GPU cannot filter deleted rows, so request one more candidate for each of them.
+        # FAISS on a GPU cannot leave out deleted rows, so request one more candidate for each of them.
         count = min(len(self), count + self._on_gpu * len(self._deleted))
         if self._on_gpu and at_least > GPU_LIMIT:
             raise BadInput(
@@ -136,10 +136,10 @@ class FaissIndex:
         return [row[row >= 0] for row in ids]
 
     def _prefetch(self, queries: int) -> None:
-        """Stop FAISS's threads that read lists from disk as soon as all lists are probably cached.
+        """Stop the threads of FAISS that read lists from disk when all lists are probably cached.
 
-        With cached lists, the threads take time and save none: for 2 million vectors and 362 of 5,656 lists, a question
-        takes 4.6 ms with 32 threads and 1.6 ms without them.
+        Then the threads only cost time: for 2 million vectors and 362 of 5,656 lists, a query takes 4.6 ms with 32
+        threads and 1.6 ms without them.
         """
         if self._disk_lists is None:
             return
@@ -166,7 +166,7 @@ class FaissIndex:
     def _rank_one(self, query_D: Queries, rows: Rows, k: int) -> Ranking:
         if len(self._deleted):
             rows = np.setdiff1d(rows, self._deleted)
-        # The probed lists, or the visited part of a graph, can have fewer than k rows. Then search exactly.
+        # If the probed lists, or the visited part of a graph, have fewer than k rows, search exactly.
         if len(rows) < min(k, len(self) - len(self._deleted)):
             return ExactIndex(self.vectors, deleted=self._deleted).search(query_D[None], k)[0]
         if len(rows) > 2 * _EXACT_FACTOR * k:
@@ -196,7 +196,7 @@ def open_faiss(
     Raises:
         MissingExtra: FAISS is not installed.
         BadInput: FAISS does not see ``device``, or cannot search this kind on it.
-        DamagedArtefact: the file is missing or damaged, or has another number or width of vectors.
+        DamagedArtefact: a file is missing or damaged, or has another number or width of vectors than ``vectors_ND``.
     """
     faiss = load_faiss(kind, device)
     on_gpu, effort = device != "cpu", effort or Effort()
@@ -221,9 +221,9 @@ def open_faiss(
 
 
 def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = NO_ROWS) -> FaissIndex:
-    """Load all vectors into the device's memory as float16, for exact search by FAISS.
+    """Load all vectors into the memory of a device as float16, for exact search by FAISS.
 
-    The search for one question is fast. If rows of equal score compete for the last places, any of them can be found.
+    If rows of equal score compete for the last places, any of them can be found.
 
     Args:
         vectors_ND: vectors of all passages.

@@ -46,7 +46,7 @@ class KindSpec:
     """Settings for building and tuning an approximate kind."""
 
     recipe: str
-    """String for FAISS's ``index_factory``, with the fields ``{lists}`` and ``{parts}`` (number of sub-vectors)."""
+    """String for FAISS's ``index_factory``; fields: ``{lists}`` and ``{parts}``, the number of sub-vectors."""
     factors: tuple[int, ...]
     """Values of ``Effort.factor`` that tuning tries; coarser codes need more candidates."""
     runs_on_gpu: bool = False
@@ -76,13 +76,14 @@ class Effort:
     reach: int = 64
     """Number of lists to probe (nprobe), or of candidates in a graph search (efSearch)."""
     factor: int = 4
-    """Number of candidates per returned passage to score again when 20 passages are returned."""
+    """Number of candidates to score again per returned passage, if a search returns 20 passages."""
 
     def count_candidates(self, k: int) -> int:
-        """Return the number of candidates to score again; it grows with the square root of ``k``.
+        """Return the number of candidates to score again for ``k`` passages.
 
-        With ivf-rabitq over 165,871 vectors, recall@100 is 0.948 for 894 candidates and 0.954 for 2,000 candidates;
-        recall@5 is 0.957 for 100 candidates and 0.968 for 200 candidates.
+        For factor 1 it is ``k``; otherwise it grows with the square root of ``k``, but is at least 2k. With ivf-rabitq
+        over 165,871 vectors, recall@5 is 0.957 for 100 and 0.968 for 200 candidates; recall@100 is 0.948 for 894 and
+        0.954 for 2,000 candidates.
         """
         return k if self.factor == 1 else max(2 * k, round(self.factor * math.sqrt(TUNED_K * k)))
 

@@ -1,6 +1,6 @@
 """Maximum inner product search over passage vectors: build, tune and open an index.
 
-Shapes: N passages, B questions, D width.
+Legend: N passages, B queries, D width.
 """
 
 from importlib.util import find_spec
@@ -74,9 +74,7 @@ def build(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult | None:
-    """Write vectors into ``folder``, and build and tune an index of FAISS.
-
-    Kind flat has no index of FAISS.
+    """Write vectors into ``folder`` and, except for kind flat, build and tune a FAISS index.
 
     Args:
         vectors: passage vectors [N, D], in memory or memory-mapped.
@@ -84,7 +82,7 @@ def build(
         folder: directory without files of an index.
         device: device on which FAISS builds: ``cpu``, ``cuda`` or ``cuda:N``.
         recall: target of tuning: mean share of the 20 nearest vectors that a search finds, from 0 to 1.
-        queries: vectors of sample questions for tuning [B, D]; None to make synthetic queries.
+        queries: vectors [B, D] of sample questions for tuning; None to make synthetic queries.
         progress: receiver of progress reports.
 
     Returns:
@@ -127,9 +125,9 @@ def tune_index(
     queries: np.ndarray | None = None,
     progress: Progress = SILENT,
 ) -> TuningResult:
-    """Find the search effort for the index in ``folder``.
+    """Find the search effort for the FAISS index in ``folder``.
 
-    Arguments and errors are those of ``build``; errors are also those of ``open_faiss``.
+    Arguments and returned value: as for ``build``. Errors: as for ``open_faiss`` and ``tune``.
     """
     index = open_faiss(store.open_built_vectors(folder), kind, folder, device="cpu")
     with progress.step("tuning", len(vectors), "passages") as step:
@@ -137,7 +135,7 @@ def tune_index(
 
 
 class _UpdatedIndex:
-    """Index that was built once, with exact search over the rows that updates added later."""
+    """Built index, with exact search over the rows that updates added later."""
 
     def __init__(self, built: Mips, added: Mips, vectors_ND: Vectors) -> None:
         self.vectors, self.width = vectors_ND, built.width
@@ -147,10 +145,7 @@ class _UpdatedIndex:
         return len(self._built) + len(self._added)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the best ``k`` rows of both parts for each query.
-
-        The scores of both parts are comparable. Arguments and errors are those of ``Mips.search``.
-        """
+        """Return the best ``k`` rows of both parts; arguments and errors: as for ``Mips.search``."""
         rankings = self._built.search(queries_BD, k), self._added.search(queries_BD, k)
         return [
             merge_rankings(built, Ranking(added.rows + len(self._built), added.scores), k)

@@ -1,6 +1,6 @@
 """Inner products of queries with passage vectors, and checks of queries.
 
-Shapes: N passages, B queries, K rows, D width.
+Legend: N passages, B queries, K rows, D width.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from ragqa.retrieval.vectors.arrays import CodedVectors, Queries, Vectors, find_
 
 
 def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
-    """Return query vectors as contiguous float32 [B, D], after checking them.
+    """Check query vectors and return them as contiguous float32 [B, D].
 
     Args:
-        queries_BD: query vectors.
+        queries_BD: query vectors [B, D].
         width: width D of the index's vectors.
 
     Raises:
@@ -33,10 +33,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
 
 
 def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
-    """Return the inner products [K] of rows with one query, in single precision.
-
-    These scores serve to preselect rows.
-    """
+    """Return inner products [K] of rows and one query in single precision, for a preselection."""
     if isinstance(vectors_ND, CodedVectors):
         return vectors_ND.score(rows_K, query_D)
     scores: Scores = vectors_ND[rows_K].astype(np.float32) @ query_D
@@ -44,9 +41,9 @@ def rough_scores(vectors_ND: Vectors, rows_K: Rows, query_D: Queries) -> Scores:
 
 
 def exact_scores(vectors_ND: Vectors, rows_K: npt.ArrayLike, query_D: Queries) -> Scores:
-    """Return the inner products [K] of rows with one query, summed in double precision.
+    """Return the inner products [K] of rows and one query, summed in double precision.
 
-    The scores depend neither on the engine that found the rows, nor on the number of rows.
+    The scores depend neither on the engine that found the rows nor on the number of rows.
 
     Raises:
         DamagedArtefact: a vector is not finite.

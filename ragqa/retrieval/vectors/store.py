@@ -2,12 +2,12 @@
 
     vectors.npy         vectors, float16 [N, D]
     codes.npy           instead of vectors.npy for kinds with 8-bit vectors: codes, int8 [N, D]
-    scales.npy          with codes.npy: scale of each row, float32 [N]; a vector is its codes times its scale
+    scales.npy          with codes.npy: scale of each row, float32 [N]; a vector is its code times its scale
     added-000001.npy …  vectors that updates added, float16, one file for each update
     faiss.index         FAISS's index of the first N rows, for kinds other than flat (see ``faiss_build``)
     faiss.lists         the codes of that index, if it was merged from parts
 
-Shapes: N passages, D width.
+Legend: N passages, D width.
 """
 
 from pathlib import Path
@@ -27,13 +27,10 @@ CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """Float16 vectors in one file, which is opened for each read.
-
-    Thousands of such files could not all stay mapped.
-    """
+    """Float16 vectors [N, D] in a file, opened for each read: thousands cannot stay mapped."""
 
     def __init__(self, file: Path) -> None:
-        """Check the file, which is opened again for each read.
+        """Check the file.
 
         Raises:
             DamagedArtefact: the file is missing or damaged, or does not contain float16 vectors.
@@ -48,11 +45,11 @@ class VectorsOnDisk:
 
 
 def write_codes(vectors_ND: Vectors, folder: Path) -> None:
-    """Write vectors in 8 bits; ``CodedVectors`` are written with the same codes.
+    """Write vectors in 8 bits; the codes of ``CodedVectors`` stay the same.
 
     Args:
         vectors_ND: vectors to write.
-        folder: directory of ``codes.npy`` and ``scales.npy``.
+        folder: directory for ``codes.npy`` and ``scales.npy``.
 
     Raises:
         DamagedArtefact: a vector is not finite.

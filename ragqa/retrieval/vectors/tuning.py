@@ -1,6 +1,6 @@
 """Choice of the cheapest search effort that reaches a target recall on sample queries.
 
-Shapes: N passages, B queries, D width.
+Legend: N passages, B queries, D width.
 """
 
 import math
@@ -22,7 +22,7 @@ SYNTHETIC_QUERIES = 400
 _COSINE = 0.45
 """Cosine between a synthetic query and its passage."""
 _RESCORING_COST = 70
-"""Cost of scoring a candidate again, in scanned codes; measured: 110 for one query, 50 in a batch."""
+"""Cost of scoring a candidate again, in scanned codes; measured are 110 for one query and 50 in a batch."""
 _Z = 1.64
 """Number of standard errors by which recall must exceed the target, for one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
@@ -33,16 +33,13 @@ _MAX_WALK = 4096
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Cheapest effort that surely exceeds the target recall.
-
-    If there is none, this is the effort of highest recall. ``sure`` is then False.
-    """
+    """Cheapest effort that surely exceeds the target recall, or the effort of best recall."""
 
     effort: Effort
     recall: float
     """Recall@20 relative to exact search, mean over the sample queries."""
     target: float
-    """Target recall, which manifests call ``wanted``."""
+    """Target recall, called ``wanted`` in manifests."""
     queries: int
     """Number of sample queries."""
     made_up: bool
@@ -81,10 +78,7 @@ class _Tuner:
     """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
-        """Try efforts of rising cost, and return the trials.
-
-        The trials end when no later effort can be cheaper than one that is surely sufficient.
-        """
+        """Try efforts of rising reach until no later effort can be cheaper than a sufficient one."""
         trials, factors = list[_Trial](), SPECS[self.kind].factors
         reaches = _list_reaches(self.kind, self.index.lists)
         for number, reach in enumerate(reaches):
@@ -98,9 +92,9 @@ class _Tuner:
         return trials
 
     def try_factors(self, reach: int, factors: tuple[int, ...]) -> Iterator[_Trial]:
-        """Yield a trial for each of the factors, which are in ascending order.
+        """Yield a trial for each factor in ascending order, with one search for all factors.
 
-        One search suffices: the candidates for a small factor are the first candidates for a large factor.
+        The candidates for a small factor are the first candidates for a large factor.
         """
         k, searcher = TUNED_K, self.index.with_effort(Effort(reach, factors[-1]))
         candidates = searcher.propose(self.queries_BD, k * factors[-1])
@@ -125,15 +119,15 @@ def tune(
     """Find the cheapest effort whose recall@20 exceeds ``target``.
 
     Args:
-        index: index of the same passages; its stored vectors can be less precise.
-        vectors_ND: vectors of all passages, whose exact search gives the nearest passages.
+        index: index of the vectors; its stored vectors can be less precise.
+        vectors_ND: vectors of all passages; exact search over them defines the nearest passages.
         kind: ``IndexKind`` of the index.
         target: mean recall@20 to exceed with 95 % confidence, from 0 to 1.
         queries_BD: vectors of real questions; None to make synthetic queries.
         progress: function called with a measure of the work done so far, from 0 to N.
 
     Returns:
-        The effort with its recall. Without passages or queries, the recall is 1 and the effort is the default.
+        The effort with its recall. Without passages or queries, the recall is 1 and the effort has default reach.
 
     Raises:
         BadInput: a query is not finite.
@@ -149,7 +143,7 @@ def tune(
     trials = tuner.run_trials(vectors_ND, progress)
     if enough := [trial for trial in trials if trial.sure]:
         best = min(enough, key=lambda trial: trial.cost)
-        # Each reach is 1.4 times the one before, so a reach half a step below may be enough.
+        # Each reach is 1.4 times the previous one, so a reach half a step below may be enough.
         (smaller,) = tuner.try_factors(max(1, round(best.effort.reach / 2**0.25)), (best.effort.factor,))
         best = smaller if smaller.sure else best
     else:
@@ -180,10 +174,7 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, each about 1.4 times the one before.
-
-    The last reach is the number of lists, or ``_MAX_WALK`` for a graph.
-    """
+    """Return the reaches to try, in steps of about 1.4, up to all lists or ``_MAX_WALK``."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
@@ -193,8 +184,11 @@ def make_queries(vectors_ND: Vectors) -> Queries:
     """Make synthetic queries [B, D] that are as hard for an index as real questions.
 
     A query is the vector of a passage plus noise with the covariance of the passages. Over 165,871 passages of
-    Wikipedia, a search of 128 of 1,600 lists has recall@20 0.958 for NQ questions and 0.96 for these queries. With
-    white noise, the queries are too easy: recall@20 is 0.98.
+    Wikipedia, a search of 128 of 1,600 lists has recall@20 0.958 for NQ questions and 0.96 for these queries. White
+    noise would make the queries too easy: recall@20 is 0.98.
+
+    Raises:
+        DamagedArtefact: a vector is not finite.
     """
     rng = np.random.default_rng(1)
     count = len(vectors_ND)
