@@ -69,12 +69,7 @@ class BuildConfig:
     """Print the result as one JSON object."""
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            BadInput: values are out of range, or exclude each other.
-            MissingExtra: the kind of index needs FAISS, which is not installed.
-        """
+        """Raise BadInput for values that do not fit, or MissingExtra if the kind needs FAISS."""
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"--recall {self.recall}: give a share above 0 and up to 1")
@@ -131,6 +126,10 @@ class _Build:
 
 def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
     """Build the index at ``config.out``; it replaces an existing index at the end of the build.
+
+    Args:
+        config: options of the build.
+        progress: receiver of the progress of each stage.
 
     Raises:
         BadInput: ``out`` is something other than an index, or another process builds it; the questions or the Ray
@@ -211,10 +210,7 @@ def _is_linked(name: str) -> bool:
 
 
 def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[str, Any] | None:
-    """Write the missing files of the vector index, and return its search effort.
-
-    Exact search has no search effort (None).
-    """
+    """Write the missing files of the vector index; return its search effort, None if exact."""
     config = run.config
     if not (work / SEARCH).is_file():
         folder = work / "made" / VECTORS_FOLDER
@@ -264,10 +260,7 @@ def _make_once(mark: Path, folder: Path, make: Callable[[], None]) -> None:
 
 
 def _write_manifest(run: _Build, folder: Path, search: dict[str, Any] | None) -> None:
-    """Write the manifest of the index.
-
-    The checksums of linked files come from the corpus, so these files are not read again.
-    """
+    """Write the manifest; linked files have their checksums from the corpus and are not read."""
     config, corpus, vectors = run.config, run.corpus, run.vectors
     known = {name: entry for name, entry in corpus.files.items() if _is_linked(name)}
     settings = {

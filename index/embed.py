@@ -126,6 +126,10 @@ class EmbedReport:
 def embed(config: EmbedConfig, *, progress: Progress = SILENT) -> EmbedReport:
     """Write the vectors of all passages of ``config.corpus`` into the directory ``config.out``.
 
+    Args:
+        config: options of the job.
+        progress: receiver of the number of embedded passages.
+
     Raises:
         BadInput: the encoder or the Ray cluster cannot be used, ``out`` holds other vectors or files or is used by
             another process, or the disk is full.
@@ -194,13 +198,9 @@ def _lock_directory(out: Path) -> Iterator[None]:
 def _check_identity(
     out: Path, identity: dict[str, Any], shards: list[EmbeddingShard], has_chosen_precision: bool
 ) -> dict[str, Any]:
-    """Write the identity of the vectors into a new ``out``, or check the existing identity.
+    """Check the identity of the vectors in ``out``, or write it into a new ``out``; return it.
 
-    If all shards are complete, vectors of any device and precision are accepted, unless the user has chosen a
-    precision.
-
-    Returns:
-        Identity of the vectors in ``out``.
+    If all shards are complete, any device and precision are accepted, unless the user has chosen a precision.
     """
     mark = out / IDENTITY
     if not mark.is_file():
@@ -340,7 +340,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
     Args:
         vectors: result of ``index.embed`` with the earlier encoder.
         encoder: directory of the new encoder, of which only the question tower was trained further.
-        out: directory of the links, or copies where links are impossible; ``index.embed`` completes it.
+        out: directory of the links, or of copies where links are impossible; ``index.embed`` adds what is missing.
 
     Returns:
         True if the vectors were linked; False if the passage tower has changed or the earlier encoder is gone.

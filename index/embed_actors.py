@@ -103,7 +103,7 @@ def get_device_name(device: str) -> str:
 
 @contextmanager
 def report_disk_errors(out: Path) -> Iterator[None]:
-    """Raise an OSError of the block as a BadInput that names ``out``."""
+    """Convert an OSError of the block to a BadInput that names ``out``."""
     try:
         yield
     except OSError as error:

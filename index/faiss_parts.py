@@ -56,9 +56,9 @@ class PartRecord:
     file: str
     """Name of the file."""
     bytes: int
-    """Size of the file."""
+    """Size of the file in bytes."""
     sha256: str
-    """Checksum of the file."""
+    """SHA-256 of the file, in hexadecimal digits."""
 
 
 def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
@@ -83,9 +83,7 @@ def _find_part(folder: Path, name: str, source: str) -> PartRecord | None:
 
 
 def train(plan: PartsPlan) -> PartRecord:
-    """Train the index to which parts are added, unless the folder has it; return its record.
-
-    The trained index has no vectors.
+    """Return the record of a trained index without vectors; train it if the folder lacks it.
 
     Raises:
         ArtefactError, DamagedArtefact: the vectors are incomplete.
@@ -127,7 +125,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool
 
 
 def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
-    """Delete all files of ``folder`` except those of ``records``."""
+    """Delete all files of ``folder`` except the files of ``records``."""
     keep = {record.file for record in records}
     keep |= {f"{file.partition('.')[0]}.json" for file in keep}
     for file in folder.iterdir():

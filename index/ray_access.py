@@ -32,11 +32,7 @@ class Reply(Enum):
 
 
 def get_address() -> str | None:
-    """Return the address of the cluster to join, which is the value of ``RAY_ADDRESS``.
-
-    Returns:
-        The address, or None if this process starts its own cluster.
-    """
+    """Return the cluster to join (``RAY_ADDRESS``); None if this process starts its own."""
     address = os.environ.get(ADDRESS)
     return None if address in (None, "", "local") else address
 
@@ -74,7 +70,7 @@ def check_cluster(address: str, insecure: bool) -> None:
     Raises:
         BadInput: there is no cluster, it is open to everybody, or it does not accept the user's token.
     """
-    # Instead of a token, Ray then asks for a client certificate, and an unencrypted probe gets no reply.
+    # With TLS, Ray asks for a client certificate instead of a token, and an unencrypted probe gets no reply.
     if os.environ.get("RAY_USE_TLS") == "1" or (target := _resolve(address)) is None:
         return
     reply = probe_cluster(target)
@@ -126,10 +122,7 @@ def probe_cluster(target: str, token: str | None = None) -> Reply:
 
 
 def _resolve(address: str) -> str | None:
-    """Return the address to probe, or None if no cluster runs on this machine.
-
-    Ray itself reports a missing cluster.
-    """
+    """Return the address to probe; None if no cluster runs here, which Ray itself reports."""
     if address != "auto":
         return address
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

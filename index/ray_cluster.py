@@ -60,10 +60,9 @@ def connect(purpose: str, insecure: bool = False) -> None:
 def silence_ray() -> Iterator[None]:
     """Suppress Ray's terminal output in the block, and disconnect from Ray afterwards.
 
-    A connection that was open before the block stays open.
-
-    Ray's C++ code writes to standard error, and its Python code reports lost actors on standard output. Ray's log files
-    contain both. The block itself can still write to ``sys.stderr``, but not to ``sys.stdout``.
+    A connection that was open before the block stays open. Ray's C++ code writes to standard error, and its Python code
+    reports lost actors on standard output; Ray's log files contain both. The block itself can still write to
+    ``sys.stderr``, but not to ``sys.stdout``.
     """
     was_connected = _is_connected()
     out, error, terminal_fd = sys.stdout, sys.stderr, os.dup(2)

@@ -36,14 +36,14 @@ def open_blocking_refresher(
 ) -> IndexRefresher:
     """Open a refresher that builds versions in this process, inside ``refresh``.
 
-    It continues with the newest version in ``work``, if there is one.
+    It continues with ``version`` or, by default, with the newest version in ``work``, if there is one.
 
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions.
         settings: settings of the index; None for the defaults.
         device: device on which passages are encoded.
-        version: version to continue with, which a checkpoint names; by default the newest.
+        version: step of the version to continue with, which a checkpoint names; by default the newest.
         step: training step of the checkpoint, by default ``version``; versions of later steps are deleted.
 
     Raises:
@@ -104,7 +104,7 @@ def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> 
         settings: settings of the index.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact: as for ``plan_versions``.
+        BadInput, Mismatch, ArtefactError, DamagedArtefact: as for ``plan_versions`` and ``Versions``.
     """
     versions = Versions(plan_versions(corpus, work, settings))
     return versions.open

@@ -195,8 +195,8 @@ class IndexRefresher:
     def refresh(self, model: SavableModel, step: int) -> None:
         """Write a snapshot of the weights of ``step``, and start to build an index from it.
 
-        If a version is being built, the build of the new version starts when it is finished. A newer snapshot replaces
-        one that still waits.
+        If a version is being built, the new build starts when that build is finished. A newer snapshot replaces one
+        that still waits.
 
         Args:
             model: passage tower in training.

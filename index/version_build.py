@@ -48,12 +48,7 @@ class RefreshSettings:
     """Rows of a shard; an actor that dies loses its unfinished shard."""
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            BadInput: values are out of range.
-            MissingExtra: the kind of index needs FAISS, which is not installed.
-        """
+        """Raise BadInput for values out of range, or MissingExtra if the kind needs FAISS."""
         mips.check_kind(self.kind, "cpu")
         if not 0 < self.recall <= 1:
             raise BadInput(f"recall = {self.recall}: a share above 0 and up to 1 is needed")
@@ -74,11 +69,7 @@ class VersionPlan:
     settings: RefreshSettings
 
     def open_passages(self) -> PassageStore:
-        """Open the passages.
-
-        Raises:
-            Mismatch: ``corpus`` was updated since the run began.
-        """
+        """Open the passages; raise Mismatch if ``corpus`` was updated since the run began."""
         if artefacts.peek_manifest(self.corpus).parents["corpus"] != self.fingerprint:
             raise Mismatch(f"the passages of {self.corpus} have changed since training began: train on a copy of it")
         return PassageStore.open(self.corpus / "passages")
@@ -144,7 +135,7 @@ class LocalEmbedder(PassageEmbedder):
         return self._encoder.fingerprint
 
     def embed(self, folder: Path, shards: list[EmbeddingShard]) -> None:
-        """Embed ``shards`` with the last loaded weights and write them into ``folder``."""
+        """Embed ``shards`` with the last loaded weights, and write them into ``folder``."""
         for shard in shards:
             embed_shard(self._store, self._encoder, folder, shard)
 
@@ -268,8 +259,5 @@ def _check_not_zero(vectors: Vectors) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an error as one line; the name of its class if it is empty.
-
-    The line has at most 500 characters.
-    """
+    """Return an error's message as one line of at most 500 characters, or else its class name."""
     return " ".join(str(error).split())[:500] or type(error).__name__

@@ -64,7 +64,7 @@ class Versions:
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
         """Return the version to continue with, and the steps that still have to be built.
 
-        Incomplete and damaged versions, and those that are no longer needed, are deleted.
+        Versions that are incomplete, damaged or no longer needed are deleted.
 
         Args:
             version: version that a checkpoint names; None continues with the newest.
@@ -221,9 +221,6 @@ def _save_model(model: SavableModel, folder: Path) -> None:
 
 
 def _compute_checksums(folder: Path) -> dict[str, str]:
-    """Return the checksum of every file except ``config.json``.
-
-    That file names the version of transformers.
-    """
+    """Return the checksum of each file but ``config.json``, which names transformers' version."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.json"]
     return {path.relative_to(folder).as_posix(): artefacts.checksum(path) for path in files}

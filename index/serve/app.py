@@ -37,20 +37,14 @@ class Searcher(Protocol):
     """Collection that the application searches; its methods are those of ``Gateway``."""
 
     async def search(self, questions: list[str], k: int) -> dict[str, Any]:
-        """Return the best ``k`` hits of each question, and the names of missing shards.
-
-        The keys are ``found`` and ``missing``.
-        """
+        """Return the best ``k`` hits of each question (``found``), and the ``missing`` shards."""
 
     async def collection(self) -> ServedCollection:
         """Return a description of the collection and the current state of its shards."""
 
 
 class SearchApp:
-    """ASGI application that searches a collection.
-
-    It limits work and memory, and clients take turns.
-    """
+    """ASGI application in which clients search a collection in turns, within limits of memory."""
 
     def __init__(
         self,
@@ -85,10 +79,7 @@ class SearchApp:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request.
-
-        Errors become replies in the protocol of ``ragqa.retrieval.remote``.
-        """
+        """Answer an HTTP request; errors become replies too (see ``ragqa.retrieval.remote``)."""
         body = RequestBody(receive)
         reply = ResponseWriter(scope, send, self._send_seconds, lambda: body.discard_rest(self._linger_seconds))
         try:

@@ -108,6 +108,9 @@ def serve_collection(config: ServeConfig) -> Iterator[str]:
     The shards run on the Ray cluster that this process uses, the cluster of $RAY_ADDRESS, or else a new one on this
     machine.
 
+    Args:
+        config: options of the server.
+
     Raises:
         BadInput: a shard is named twice, the port or Ray Serve is in use, or the Ray cluster cannot be used.
         ArtefactError, DamagedArtefact: a shard cannot be opened.
@@ -201,10 +204,7 @@ def main() -> None:
 
 
 def watch_shards(url: str) -> None:
-    """Check the served collection every second, and report lost and recovered shards.
-
-    The reports go to standard error.
-    """
+    """Check the served shards every second; report lost and recovered ones to standard error."""
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:

@@ -19,7 +19,7 @@ from ragqa.retrieval.registry import DEFAULT_FUSION, RetrieverKind
 from ragqa.retrieval.remote import ServedCollection, ServedShard
 
 QUESTIONS_PER_TIMEOUT = 16
-"""Number of questions to which the timeout applies; larger requests get the timeout once for each further group."""
+"""Number of questions per timeout; a larger request gets the timeout once for each group of this size."""
 _RESTART_TIMEOUT = 10.0
 """Timeout in seconds for polls of a lost shard, whose replica may just be starting."""
 _PAUSES = 0.1, 5.0
@@ -189,7 +189,7 @@ def merge_hits(hits_by_shard: list[tuple[int, list[dict[str, Any]]]], k: int) ->
 
 
 def _join_digests(states: Sequence[ShardState | None], name: str) -> str | None:
-    """Return a digest of the field ``name`` of all shards; None if a shard is missing."""
+    """Return a digest of one field of all shards; None if a shard is missing."""
     if None in states:
         return None
     return hashlib.sha256(json.dumps([getattr(state, name) for state in states]).encode()).hexdigest()[:16]

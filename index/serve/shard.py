@@ -57,10 +57,8 @@ class ShardFailure:
 class ShardReplica:
     """Ray Serve replica that searches an index.
 
-    After an update of the index, the next search uses the new files.
-
-    Errors in the directory are returned as a ``ShardFailure``. If they were raised, Ray Serve would restart the
-    replica, but the error would stay.
+    After an update of the index, the next search uses the new files. Errors in the directory are returned as a
+    ``ShardFailure``: if they were raised, Ray Serve would restart the replica, but the error would stay.
     """
 
     def __init__(self, path: str, retriever: str | None, encoder: str | None, device: str) -> None:

@@ -85,11 +85,7 @@ def ask(
 
 
 def _iter_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of a stream.
-
-    Raises:
-        BadInput: a line has more than ``MAX_LINE`` characters.
-    """
+    """Yield the lines of a stream; raise BadInput for one of more than ``MAX_LINE`` characters."""
     while line := stream.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
             raise BadInput(

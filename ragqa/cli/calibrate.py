@@ -36,7 +36,7 @@ def calibrate(
 ) -> None:
     """Set the confidence below which questions to an index are declined.
 
-    Of questions like those asked, at most the share --risk is then expected to get a wrong answer.
+    If new questions are like these, at most the share --risk is expected to get a wrong answer.
     """
     from ragqa.pipeline import Pipeline
     from ragqa.progress import Bars

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ragqa.pipeline import Pipeline
 
 DEMO = "demo"
-"""Name by which a command line means the demo's question file."""
+"""Argument that stands for the demo's question file."""
 _GENERATOR = b'name="generator" content="ragqa'
 """Tag in every page that ragqa writes; ragqa overwrites only pages with this tag."""
 _EXAMPLE = "Example: ragqa eval questions.jsonl --index notes.index --out notes.report"
@@ -144,11 +144,7 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "Predictions":
-    """Open a file of predictions.
-
-    Raises:
-        BadInput: the file is damaged, or options of a pipeline are also given.
-    """
+    """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
     given = [name for name, value in vars(pipeline_options).items() if value is not None]

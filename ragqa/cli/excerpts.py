@@ -12,10 +12,9 @@ INDENT = "    "
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return one line of text wrapped at the width of the terminal.
+    """Return one line of text wrapped at the width of the terminal, or else at 80 characters.
 
-    Without a terminal, the width is 80 characters. Line ends replace spaces, and words stay whole. So without an
-    indent, positions in the text do not change.
+    Line ends replace spaces, and words stay whole. So without an indent, positions in the text do not change.
 
     Args:
         text: one line.
@@ -27,22 +26,19 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def wrap_report(text: str) -> str:
-    """Return the lines of a report, wrapped if standard output is a terminal.
-
-    Elsewhere, the lines stay unchanged, because programs search for whole lines.
-    """
+    """Wrap the lines of a report for a terminal, but not for programs, which need whole lines."""
     return "\n".join(wrap(line, INDENT) for line in text.splitlines()) if sys.stdout.isatty() else text
 
 
 def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Callable[[str], str]) -> str:
     """Return a part of a text with marks, as wrapped lines for a terminal.
 
-    Each line begins with ``INDENT`` and has at most the width of the terminal.
+    Each line begins with ``INDENT``. Only a single long word can exceed the width of the terminal.
 
     Args:
         text: text of a passage.
         window: part to show; its ends move inwards to the ends of words, but stay around marked parts.
-        marked: parts to mark, in order; those that are not within the window stay unmarked.
+        marked: parts to mark, in order; parts that are not entirely in the window stay unmarked.
         mark: function that adds the style of a mark to a text.
     """
     marked = [part for part in marked if window[0] <= part[0] and part[1] <= window[1]]

@@ -124,10 +124,7 @@ def _print_summary(summary: str, as_json: bool) -> None:
 
 
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
-    """Sync an index after each change in its folders, until Ctrl-C.
-
-    The result of each sync is printed.
-    """
+    """Sync an index after each change in its folders, and print the results, until Ctrl-C."""
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.update import UpdateReport
     from ragqa.indexing.watch import watch_folders
@@ -135,10 +132,7 @@ def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_jso
     problems = ""
 
     def show(report: UpdateReport) -> None:
-        """Print a report, but without its problems if they are those of the last report.
-
-        A file that is left out stays in the folder, so every sync reports it.
-        """
+        """Print a report; leave out problems that are unchanged, since every sync finds them again."""
         nonlocal problems
         summary, before = format_update(report, index, as_json=as_json), problems
         line, _, problems = summary.partition("\n")

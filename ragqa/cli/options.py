@@ -107,8 +107,8 @@ class PipelineOptions:
         """Load the pipeline at ``path`` with these options, and print its note to stderr.
 
         Raises:
-            BadInput: an option is out of range, or a filter is malformed.
-            ArtefactError, BadInput, DamagedArtefact, Mismatch, MissingExtra, RemoteError: as for ``Pipeline.load``.
+            BadInput: an option is out of range, or a filter is malformed; also as for ``Pipeline.load``.
+            ArtefactError, DamagedArtefact, Mismatch, MissingExtra, RemoteError: as for ``Pipeline.load``.
         """
         from ragqa.pipeline import Pipeline
         from ragqa.reading.base import Decoding
@@ -192,10 +192,7 @@ class QuestionGroup(TyperGroup):
 
 
 class MultiValueCommand(TyperCommand):
-    """Command whose repeatable options also take several values in a row: ``--add a b c``.
-
-    The option ``--sync`` can also stand without a value.
-    """
+    """Command whose options can take several values (``--add a b c``); ``--sync`` needs none."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, in which several values can follow an option.

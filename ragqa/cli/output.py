@@ -1,7 +1,4 @@
-"""Exit statuses of the command, and functions that print its results and errors.
-
-Results go to stdout, everything else to stderr.
-"""
+"""Exit statuses of the command; results are printed to stdout, errors to stderr."""
 
 import os
 
@@ -36,5 +33,5 @@ def print_result(text: str, *, is_styled: bool = False) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print one line to stderr, which begins with ``ragqa:``."""
+    """Print a message to stderr as one line that begins with ``ragqa:``."""
     terminal.print_error("ragqa", message)

@@ -13,10 +13,7 @@ _BEFORE_ITEM = re.compile(r"\s*\n\s*(?=(?:[-*•–]|\d{1,3}[.)])\s)")
 
 
 def render_answer(answer: Answer) -> str:
-    """Return the answer, its sources and less probable answers as text for a terminal.
-
-    The lines are wrapped at the width of the terminal.
-    """
+    """Return an answer, its sources and less probable answers, wrapped for the terminal."""
     start, first_lines = _get_start(answer), _wrap_lines(_format_line(answer))
     return f"{format_bold(first_lines[: len(start)])}{first_lines[len(start) :]}{_render_body(answer)}"
 
@@ -40,7 +37,7 @@ def render_rest(answer: Answer, written: str) -> str:
 
 
 def _get_start(answer: Answer) -> str:
-    """Return the bold part: the answer with its citations, one line for each item of a list."""
+    """Return the bold part: the answer with a line for each list item, or ``No answer``."""
     if answer.text is not None:
         return _clean_lines(answer.cited_text or "") if answer.statements else to_one_line(answer.text)
     return "No answer in these documents" if answer.sources else "No answer"
@@ -56,7 +53,7 @@ def _format_line(answer: Answer) -> str:
 
 
 def _render_body(answer: Answer) -> str:
-    """Return the lines after the answer: best guess or runners-up, sources and remarks."""
+    """Return the lines after the answer: less probable answers, sources and remarks."""
     lines = ["", f"Asked as: {to_one_line(answer.asked)}"] if answer.asked else []
     likely = [other for other in answer.alternatives if other.confidence >= 0.005]
     if answer.text is None:

@@ -127,10 +127,10 @@ def resolve_folder(folder: Path) -> Path:
 
 
 def name_indexes(paths: list[Path]) -> dict[str, Path]:
-    """Return the paths of indexes by the names of the indexes.
+    """Return the path of each index, by the name of the index.
 
     Args:
-        paths: ``NAME=PATH``, or a path alone. The default name is that of the directory without ``.index``, or the host
+        paths: ``NAME=PATH``, or a path alone. The default name is the directory's name without ``.index``, or the host
             and port of a URL.
 
     Raises:
@@ -149,7 +149,7 @@ def name_indexes(paths: list[Path]) -> dict[str, Path]:
 
 
 def find_demo() -> Path:
-    """Return ``demo=PATH`` with the path of the demo index; build the index if it is missing.
+    """Return ``demo=PATH`` for ``name_indexes``; build the demo index if it is missing.
 
     Raises:
         BadInput: the cache directory cannot be written.

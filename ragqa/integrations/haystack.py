@@ -29,12 +29,17 @@ class HaystackRetriever:
         self.index, self.top_k, self.retriever, self.paths = str(index), top_k, retriever, paths
 
     def warm_up(self) -> None:
-        """Load the index."""
+        """Load the index; errors are as for ``Pipeline.load``."""
         load_pipeline(self.index, self.retriever)
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Return the passages as documents, best first, with their places in ``meta``."""
+        """Return the passages as documents, best first, with their places in ``meta``.
+
+        Args:
+            query: the question, which must not be empty.
+            top_k: number of passages; by default ``top_k`` of the component.
+        """
         hits = find_hits(self.index, self.retriever, query, top_k or self.top_k, tuple(self.paths or ()))
         return {
             "documents": [
@@ -57,16 +62,13 @@ class HaystackRetriever:
 
 @component
 class HaystackReader:
-    """Component that marks answers in documents, with calibrated probabilities.
-
-    The reader of the package needs no torch.
-    """
+    """Component that marks answers in documents, with calibrated probabilities."""
 
     def __init__(self, reader: str | None = None, top_k: int = 5, no_answer: bool = True):
         """Make the component; ``warm_up`` or the first run loads the reader.
 
         Args:
-            reader: directory of a span reader; None for the reader of the package.
+            reader: directory of a span reader; None for the reader that ragqa ships, which needs no torch.
             top_k: maximum number of answers, at most 5.
             no_answer: True to add an answer whose ``data`` is None, with the probability that no answer is right.
         """
@@ -80,12 +82,10 @@ class HaystackReader:
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[ExtractedAnswer]]:
         """Return the answers with their places in the documents, best first.
 
-        Documents without text are not read.
-
         Args:
             query: the question.
-            documents: documents to read.
-            top_k: maximum number of answers; by default that of the component.
+            documents: documents to read; documents without text are skipped.
+            top_k: maximum number of answers; by default ``top_k`` of the component.
 
         Returns:
             List ``answers``; with ``no_answer``, one of them stands for no answer.

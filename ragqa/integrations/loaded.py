@@ -22,18 +22,14 @@ _LOCK = Lock()  # frameworks call components from many threads, and one search u
 def load_pipeline(index: str, retriever: str | None) -> Pipeline:
     """Return the pipeline of an index, which uses the newest version of the index.
 
-    The arguments are those of ``find_hits``; the errors are those of ``Pipeline.load``.
+    Arguments are as for ``find_hits``, errors as for ``Pipeline.load``.
     """
     return Pipeline.load(index, retriever=retriever)
 
 
 @lru_cache(MAX_LOADED)
 def load_reader(reader: str | None) -> Reader:
-    """Return a reader.
-
-    Args:
-        reader: directory of the reader; None for the reader of the package.
-    """
+    """Return the reader in a directory; for None, the reader that ragqa ships."""
     return open_reader(reader)
 
 
@@ -58,7 +54,7 @@ def read_hits(reader: str | None, query: str, hits: list[Hit]) -> Answer:
     """Return the answer of a reader to a question, with less probable answers as alternatives.
 
     Args:
-        reader: directory of a reader; None for the reader of the package.
+        reader: directory of a reader; None for the reader that ragqa ships.
         query: the question.
         hits: passages to read.
 
@@ -70,9 +66,9 @@ def read_hits(reader: str | None, query: str, hits: list[Hit]) -> Answer:
 
 
 def make_metadata(hit: Hit) -> dict[str, Any]:
-    """Return the place of a passage as JSON values, without those that are unknown.
+    """Return the known values of a passage's place in its document, as JSON values by name.
 
-    ``start`` and ``end`` are characters of the document, and ``place`` is the place in words.
+    ``start`` and ``end`` are offsets in characters, and ``place`` is the place in words.
     """
     row = Source(hit, None, 0.0).to_dict()
     left_out = ("text", "answer_start", "answer_end", "weight")

@@ -283,11 +283,7 @@ def _insert(before: str, asked: str, after: str) -> str:
 
 
 def _invert(clause: str) -> str | None:
-    """Return a clause with its auxiliary verb before its subject.
-
-    Returns:
-        The clause; None if it does not begin with a short subject and an auxiliary verb.
-    """
+    """Put a clause's auxiliary verb before its short subject; return None if it lacks one."""
     match = _CLAUSE.fullmatch(clause)
     if not match or _NO_SUBJECT.search(match["subject"]) or len(match["subject"].split()) > _MAX_SUBJECT:
         return None
@@ -295,10 +291,7 @@ def _invert(clause: str) -> str | None:
 
 
 def _shorten(question: str) -> str:
-    """Return a question without phrases that users rarely type.
-
-    These are dates after a preposition, and phrases at the end.
-    """
+    """Drop dates after a preposition and phrases at the end, which users rarely type."""
     text = question
     for start, end in reversed(list(find_dates(text))):
         if adjunct := _DATE_ADJUNCT.search(text[:start].rstrip()):

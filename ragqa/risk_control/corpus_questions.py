@@ -19,9 +19,9 @@ T = TypeVar("T")
 DROP_RATE = 0.4
 """Probability that a word of a sentence is left out of its question.
 
-With all words, the passage is easier to find than for the questions of people. This rate makes confidences similar. The
-5 % quantile of the confidence of right answers over the demo is 0.37 with this rate, 0.61 with half of it, and 0.26 to
-0.45 for questions of people.
+With all words, the passage is easier to find than for people's questions. This rate makes confidences similar: over the
+demo, 5 % of right answers have a confidence below 0.37 with this rate, below 0.61 with half of it, and below 0.26 to
+0.45 for people's questions.
 """
 SAMPLE_FACTOR = 20
 """Number of passages that are sampled for each question to make."""
@@ -75,10 +75,7 @@ def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generator) -> list[Passage]:
-    """Return at most ``count`` passages, chosen at random.
-
-    The documents of the passages take turns, so that a long document does not dominate.
-    """
+    """Return at most ``count`` random passages; documents take turns, so that none dominates."""
     ranks = rng.choice(passages.live_count, min(count, passages.live_count), replace=False)
     by_document: dict[tuple[str, str], list[Passage]] = {}
     for passage in passages.get(passages.get_live_rows(ranks).tolist()):

@@ -72,7 +72,7 @@ class RiskReport:
 
 @dataclass(frozen=True)
 class AskedQuestions:
-    """Confidence, correctness and weight of each answer to the questions.
+    """Confidence, correctness, kind and weight of each answer to the questions.
 
     Legend: A answers. A question has two answers if it is asked over the whole index and without its documents.
     """
@@ -87,7 +87,7 @@ class AskedQuestions:
     """Weight of the answer; the weights of a question have the sum 1."""
 
     def measure(self, threshold: float) -> CurvePoint:
-        """Return the shares of questions at a threshold from 0 to 1."""
+        """Return the shares of questions at a confidence threshold."""
         answered_A = self.confidence_A >= threshold
         whole_A = self.right_A & ~self.missing_A
         total = self.weight_A.sum()
@@ -101,7 +101,7 @@ class AskedQuestions:
 
 
 def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
-    """Choose the confidence threshold of an index for a reader, and store it with the index.
+    """Choose the confidence threshold of an index, store it with the index, and report it.
 
     If no threshold has the risk, nothing is stored.
 
@@ -114,6 +114,7 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
         BadInput: the pipeline does not search an index directory; the index cannot be written, or another process
             changes it; the questions cannot be read, are too few, or none of them has an answer.
         ArtefactError, DamagedArtefact, Mismatch: the index was replaced or damaged after it was opened.
+        RemoteError: the server of a language model did not answer.
     """
     index, retriever = pipeline.index_directory, pipeline.retriever
     if index is None or not isinstance(retriever, LiveRetriever):
@@ -151,11 +152,7 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
 def _collect_questions(
     passages: PassageStore, index: Path, settings: RiskSettings, progress: Progress
 ) -> list[Question]:
-    """Return questions from the file, or questions made from the passages.
-
-    Raises:
-        BadInput: the file cannot be read, the questions are too few, or none has an answer.
-    """
+    """Return questions of the file or about the passages; raise BadInput if they are too few."""
     needed = settings.needed_questions
     if file := settings.questions:
         questions = list(read_questions(file))
@@ -188,7 +185,7 @@ def _ask_questions(
     Args:
         pipeline: pipeline to ask.
         questions: questions with or without answers.
-        missing: weight of the answer without documents, from 0 to 1. A question is not asked for an answer of weight 0.
+        missing: weight of the answer without documents, from 0 to 1; an answer of weight 0 is not asked for.
         progress: receiver of the number of finished questions.
     """
     rows: list[tuple[float, bool, bool, float]] = []
@@ -231,7 +228,7 @@ def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) ->
 def _drop_own_documents(hits: list[Hit], question: Question) -> list[Hit]:
     """Drop the hits of the documents that answer a question.
 
-    These are the documents that the question names or, if it names none, those with an answer in a hit.
+    The question names these documents. If it names none, they are the documents with an answer in a hit.
     """
     if question.documents or question.titles:
         return [

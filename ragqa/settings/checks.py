@@ -25,7 +25,7 @@ _broken: ContextVar[Broken | None] = ContextVar("broken", default=None)
 
 @contextmanager
 def report_together() -> Iterator[None]:
-    """Report all values out of range of a block or function in one error at its end.
+    """Report all values that a block or function finds out of range in one error at its end.
 
     A failed check does not stop the block. If such blocks are nested, the outermost one reports. So the error also
     names the values of nested configs.

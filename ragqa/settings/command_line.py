@@ -157,10 +157,7 @@ def _decode(value: Any, expected: Any) -> Any:
 
 @report_together()
 def _construct(instance: Any) -> Any:
-    """Construct an unchecked instance of a config again, so that its values are checked.
-
-    The checks are in the ``__post_init__`` of the config and of nested configs.
-    """
+    """Construct a config and its nested configs again, so that ``__post_init__`` checks them."""
     values = {name: _construct(value) if is_dataclass(value) else value for name, value in vars(instance).items()}
     return type(instance)(**values)
 
@@ -243,10 +240,7 @@ def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> 
 
 
 def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
-    """Return the values of a config by the names of their options.
-
-    The name of a positional argument is in upper case.
-    """
+    """Return a config's values by option name; positional arguments are in upper case."""
     options: dict[str, Any] = {}
     hints = get_type_hints(type(config), include_extras=True)
     for name, value in vars(config).items():
@@ -261,10 +255,7 @@ def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
 
 
 def get_main_module() -> str:
-    """Return the name of the module or script that Python runs.
-
-    A module is run by ``python -m``.
-    """
+    """Return the name of the module (of ``python -m``) or the script that Python runs."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 

@@ -28,7 +28,7 @@ def get_flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the settings with those of each flat group in a nested dictionary.
+    """Return a copy of settings in which each flat group has a dictionary of its own.
 
     Args:
         kind: config class.
@@ -79,7 +79,7 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
 
 @report_together()
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
-    """Make a config of class ``kind`` from its settings, which can be those of flat groups.
+    """Make a config of class ``kind`` from its settings, some of which can be in flat groups.
 
     Raises:
         BadInput: a value is out of range.
