@@ -1,7 +1,4 @@
-"""Rows of the passages that contain an answer to each question, cached on disk.
-
-Legend: K passages.
-"""
+"""Rows of the passages that contain an answer to each question, cached on disk."""
 
 import hashlib
 import json
@@ -32,13 +29,13 @@ class AnsweredQuestions:
     questions: list[Question]
     """Questions with gold answers."""
     rows: list[np.ndarray]
-    """Sorted rows for each question; a passage contains an answer by DPR's rule (``metrics.has_answer``)."""
+    """For each question, the sorted rows [int32] of the passages with an answer by DPR's rule (``has_answer``)."""
 
     def __len__(self) -> int:
         return len(self.questions)
 
     def has_answer(self, number: int, rows_K: np.ndarray) -> np.ndarray:
-        """Return a mask [K] that is True where the passage of a row contains an answer.
+        """Return a mask [K] that is True for passages with an answer to a question.
 
         Args:
             number: position of the question in ``questions``.
@@ -102,9 +99,9 @@ def find_answer_rows(
     regex: bool = False,
     progress: Progress = SILENT,
 ) -> list[np.ndarray]:
-    """Return the sorted rows of the passages that contain an answer to each question.
+    """Find the passages that contain an answer to each question; return their sorted rows.
 
-    The first call reads all passages once. Later calls map the rows from the cache.
+    The first call reads all passages once. Later calls with the same arguments map the rows from the cache.
 
     Args:
         store: the passages.

@@ -44,15 +44,15 @@ class AssembleConfig:
     out: Path
     """Directory to write: encoder, reader, generators, vectors, index, and the pipeline that names them."""
     reader: Path | None = None
-    """Directory of the trained reader; default: the first generator, or without one the shipped reader."""
+    """Directory of the trained reader; default: the first generator, or the shipped reader without generators."""
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
-    """Existing vectors of the passages, made by this retriever; default: embed the passages."""
+    """Existing vectors, which are used if the passage tower of ``retriever`` made them; default: none."""
     kind: Annotated[str, IndexKind] = DEFAULT_KIND
     """Kind of vector index."""
     read: int | None = None
-    """Passages to read per question, by default 10; generators read as many as in training."""
+    """Number of passages to read per question; default: 10. Generators read as many as in training."""
     workers: int = 0
     """Number of Ray actors that embed; 0 embeds in this process."""
     insecure: bool = False
@@ -68,11 +68,11 @@ class AssembleConfig:
     """Number of questions of ``dev`` that selected the weights (``--sample`` of the training).
     Calibration does not use them if enough other questions remain."""
     calibrate: int = 1000
-    """Largest number of held-out questions for the calibration; 0 does not calibrate."""
+    """Largest number of held-out questions on which confidence is calibrated; 0 does not calibrate."""
     device: str = "cpu"
     """Device for embedding and generating: cpu, cuda or cuda:N."""
     seed: int = 0
-    """Seed of the training, by which the questions that selected the weights are found."""
+    """Seed of the training; it determines which questions of ``dev`` selected the weights."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
         notify: receives a line about the calibration of each reader.
 
     Raises:
-        BadInput, BadLine: a setting or a file of questions cannot be used.
+        BadInput, BadLine, SlowPattern: a setting or a file of questions cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a directory has another format, is damaged, or does not fit the
             others.
         MissingExtra: exporting, Ray or this kind of index needs a package that is not installed.
@@ -173,7 +173,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
         notify: receives a line about the calibration of each reader.
 
     Raises:
-        BadInput: two generators have the same kind, or a part cannot be used.
+        BadInput, BadLine, SlowPattern: two generators have the same kind, or a part or file cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a part is missing, damaged, or does not fit the others.
     """
     out = config.out.resolve()
@@ -214,12 +214,12 @@ def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
-    """Calibrate an exported reader or a generator; return one line about the result.
+    """Calibrate an exported reader or a generator; return a line about the result for the user.
 
     Args:
         config: settings, which name the held-out questions.
         reader: directory of the reader or generator.
-        retriever: retriever of the passages to read.
+        retriever: retriever of the passages.
         progress: shows the number of questions.
 
     Raises:

@@ -42,12 +42,10 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Log and print the figures of an evaluation, and save the weights if it was the best.
-
-        The weights are also saved if an earlier evaluation was equally good.
+        """Report the figures of an evaluation; save the weights unless an earlier one is better.
 
         Args:
-            figures: figures by name, with the metric.
+            figures: figures by name; the metric must be among them.
 
         Raises:
             BadInput: the weights cannot be written, for example because the disk is full.
@@ -65,7 +63,7 @@ class BestWeights:
     def save(self, **extra: Any) -> None:
         """Write a checkpoint that names the best evaluation.
 
-        Arguments and errors are those of ``Run.save``.
+        Arguments and errors are as for ``Run.save``.
         """
         self._run.save(**extra, **{_KEY: self._best})
         self._delete_unused()
@@ -100,7 +98,6 @@ class BestWeights:
             aside.replace(file)
 
     def _delete_unused(self) -> None:
-        """Delete the weights that neither a checkpoint nor the run still needs."""
         if not parallel.is_first_process():
             return
         evaluations = [*self._run.saved_extras(_KEY), self._best]

@@ -27,12 +27,12 @@ def run_recipe(
     Errors are printed as by ``report_errors``, and end the program.
 
     Args:
-        program: name of the module, which error messages begin with.
+        program: name of the module; error messages begin with it.
         ConfigClass: dataclass of the recipe's settings.
         description: text above the options in the help.
-        main: function of the settings, ``progress`` and ``notify`` that runs the recipe and returns its directory; or
-            the name of a module with this function as ``main``. The module is imported only after the options are read,
-            because it loads torch, which --help does not need.
+        main: function that runs the recipe with the settings, ``progress`` and ``notify``, and returns the directory of
+            the result; or the name of a module with this function as ``main``. The module is imported only after the
+            options are read, because it loads torch, which --help does not need.
         in_processes: True to train in the number of processes that the settings name.
     """
     with report_errors(program):

@@ -1,7 +1,7 @@
 """Settings that recipes share.
 
 The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
-checks all its values and reports all values out of range in one error (``ragqa.settings.checks``).
+reports all values out of range in one BadInput. The functions ``require…`` are as in ``ragqa.settings.checks``.
 """
 
 from dataclasses import dataclass
@@ -25,39 +25,38 @@ from ragqa.settings.checks import (
 )
 
 MASKINGS = ("salient", "spans", "words", "uniform")
-"""Units of masking, as ``MaskingConfig.masking`` names them."""
+"""Values of ``MaskingConfig.masking``."""
 
 
 def require_text_length(config: Any, *names: str) -> None:
-    """Require settings above 3, as lengths of a text in wordpieces with [CLS] and [SEP]."""
+    """Require text lengths above 3 wordpieces in the settings ``names``; [CLS] and [SEP] count."""
     require_all(config, names, lambda value: value > 3, "more than 3, because [CLS] and [SEP] count")
 
 
 def require_input_length(config: Any, *names: str) -> None:
-    """Require settings of ``MIN_WINDOW`` or more, as lengths of a model's input in tokens."""
+    """Require input lengths of ``MIN_WINDOW`` tokens or more in the settings ``names``."""
     require_all(config, names, lambda value: value >= MIN_WINDOW, f"{MIN_WINDOW} or more")
 
 
 def require_layer_width(config: Any, *names: str) -> None:
-    """Require widths of vectors or layers from 1 to 65,536; None is allowed."""
+    """Require widths of vectors or layers from 1 to 65,536, or None, in the settings ``names``."""
     require_all(config, names, lambda value: value is None or 0 < value <= 65_536, "above 0 and at most 65,536")
 
 
 class FromRecipe:
-    """Default of a stage's setting that the value of the whole recipe replaces.
+    """Default of a setting of a stage; the value of the whole recipe replaces it.
 
-    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because each stage has the default
-    ``NumberFromRecipe(0)``. With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not
-    replace.
+    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because its default is ``NumberFromRecipe(0)``.
+    With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not replace.
     """
 
 
 class TextFromRecipe(FromRecipe, str):
-    """Default text of a stage, which the text of the recipe replaces."""
+    """Default text of a stage; the text of the recipe replaces it."""
 
 
 class NumberFromRecipe(FromRecipe, int):
-    """Default number of a stage, which the number of the recipe replaces."""
+    """Default number of a stage; the number of the recipe replaces it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +105,7 @@ class TrainingConfig:
 
     @property
     def single_device(self) -> str:
-        """Device of a training in one process.
-
-        This is ``device``, or cuda if ``gpus`` is True and ``device`` is cpu.
-        """
+        """Device of a run in one process: ``device``, but cuda if it is cpu and ``gpus`` is set."""
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
@@ -127,7 +123,7 @@ class HeldOutConfig:
     """Settings of the held-out questions on which a model is evaluated during training."""
 
     dev: Path | None = None
-    """File of held-out questions, which are left out of the training questions.
+    """File of held-out questions; training leaves these questions out.
     A recipe that trains a reader or a generator on questions keeps the weights with the best exact match on them."""
     sample: int | None = 500
     """Size of the random sample of held-out questions; None takes all."""
@@ -166,12 +162,12 @@ class TrainingIndexConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Settings of index refreshes while the passage encoder learns."""
+    """Settings of index refreshes while the passage tower learns."""
 
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes the index (an ablation)."""
     max_staleness: int | None = None
-    """Largest age of the index in steps; training waits for a newer index. Default: twice ``refresh_every``."""
+    """Largest age of the index in steps, after which training waits for a newer one; default: 2 * refresh_every."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -202,7 +198,7 @@ class MaskingConfig:
     rate: float = 0.15
     """Share of the wordpieces to mask; salient masking ignores it."""
     max_text: int = 64
-    """Largest length of a text or question in wordpieces, at most half of the encoder's input."""
+    """Largest length of a text in wordpieces with [CLS] and [SEP]; it is limited to half of the reader's input."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -215,10 +211,10 @@ class MaskingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WritingConfig:
-    """Settings of the generator that training begins from."""
+    """Settings of a generator in training."""
 
     generator: Path
-    """Directory of a generator, or of a sequence-to-sequence model with its tokenizer."""
+    """Directory of the generator to begin from, or of a sequence-to-sequence model with its tokenizer."""
     max_input: int = MAX_INPUT
     """Largest length of a question with a passage in tokens."""
     max_answer: int = MAX_ANSWER
@@ -232,7 +228,7 @@ class WritingConfig:
 
 
 FROM_RECIPE = Path("(from the recipe)")
-"""Default of a path in a stage, which the recipe replaces."""
+"""Default path of a stage; the path of the recipe replaces it."""
 STAGE_DEFAULTS: dict[str, Any] = {
     "corpus": FROM_RECIPE,
     "encoder": FROM_RECIPE,
@@ -240,6 +236,6 @@ STAGE_DEFAULTS: dict[str, Any] = {
     "device": TextFromRecipe("cpu"),
     "seed": NumberFromRecipe(0),
 }
-"""Defaults of a stage for the settings that the recipe replaces."""
+"""Defaults of the settings that a stage takes from the recipe."""
 STAGE_INDEX = TrainingIndexConfig(kind=TextFromRecipe(DEFAULT_KIND))
 """Default index settings of a stage; the recipe replaces the kind."""

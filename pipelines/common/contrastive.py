@@ -44,7 +44,7 @@ class ContrastiveBatch:
         """Return the batch with masked passages added, so that processes share it evenly.
 
         Args:
-            count: number of processes, which divides the new number of passages.
+            count: number of processes; the new number of passages is a multiple of it.
         """
         missing = -len(self.passages) % count
         masked_BM = torch.ones(len(self.questions), missing, dtype=torch.bool)
@@ -80,6 +80,7 @@ def contrastive_step(
         figures: further figures to log.
 
     Raises:
+        BadInput: the processes cannot share the questions or passages evenly.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     run.state.optimizer.zero_grad(set_to_none=True)
@@ -108,10 +109,10 @@ def contrastive_step(
 
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Return for each chunk of sequences a function that computes its vectors.
+    """Divide sequences into chunks; return a function for each that computes vectors [N, D].
 
     Args:
-        tower: encoder.
+        tower: tower that encodes the sequences.
         rows: wordpiece ids of the sequences.
         chunk: number of sequences of a chunk.
         device: device of the encoder.
@@ -123,7 +124,7 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
     """Return the vectors [N, D] of sequences; sequences of similar length are encoded together.
 
     Args:
-        tower: encoder.
+        tower: tower that encodes the sequences.
         rows: wordpiece ids of the sequences.
         device: device of the encoder.
     """
@@ -138,11 +139,10 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
 
 
 def group_by_length(rows: Rows) -> list[list[int]]:
-    """Group sequences by length to save padding.
+    """Group sequences by length to save padding; return their positions, longest first.
 
-    Returns:
-        The positions of the sequences, longest first: in two halves if the longest sequence is more than 1.5 times as
-        long as the longest one of the second half, otherwise in one group.
+    There are two halves if the longest sequence is more than 1.5 times as long as the longest one of the second half.
+    Otherwise there is one group.
     """
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     half = len(order) // 2 if len(rows[order[0]]) > 1.5 * len(rows[order[len(order) // 2]]) else 0
@@ -150,10 +150,10 @@ def group_by_length(rows: Rows) -> list[list[int]]:
 
 
 def count_encoded(rows: Rows, chunk: int) -> int:
-    """Return the number of tokens that are encoded for sequences, including padding.
+    """Return the number of tokens that a tower encodes for sequences, including padding.
 
     Args:
-        rows: token ids of the sequences.
+        rows: wordpiece ids of the sequences.
         chunk: number of sequences that are encoded together, in one or two groups (``group_by_length``).
     """
     chunks = [rows[start : start + chunk] for start in range(0, len(rows), chunk)]

@@ -1,4 +1,4 @@
-"""Parts that the recipes of generators share: loading, sampling of answers, evaluation.
+"""Parts that the recipes of generators share: loading, sampling, evaluation and saving.
 
 Legend: B questions, K passages of a question.
 """
@@ -41,7 +41,7 @@ from ragqa.types import Hit, Passage, Question
 EVALUATION_BATCH = 64
 """Number of questions read at a time in an evaluation."""
 _ANSWER_STREAM = 1
-"""Third part of the seed of the choice of answers, after the seed of the run and the step."""
+"""Last part of the seed that chooses answers; the first parts are the seed of the run and the step."""
 
 PassageFinder = Callable[[list[str]], list[list[Hit]]]
 """Function from question texts to the hits for each question, best first."""
@@ -64,7 +64,7 @@ def load_for_training(
         notify: receives a line if the model cannot read or write texts of these lengths.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch, BadInput: as for ``load_generator``.
+        ArtefactError, DamagedArtefact, Mismatch, BadInput, MissingExtra: as for ``load_generator``.
     """
     source = writing.generator
     is_plain = read_model_type(source) != "rag" and not (source / "generator.json").is_file()
@@ -83,7 +83,7 @@ def prepare_for_training(
     """Return a generator of the kind to train, with the weights of a loaded generator.
 
     Args:
-        generator: generator of any kind; its model is changed.
+        generator: generator of any kind; the result has its model.
         kind: kind of generator to train.
         config: settings of the recipe, for device and dropout.
         writing: largest lengths of inputs and answers.
@@ -105,10 +105,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the options that let a generator of ``kind`` write inputs as ``generator`` does.
-
-    There are none unless ``generator`` is a RAG generator and ``kind`` reads passages.
-    """
+    """Return the template of a RAG generator as options of ``kind``, if both read passages."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -120,8 +117,8 @@ def draw_questions(
 ) -> tuple[list[Question], list[str]]:
     """Sample the questions of a step, and one gold answer for each question.
 
-    Each answer of a question has the same probability. The paper trains on every pair of question and answer (Lewis et
-    al. 2020, appendix D), which gives more weight to questions with many answers.
+    Each answer of a question has the same probability. RAG's paper trains on every pair of question and answer (Lewis
+    et al. 2020, appendix D), which gives more weight to questions with many answers.
 
     Args:
         questions: all training questions.
@@ -130,7 +127,7 @@ def draw_questions(
         step: number of the step. Seed and step determine the sample.
 
     Returns:
-        The questions of this process, and an answer to each of them.
+        The questions of this process, and an answer to each question.
 
     Raises:
         BadInput: the processes cannot share the batch evenly.
@@ -193,13 +190,13 @@ def count_exact_matches(answers: Sequence[str], questions: Sequence[Question], *
 
 
 def make_passage_finder(index: TrainingIndex, tower: Tower, passages: int, device: str) -> PassageFinder:
-    """Return a function that searches with the question encoder in training.
+    """Return a function that searches with the question tower in training.
 
     Args:
         index: index to search.
-        tower: question encoder.
+        tower: question tower.
         passages: number of passages to read. The function returns more, up to ``max(KS)``, if recall needs them.
-        device: device of the encoder.
+        device: device of the tower.
     """
     depth = min(max(*KS, passages), index.store.live_count)
 
@@ -272,11 +269,7 @@ def evaluate_generator(
 
 
 def count_token_flops(seq2seq: Seq2Seq) -> tuple[int, int]:
-    """Return the floating-point operations per token of a training step.
-
-    Returns:
-        Operations per token of the input, and per token of the answer.
-    """
+    """Return the training FLOPs per token of the input, and per token of the answer."""
     read, written = count_seq2seq_weights(seq2seq.model)
     return 6 * read, 6 * written
 

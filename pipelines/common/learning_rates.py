@@ -9,7 +9,7 @@ def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, defa
     Args:
         step: number of the step, from 0.
         peak: highest rate.
-        warmup: steps of the rise, at most ``total``; None takes ``default_warmup``.
+        warmup: steps of the rise, limited to ``total``; None takes ``default_warmup``.
         total: steps of the run.
         default_warmup: steps of the rise if ``warmup`` is None, but at most a tenth of ``total``.
     """
@@ -23,7 +23,7 @@ def limit_warmup(chosen: int | None, default: int, total: int) -> int:
     """Return the number of warm-up steps.
 
     Args:
-        chosen: steps that the user has chosen; at most ``total`` of them count.
+        chosen: steps that the user has chosen, limited to ``total``; None takes ``default``.
         default: steps if ``chosen`` is None, but at most a tenth of ``total``.
         total: steps of the run.
     """
@@ -47,9 +47,9 @@ class LearningRates:
     The retriever's rate begins to rise when the retriever starts to learn."""
 
     def compute_rates(self, step: int) -> list[float]:
-        """Return the learning rates of a step: two of the retriever, then two of the reader.
+        """Return the learning rates of a step: two for the retriever, then two for the reader.
 
-        Each has two parameter groups: with and without weight decay.
+        Each module has two parameter groups: with and without weight decay.
 
         Args:
             step: number of the step, from 0.

@@ -28,7 +28,7 @@ NULL = -1
 _SAMPLE = 10_000
 """Number of passages from which the tagger learns common words."""
 _TRIES = 1000
-"""Number of consecutive texts with nothing to mask after which training stops."""
+"""Number of texts in a row with nothing to mask after which training stops."""
 
 ChoosePositions = Callable[[str, Pieces, np.random.Generator], masking.Positions]
 """Function from a text, its wordpieces and a random generator to the positions to mask."""
@@ -39,7 +39,7 @@ class MaskedText:
     """Text with masked wordpieces."""
 
     row: int
-    """Row of the passage that the text comes from; NULL if this passage cannot be retrieved."""
+    """Row of the text's passage in the corpus; NULL if this passage cannot be retrieved."""
     ids: list[int]
     """Wordpieces of the masked text, without [CLS] and [SEP]."""
     positions: list[int]
@@ -60,12 +60,12 @@ class MaskedText:
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Batch of masked texts x as inputs [CLS] x [SEP], with their labels."""
+    """Batch of masked texts as inputs [CLS] text [SEP], with their labels."""
 
     texts: list[MaskedText]
     """B texts."""
     x: Inputs
-    """Token ids and mask of the texts."""
+    """Token ids and mask of the inputs."""
     positions_BM: Tensor
     """Positions to predict in the inputs; 0 for padding."""
     labels_BM: Tensor
@@ -101,7 +101,7 @@ def make_position_chooser(kind: str, tagger: Tagger | None, *, rate: float, coun
 
     Args:
         kind: unit of masking, one of ``MASKINGS``.
-        tagger: tagger of salient spans; None unless ``kind`` is salient.
+        tagger: tagger of salient spans; needed only if ``kind`` is salient.
         rate: share of the wordpieces to mask; ignored for salient spans.
         count: number of salient spans to mask.
 
@@ -166,16 +166,13 @@ def open_masked_texts(
 
 
 def sample_texts(store: PassageStore) -> list[str]:
-    """Return texts from the whole corpus, from which a tagger learns common words.
-
-    These are the texts of at most 10,000 passages at equal distances.
-    """
+    """Return the texts of at most 10,000 passages, at equal distances in the corpus."""
     ranks = np.unique(np.linspace(0, store.live_count - 1, min(store.live_count, _SAMPLE)).astype(int))
     return [passage.text for passage in store.get(store.get_live_rows(ranks).tolist())]
 
 
 class MaskedTexts:
-    """Batches of masked texts by the number of the step; seed and step determine a batch."""
+    """Batches of masked texts, indexed by step; seed and step determine a batch."""
 
     def __init__(
         self,
@@ -257,7 +254,7 @@ class MaskedTexts:
         return MaskedText(row, ids, positions.tolist(), [pieces.ids[position] for position in positions], (start, end))
 
     def collate(self, texts: list[MaskedText]) -> MaskedBatch:
-        """Return the batch of masked texts, of which there must be at least one."""
+        """Return a batch of one or more masked texts."""
         first, last = self._tokenizer.special_ids
         width = max(len(text.positions) for text in texts)
         positions = torch.zeros(len(texts), width, dtype=torch.long)
@@ -274,8 +271,8 @@ def draw_sentences(text: str, rng: np.random.Generator, room: int) -> tuple[int,
     Args:
         text: text of a passage.
         rng: random generator.
-        room: largest length in wordpieces. Lengths are estimated at four characters per wordpiece, so the sentences can
-            have more wordpieces.
+        room: largest length in wordpieces, estimated at four characters per wordpiece. The result can have more
+            wordpieces, and a single sentence can be longer.
 
     Returns:
         Start and end (exclusive); 0 and 0 if the text has no sentences.

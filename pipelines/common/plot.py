@@ -87,7 +87,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
     Args:
         runs: directories of runs.
         out: picture to write.
-        names: names of the runs in the legend; by default the names of the directories.
+        names: names of the runs in the legend; default: the names of the directories.
 
     Raises:
         BadInput: a directory holds no figures, or ``out`` does not end in .png, .svg or .pdf.
@@ -130,7 +130,7 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
 
 
 def _read_curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the pairs (step, value) of each figure in a run that has a panel."""
+    """Return the pairs (step, value) of each figure with a panel in the log of a run."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in read_rows(run):
         for field in (field for fields in PANELS.values() for field in fields):

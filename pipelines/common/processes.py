@@ -30,7 +30,7 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
     """Run a recipe in this process, or in several processes of a Ray cluster.
 
     A single process runs ``main`` directly. In a cluster, each process has a CPU core, or a GPU if ``config.gpus`` is
-    True. All machines must see the paths of the config. A lost process ends the run, and the same command continues
+    True. All machines must see the paths of the config. A lost process ends the run; the same command then continues
     from the newest checkpoint.
 
     Args:
@@ -44,8 +44,8 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
     Raises:
         MissingExtra: torch or Ray is not installed.
         BadInput: torch does not see the device, several processes would share a GPU, or the cluster cannot be used.
-        RagqaError: in a cluster, ``main`` has failed or a process was lost. A single process passes on the errors of
-            ``main``.
+        RagqaError: in a cluster, ``main`` has failed or a process was lost. In a single process, errors of ``main``
+            pass unchanged.
     """
     if config.processes == 1:
         config = replace(config, device=config.single_device)
@@ -92,7 +92,6 @@ def _make_absolute(value: Any) -> Any:
 
 
 def _run_process(loop: dict[str, Any]) -> str:
-    """Run a recipe in one of several processes."""
     config, options = loop["config"], {}
     if config.gpus:
         from ray.train.torch import get_device
@@ -132,7 +131,7 @@ class ProgressSender:
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
         """Send the start and the end of a piece of work.
 
-        Arguments are those of ``ragqa.progress.Progress.step``.
+        Arguments are as for ``ragqa.progress.Progress.step``.
         """
         self._last = done, ""
         self._send(("begin", name, total, unit, done))
@@ -157,15 +156,13 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``.
-
-    The messages can end early, because the process that sends them can die.
+    """Show the messages of a ``ProgressSender``, which end early if its process dies.
 
     Args:
         messages: messages in the order in which they were sent.
         progress: shows the pieces of work.
         notify: receives the lines for the user.
-        step: piece of work that has begun before the first message, if any.
+        step: piece of work that began before the first message, if any.
     """
     messages = iter(messages)
     for kind, *values in messages:

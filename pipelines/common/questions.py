@@ -53,10 +53,7 @@ def sample_questions(questions: list[Question], count: int | None, seed: int) ->
 
 
 def make_question_keys(files: Iterable[Path]) -> set[str]:
-    """Return the normalised texts of all questions in files.
-
-    Errors are those of ``read_questions``.
-    """
+    """Return the normalised texts of questions in files; errors are as for ``read_questions``."""
     return {normalize_answer(question.text) for file in files for question in read_questions(file)}
 
 
@@ -106,7 +103,7 @@ def iterate_batches(
     """Yield items in batches, and show the progress.
 
     Args:
-        items: questions, or their results.
+        items: questions, or data of questions.
         progress: shows the number of items.
         title: name of the work in the progress bar.
         size: items of a batch.
@@ -119,9 +116,7 @@ def iterate_batches(
 
 
 def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
-    """Return the numbers of the questions of a step, counted from 0.
-
-    Each epoch has its own random order.
+    """Return the numbers, from 0, of the questions in a step; each epoch has a random order.
 
     Args:
         count: number of all questions.
@@ -133,7 +128,7 @@ def draw_step(count: int, *, batch: int, seed: int, step: int) -> list[int]:
 
 
 def draw_stretch(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Return a part of the endless sequence of question numbers, one random order per epoch.
+    """Return a part of the endless sequence of question numbers, with a random order per epoch.
 
     Args:
         count: number of all questions.

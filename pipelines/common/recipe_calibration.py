@@ -38,12 +38,12 @@ With fewer, the questions that selected the weights are also used."""
 
 @dataclass(frozen=True)
 class CrossFit:
-    """Calibration fitted on all N answers, with a cross-fitted confidence of each answer."""
+    """Calibration of N answers, with a cross-fitted confidence of each answer."""
 
     calibration: Calibration
     """Calibration fitted on all answers."""
     confidence: np.ndarray
-    """Confidence of each answer [N], by a fit on all parts but that of the answer."""
+    """Confidence of each answer [N], by a calibration that was fitted without the answer's part."""
     right: np.ndarray
     """1 for a right answer, 0 for a wrong answer, or the probability that the answer is right [N]."""
 
@@ -56,13 +56,13 @@ class CrossFit:
 def select_unseen_questions(
     file: Path, train: Path | None, selection_sample: int, seed: int, count: int | None = None
 ) -> list[Question]:
-    """Sample questions of a file that training has not used.
+    """Sample held-out questions that training has not used.
 
     Args:
         file: file of held-out questions; questions without answers are left out.
-        train: file of the training questions, which are left out. Case, punctuation and articles are ignored.
-        selection_sample: number of questions of ``file`` that selected the best weights. They are left out if enough
-            other questions remain.
+        train: file of training questions to leave out. Case, punctuation and articles are ignored.
+        selection_sample: number of questions of ``file`` that selected the best weights. They are left out if at least
+            ``MIN_UNSEEN`` other questions remain.
         seed: seed of the training, which determines the samples.
         count: size of the sample to return; None takes all.
 
@@ -97,8 +97,10 @@ def collect_answers(
         progress: shows the number of questions.
 
     Returns:
-        The evidence of the best answer to each question, with True if this answer is right. A question without an
-        answer of the reader is left out.
+        The evidence of the best answer to each answered question, with True if this answer is right.
+
+    Raises:
+        SlowPattern: raised by ``is_right``, if a gold answer is a pattern that takes too long.
     """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
@@ -122,16 +124,14 @@ def cross_fit(
 ) -> CrossFit:
     """Fit a calibration on all answers, and compute each answer's confidence without its part.
 
-    For the confidence of the answers of a part, a calibration is fitted on the other parts. The calibration error
-    is measured on this confidence.
+    The confidence of the answers in a part comes from a calibration that is fitted on the other parts.
 
     Args:
         rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.
         fitted_on: description of the questions, saved with the calibration.
         features: names of the features of the evidence.
-        weights: weight of each answer; by default 1.
-        parts: name of the part of each answer, with at least two different names; by default answers belong to two
-            halves by turns.
+        weights: weight of each answer; default: 1.
+        parts: name of the part of each answer, with at least two different names; default: two alternating halves.
     """
     evidence, right = [item for item, _ in rows], np.array([float(item) for _, item in rows])
     weight = np.ones(len(rows)) if weights is None else np.asarray(weights)
@@ -150,7 +150,7 @@ def install_calibration(calibration: Calibration, reader: Path) -> None:
     """Save a calibration in the directory of a generator or of an exported reader.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``reader`` is neither, or the export is incomplete.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: as for ``amend_export``.
     """
     if registry.is_generator(reader):
         calibration.save(reader)
@@ -186,7 +186,7 @@ def calibrate_reader(
         A line about the result for the user.
 
     Raises:
-        ArtefactError, DamagedArtefact: the reader is missing or damaged.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch, MissingExtra: the reader cannot be loaded or changed.
         SlowPattern: a gold answer is a pattern that takes too long.
     """
     opened: ExtractiveReader | GenerativeReader

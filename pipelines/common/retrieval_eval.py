@@ -1,6 +1,6 @@
 """Evaluation of a retriever in training: recall with its current weights and an index.
 
-Legend: B questions, K passages, D width.
+Legend: B questions, D width.
 """
 
 import shutil
@@ -66,16 +66,13 @@ def tokenize_questions(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[l
 
 @torch.no_grad()
 def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str], device: str) -> np.ndarray:
-    """Return the vectors of questions, computed without dropout and without gradient.
+    """Return the float32 vectors [B, D] of questions, without dropout and without gradient.
 
     Args:
-        tower: question encoder.
-        tokenizer: tokenizer of the encoder.
+        tower: question tower.
+        tokenizer: tokenizer of the tower.
         texts: B questions.
-        device: device of the encoder.
-
-    Returns:
-        Vectors [B, D] as float32.
+        device: device of the tower.
     """
     training = tower.training
     tower.eval()
@@ -90,13 +87,13 @@ def encode_questions(tower: Tower, tokenizer: TextTokenizer, texts: Sequence[str
 def evaluate_retrieval(
     held_out: HeldOutQuestions, tower: Tower, index: Mips, device: str, ks: Sequence[int] = KS
 ) -> dict[str, float]:
-    """Measure the recall of a question encoder in training on held-out questions.
+    """Measure the recall of a question tower in training on held-out questions.
 
     Args:
         held_out: questions and passages.
-        tower: question encoder in training.
+        tower: question tower.
         index: index to search.
-        device: device of the encoder.
+        device: device of the tower.
         ks: numbers of passages at which recall is measured.
 
     Returns:
@@ -125,23 +122,23 @@ def evaluate_with_new_index(
     workers: int = 0,
     insecure: bool = False,
 ) -> dict[str, float]:
-    """Return ``recall@k`` with a new exact index, whose vectors the current weights compute.
+    """Return ``recall@k`` for each k of ``KS`` with a new exact index by the current weights.
 
     Args:
         work: directory for the index; it is deleted before and after the evaluation.
         retriever: dual encoder in training.
         held_out: questions and passages.
         corpus: index directory of the passages.
-        device: device of the encoders.
+        device: device of the towers.
         workers: number of Ray actors that embed; 0 embeds in this process.
         insecure: True to accept a Ray cluster that asks for no token.
 
     Raises:
-        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``index.embed.embed``.
+        BadInput, ArtefactError, DamagedArtefact, RagqaError, MissingExtra: as for ``index.embed.embed``.
         SlowPattern: an answer is a pattern that takes too long.
     """
     shutil.rmtree(work, ignore_errors=True)
-    # Loading a model uses random numbers. The fork keeps those of the training unchanged.
+    # Loading a model uses random numbers. After the fork, training continues with the same ones as without evaluation.
     with torch.random.fork_rng(devices=[]):
         retriever.save_passages(work / "snapshot")
         opened = build_temporary_index(

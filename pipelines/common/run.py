@@ -29,9 +29,9 @@ class BatchLoss:
     """Loss of a batch, and the figures of the batch for the log."""
 
     loss: Tensor
-    """This process's part of the mean loss over the whole batch."""
+    """Scalar: this process's part of the mean loss over the whole batch."""
     figures: dict[str, float]
-    """Means over the whole batch for the log by name, for example ``nll``, a loss in nats."""
+    """Means over the whole batch by their names in the log, for example ``nll``, a loss in nats."""
     tokens: int
     """Number of tokens that went through a model in this process, including padding."""
     flops: float
@@ -41,7 +41,7 @@ class BatchLoss:
     def from_mean(cls, mean: Tensor, counted: Tensor, *, tokens: int, flops: float, **figures: float) -> "BatchLoss":
         """Make the loss of a batch from the mean loss of this process.
 
-        In the mean over all processes, the weight of this process is its number of items that count.
+        The means of several processes are weighted by their numbers of items that count.
 
         Args:
             mean: mean loss of the items of this process.
@@ -88,10 +88,9 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return True if an action that is repeated every ``every`` steps is due.
+        """Return True after each multiple of ``every`` steps, also 0, and after the last step.
 
-        It is due after each multiple of ``every`` steps, also after 0 steps, and after the last step. If ``every`` is
-        None, it is never due.
+        If ``every`` is None, the result is False.
         """
         return every is not None and (self.is_done or self.step % every == 0)
 
@@ -126,16 +125,16 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield each remaining step, from 0; save and evaluate when due, also after the last one.
+        """Yield the number of each remaining step, from 0; save and evaluate when due.
 
         The body of the loop takes the step. A checkpoint is written before an evaluation after the same step, so a run
-        that continues from this checkpoint repeats the evaluation. Errors of the functions pass through.
+        that continues from this checkpoint repeats the evaluation. Both are also due after the last step.
 
         Args:
             save_every: steps between two checkpoints.
-            save: function that writes a checkpoint; by default ``Run.save``.
+            save: function that writes a checkpoint; default: ``Run.save``.
             adopt_index: function that takes a newer index into use, if there is one; called before each step.
-            evaluate: function that evaluates the model, called in the first process; None without held-out questions.
+            evaluate: function that evaluates the model, called in the first process only; None never evaluates.
             eval_every: steps between two evaluations; None never evaluates.
         """
         while True:
@@ -154,7 +153,7 @@ class Run:
     def begin_step(self) -> None:
         """Start the clock of a step, and seed its random numbers.
 
-        The random numbers depend only on the seed, the step and the process. So a resumed run repeats the same numbers.
+        The random numbers depend only on the seed, the step and the process, so that a resumed run repeats them.
         """
         self._began = perf_counter()
         parallel.seed_process(self.seed, self.step)
@@ -229,7 +228,7 @@ def open_run(
     Args:
         config: settings, which are written into the directory.
         model: model to train, with its initial weights.
-        parts: parts of the model with separate learning rates; by default the whole model has one rate.
+        parts: parts of the model with separate learning rates; default: the whole model with one rate.
         name: name of the work in the progress bar.
         progress: shows the steps.
         notify: receives a line if the run continues, and for each evaluation and alarm.

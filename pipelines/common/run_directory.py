@@ -20,9 +20,9 @@ from ragqa.settings.groups import collect_settings
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile", "insecure")
 """Settings that are allowed to change when a run continues.
 
-They change the losses only by rounding, with two exceptions: with dropout, other ``processes`` and ``compile`` drop
-other units; and ``workers`` decides at which step a new index is ready. ``eval_every`` does not change the losses, but
-decides which weights are evaluated.
+They change the losses only by rounding, with two exceptions: with dropout, another value of ``processes`` or
+``compile`` drops other units; and ``workers`` decides at which step a new index is ready. ``eval_every`` does not
+change the losses, but decides which weights are evaluated.
 """
 CHECKPOINTS = "checkpoints"
 """Name of the folder with the checkpoints."""
@@ -31,7 +31,7 @@ CONFIG = "config.json"
 INPUTS = "inputs"
 """Key in CONFIG for the digests of the files and directories that the settings name."""
 PRECISION = "precision"
-"""Key in CONFIG for the precision of a run on a CPU and the machine that chose the precision."""
+"""Key in CONFIG for the precision of a run, and the machine that chose the precision."""
 PRECISIONS = ("float32", "bfloat16")
 """Precisions of a run on a CPU."""
 _BEFORE_A_RUN = ("negatives.jsonl",)
@@ -44,12 +44,12 @@ def record_settings(config: Any, *, has_begun: bool) -> None:
     """Check that the settings of a run have not changed, and write them into its directory.
 
     Args:
-        config: settings with a directory ``out`` and a ``device``; those in ``FREE`` may have changed.
+        config: settings with a directory ``out`` and a ``device``; settings in ``FREE`` may have changed.
         has_begun: True if the run has a checkpoint. Before the first checkpoint, all settings may change.
 
     Raises:
         BadInput: the settings or inputs have changed, or the directory holds something other than a run.
-        DamagedArtefact: the recorded settings cannot be read.
+        ArtefactError, DamagedArtefact: the recorded settings or the manifest of an input cannot be read.
     """
     from ragqa.training import precision
 
@@ -97,7 +97,10 @@ def check_directory(out: Path) -> None:
 def digest_inputs(config: Any) -> dict[str, str]:
     """Return the digests of the files and directories that settings name, by setting.
 
-    The setting ``out`` is left out, and so is a setting that names a missing file or directory.
+    The setting ``out`` is left out, and so is a setting with a missing path.
+
+    Raises:
+        ArtefactError, DamagedArtefact, Mismatch: as for ``artefacts.peek_manifest``.
     """
     digests = {}
     for name, value in collect_settings(config).items():
@@ -108,7 +111,6 @@ def digest_inputs(config: Any) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    """Return the fingerprint of an artefact, or the digest of a file or directory."""
     if (path / artefacts.MANIFEST).is_file():
         return artefacts.peek_manifest(path).fingerprint
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -128,8 +130,8 @@ def read_record(file: Path) -> dict[str, Any]:
 def choose_precision(config: TrainingConfig) -> str | None:
     """Return the precision of a run on a CPU; None on a GPU.
 
-    A timing chooses the precision, and another timing can have another result. So a run keeps its first precision as
-    long as it stays on the same machine. All processes use the precision of the first process.
+    A timing chooses the precision, and another timing can have another result. So a run keeps its first precision while
+    it stays on the same machine. All processes use the precision of the first process.
 
     Raises:
         DamagedArtefact: the recorded settings cannot be read.
@@ -146,12 +148,10 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a context manager that locks ``out``, a directory with several runs.
-
-    Only the first process locks the directory.
+    """Return a context manager that locks a directory with several runs, in the first process.
 
     Raises:
-        BadInput: on entering the block, another command holds the lock.
+        BadInput: another command holds the lock when the block is entered.
     """
     from ragqa.training import parallel
 

@@ -16,7 +16,7 @@ Stage = TypeVar("Stage")
 MARK = "finished.json"
 """Name of the file that marks a finished stage; it holds the settings, the inputs and the path of the result."""
 _EVALUATION = ("dev", "sample", "eval_every")
-"""Settings of evaluations, which are not compared with those of a finished stage.
+"""Settings of evaluations, which may differ from the settings of a finished stage.
 So other held-out questions do not repeat a finished training."""
 
 
@@ -41,8 +41,8 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
     """Run a stage unless it is finished; return the path of its result.
 
-    A stage is finished if ``MARK`` in its directory has the same settings and inputs. Settings in ``FREE`` and those of
-    evaluations may differ. A finished stage stays finished when its inputs are deleted.
+    A stage is finished if ``MARK`` in its directory has the same settings and inputs. Settings in ``FREE`` and settings
+    of evaluations may differ. A finished stage stays finished when its inputs are deleted.
 
     Args:
         config: config of the stage, whose ``out`` is its directory.

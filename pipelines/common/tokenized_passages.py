@@ -75,7 +75,7 @@ class TokenizedPassages:
         return ids
 
     def contains(self, row: int, pieces: bytes) -> bool:
-        """Return True if a passage contains wordpieces in a row.
+        """Return True if a passage contains a sequence of wordpieces.
 
         Args:
             row: row of the passage.

@@ -42,7 +42,7 @@ from ragqa.training.precision import autocast
 from ragqa.types import Passage
 
 NOT_FOUND = -1
-"""Row that stands for a missing passage, if an approximate index finds fewer passages than were asked for."""
+"""Row of a missing passage: an approximate index can find fewer passages than requested."""
 _SEARCH = "search.json"
 """Name of the file in a frozen index that holds its kind and its search effort."""
 
@@ -69,9 +69,9 @@ class TrainingIndex:
         """Return the vectors [B, D] of questions, with gradient.
 
         Args:
-            tower: question encoder in training.
+            tower: question tower in training.
             texts: B questions.
-            device: device of the encoder.
+            device: device of the tower.
         """
         batch = pad_rows(tokenize_questions(self.tokenizer, texts)).to(device)
         with autocast(device):
@@ -102,7 +102,7 @@ class TrainingIndex:
         return score_BK.masked_fill(torch.from_numpy(rows_BK == NOT_FOUND).to(score_BK.device), IMPOSSIBLE)
 
     def passages(self, rows: np.ndarray) -> list[Passage]:
-        """Return the passages of ``rows`` in their order; rows that are ``NOT_FOUND`` are skipped."""
+        """Return the passages of rows, in their order and without ``NOT_FOUND``."""
         return self.store.get([row for row in rows.tolist() if row != NOT_FOUND])
 
     def adopt_newer_index(self) -> None:
@@ -120,7 +120,7 @@ class TrainingIndex:
 
 
 class FrozenIndex(TrainingIndex):
-    """Training index with fixed vectors, for recipes that train only the question encoder."""
+    """Training index with fixed vectors, for recipes that train only the question tower."""
 
     def __init__(
         self, store: PassageStore, corpus_fingerprint: str, tokenizer: TextTokenizer, index: mips.Mips, vectors: Vectors
@@ -149,20 +149,19 @@ class FrozenIndex(TrainingIndex):
     ) -> "FrozenIndex":
         """Open the index in the directory of a run; the first call makes the vectors and the index.
 
-        Several processes call this method one after the other.
+        In several processes, the calls run one after the other.
 
         Args:
             corpus: index directory of the passages.
-            retriever: directory of a dual encoder, whose passage encoder computes the vectors.
-            config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. The passages are
-                embedded on GPUs if ``device`` is cuda. ``device`` also searches an index of kind flat.
+            retriever: directory of a dual encoder, whose passage tower computes the vectors.
+            config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. Passages are
+                embedded on GPUs if ``device`` is cuda. An index of kind flat is searched on ``device``.
             index: kind of the index, and number of actors that embed.
             progress: shows the embedding.
 
         Raises:
             BadInput: ``config.out`` holds vectors of other passages or another encoder, or an index of another kind.
-            ArtefactError, DamagedArtefact: a directory has another format, or is damaged.
-            BadInput, RagqaError, MissingExtra: as for ``index.embed.embed`` and ``mips.build``.
+            BadInput, ArtefactError, DamagedArtefact, RagqaError, MissingExtra: as for ``embed`` and ``mips.build``.
         """
         with parallel.take_turns():
             source = artefacts.read_manifest(corpus, "index")
@@ -194,8 +193,8 @@ class FrozenIndex(TrainingIndex):
 class RefreshedIndex(TrainingIndex):
     """Training index that is rebuilt while its retriever learns.
 
-    The scores are computed with the current weights of both encoders. With several processes, the first process
-    refreshes the index, and all processes use the same index at each step.
+    The current weights of both towers compute the scores. The first process refreshes the index, and all processes use
+    the same version at each step.
     """
 
     def __init__(
@@ -220,7 +219,7 @@ class RefreshedIndex(TrainingIndex):
             index: kind of the index, and number of actors that embed.
             refresh: schedule of the refreshes.
             corpus: index directory of the passages.
-            frozen: number of steps before the retriever learns. In these steps the index does not age.
+            frozen: number of steps before the retriever learns, in which the index does not age.
 
         Raises:
             BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``open_ray_refresher``.
@@ -262,11 +261,12 @@ class RefreshedIndex(TrainingIndex):
     def adopt_newer_index(self) -> None:
         """Start a refresh if one is due, and take a finished index into use.
 
-        A failed refresh raises an alarm of the run, and the old index stays in use until it is too old.
+        Each process waits while the index is too old. A failed refresh raises an alarm of the run, and the old index
+        stays in use until it is too old.
 
         Raises:
             RefreshFailed, ArtefactError: the first index could not be built.
-            StaleIndex: the index is older than training allows, and no newer index is being built.
+            StaleIndex: the index is too old, and no newer index is being built.
         """
         learned = self._learned_steps
         try:
@@ -285,7 +285,6 @@ class RefreshedIndex(TrainingIndex):
         self.staleness = learned - (self.version or 0)
 
     def _request(self, learned: int) -> None:
-        """Request a new index with the current weights of the passage encoder, if one is due."""
         is_due = learned == 0 or (self._every is not None and learned % self._every == 0)
         if is_due and learned != self._requested and self._refresher is not None:
             self._requested = learned
@@ -303,7 +302,7 @@ class RefreshedIndex(TrainingIndex):
             self.mips, self.version = self._open(version), version
 
     def keep_saved_versions(self) -> None:
-        """Delete old versions of the index that no checkpoint names."""
+        """Delete old index versions that no checkpoint names."""
         if self._refresher is not None:
             self._refresher.keep(self._run.saved_extras("index"))
 
@@ -313,7 +312,7 @@ class RefreshedIndex(TrainingIndex):
             self._refresher.close()
 
     def _score(self, query_BD: Tensor, rows_BK: np.ndarray) -> Tensor:
-        """Return the scores by both encoders; the gradient reaches both."""
+        """Return the scores by both towers; the gradient reaches both."""
         limit = self._retriever.passages.max_tokens
         with autocast(query_BD.device):
             score_BK, self.encoded_tokens = score_with_towers(self._retriever, query_BD, rows_BK, self.tokenized, limit)
@@ -321,7 +320,7 @@ class RefreshedIndex(TrainingIndex):
 
 
 class _PassageTower:
-    """Model that the refresher saves: the passage encoder of a dual encoder."""
+    """Passage tower of a dual encoder, in the form that the refresher saves."""
 
     def __init__(self, retriever: DualEncoder) -> None:
         self.save = retriever.save_passages
@@ -330,12 +329,12 @@ class _PassageTower:
 def score_with_towers(
     retriever: DualEncoder, query_BD: Tensor, rows_BK: np.ndarray, passages: TokenizedPassages, limit: int
 ) -> tuple[Tensor, int]:
-    """Return relevance scores [B, K] by the passage encoder, and the number of encoded tokens.
+    """Return relevance scores [B, K] by the passage tower, and the number of encoded tokens.
 
     A passage that occurs several times in the batch is encoded once. The tokens include padding.
 
     Args:
-        retriever: dual encoder in training, whose passage encoder is used.
+        retriever: dual encoder in training.
         query_BD: vectors of B questions.
         rows_BK: rows of the passages; -1 is the null passage, which is empty.
         passages: wordpieces of the passages.
@@ -377,7 +376,7 @@ def _open_mips(
 
 
 def read_corpus_fingerprint(index: Path) -> str:
-    """Return the fingerprint of an index's corpus; errors are those of ``read_manifest``."""
+    """Return the fingerprint of an index's corpus; errors are as for ``read_manifest``."""
     return artefacts.read_manifest(index, "index").parents["corpus"]
 
 

@@ -60,12 +60,12 @@ def read_training_sets(
     """Read the training questions of each file, and the held-out questions of each SQuAD file.
 
     Training leaves out three kinds of questions: questions with the same normalised text as a held-out question,
-    questions about a held-out article, and questions whose gold passages do not contain their answers.
+    questions about a held-out article, and questions whose gold passages contain none of their answers.
 
     Args:
         files: question files; questions without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: normalised texts of further questions to leave out, made by ``make_question_keys``.
+        known: normalised texts of further questions to leave out (``make_question_keys``).
 
     Returns:
         The training questions of each file, and the held-out questions of each SQuAD file.
@@ -104,10 +104,9 @@ def _is_answered_by_gold(question: Question, regex: bool) -> bool:
 
 
 def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tuple[list[Question], list[Question]]:
-    """Split held-out questions into a part for selection and a part for calibration.
+    """Split held-out questions into a part that selects weights and a part for calibration.
 
-    The first part selects the weights, and the second part calibrates the confidence. The split depends only on the
-    arguments, so training and ``pipelines.calibrate`` make the same split.
+    The split depends only on the arguments, so training and ``pipelines.calibrate`` make the same split.
 
     Args:
         questions: the held-out questions of a file.
@@ -115,8 +114,7 @@ def split_held_out(questions: Sequence[Question], count: int, seed: int) -> tupl
         seed: the seed of the training.
 
     Returns:
-        At most ``count`` questions that select the weights, in the order of ``questions``; and the others in random
-        order.
+        At most ``count`` random questions in the order of ``questions``, and the others in random order.
     """
     order = np.random.default_rng(seed).permutation(len(questions))
     return [questions[place] for place in np.sort(order[:count])], [questions[place] for place in order[count:]]

@@ -1,4 +1,4 @@
-"""Gold spans: positions of the answers to a question in a passage, in wordpieces."""
+"""Gold spans: positions in wordpieces where a passage contains an answer to a question."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,8 +18,7 @@ class GoldSpans:
     """Finder of all occurrences of the answers to a question, as whole words.
 
     A plain answer is compared by its wordpieces, as in the released code of ORQA. A regular expression is matched in
-    the text. Its span is the whole words from the start to the end of the match, if ``metrics.exact_match`` accepts
-    these words.
+    the text. Its span ends with the last word of the match, and counts if ``metrics.exact_match`` accepts its text.
     """
 
     def __init__(self, tokenizer: TextTokenizer, answers: Sequence[str], *, regex: bool = False) -> None:
@@ -33,7 +32,7 @@ class GoldSpans:
         self._answers = answers
         self._patterns = [pattern for answer in answers if regex and (pattern := compile_pattern(to_nfd(answer)))]
         self._sequences: dict[tuple[int, ...], list[str] | None] = {}
-        # A byte-level vocabulary splits a word after a space differently, so both forms are looked for.
+        # A byte-level vocabulary splits a word after a space differently, so both forms are searched.
         for answer in () if regex else answers:
             for pieces in tokenizer.tokenize_batch([answer.strip(), f" {answer.strip()}"]):
                 has_unknown = tokenizer.unknown_id in pieces.ids

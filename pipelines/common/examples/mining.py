@@ -1,7 +1,7 @@
 """Mining of positive passages and hard negatives into a file, once for each run.
 
-Each line of the file is the JSON object of one question. The last line has the values that the result depends on, and
-the counts.
+Each line of the file is the JSON object of a question. The last line has the counts, and the values that the result
+depends on.
 """
 
 import json
@@ -35,11 +35,11 @@ from ragqa.text import normalize_answer
 from ragqa.types import Hit, Question
 
 GOLD_HITS = 20
-"""Number of best hits that are compared with a gold passage, to find this passage in the corpus."""
+"""Number of hits that are compared with a gold passage to find it in the corpus."""
 SEARCH_BATCH = 256
 """Number of questions in one search."""
 
-# Names of the counts. The last two are about questions that are saved.
+# Names of the counts in messages. The last two count questions that are saved.
 ASKED, KEPT = "asked", "kept"
 NO_PASSAGE = "without a passage that contains an answer"
 NOTHING = "with neither answers nor passages"
@@ -67,7 +67,7 @@ class PassageSearch:
     depth: int
     """Number of passages to retrieve for each question."""
     pool: int
-    """Largest number of passages of one kind (positives or negatives) to save for each question."""
+    """Largest number of mined passages of one kind (positive or negative) to save for each question."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
         """Return the best ``depth`` passages for each question."""
@@ -84,13 +84,13 @@ def mine_examples(
     held_out: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> str:
-    """Write the examples of all questions into a file, completely or not at all.
+    """Mine the examples of all questions into a file, completely or not at all.
 
     Args:
         files: training questions.
         search: search by BM25.
         out: file to write.
-        identity: names and JSON values of everything that the result depends on; ``read_examples`` compares them.
+        identity: names and JSON values of all inputs; ``read_examples`` compares them.
         keep_texts: True to use a gold passage that is not in the corpus as a positive; False to ignore this passage.
         held_out: texts of questions that training must leave out; case, punctuation and articles are ignored.
         progress: shows the number of questions.
@@ -133,14 +133,13 @@ def write_retriever_negatives(
     *,
     progress: Progress = SILENT,
 ) -> str:
-    """Write the negatives that a trained retriever finds; return a line with the counts.
+    """Mine negatives with a trained retriever into a file; return a line with the counts.
 
     Args:
         examples: examples that ``read_examples`` returned.
         search: search by the trained retriever.
         out: file to write, completely or not at all.
-        identity: names and JSON values of everything that the result depends on; ``add_retriever_negatives`` compares
-            them.
+        identity: names and JSON values of all inputs; ``add_retriever_negatives`` compares them.
         progress: shows the number of questions.
 
     Raises:
@@ -180,7 +179,7 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 
     Args:
         file: file of the examples.
-        identity: names and JSON values of everything that the examples must depend on.
+        identity: names and JSON values of all inputs, which must be those in the file.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
@@ -196,7 +195,7 @@ def add_retriever_negatives(
 
     Args:
         file: file of the negatives.
-        identity: names and JSON values of everything that the negatives must depend on.
+        identity: names and JSON values of all inputs, which must be those in the file.
         examples: examples of the same questions, with the negatives of BM25.
 
     Raises:
@@ -225,7 +224,7 @@ def build_temporary_index(
 ) -> Iterator[tuple[PassageStore, ExactIndex]]:
     """Embed a corpus; yield its passages and an exact index of their vectors.
 
-    The vectors are deleted after the block. If the block or the embedding raises an error, finished vectors stay, and
+    The vectors are deleted after the block. After an error in the embedding or in the block, finished vectors stay, and
     the next call continues with them.
 
     Args:
@@ -266,10 +265,7 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example as JSON values.
-
-    The texts of gold passages are saved only for a question without answers.
-    """
+    """Return an example as JSON values, with gold passages only if there are no answers."""
     question = example.question
     return {
         "id": question.id,

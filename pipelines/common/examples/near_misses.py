@@ -1,4 +1,4 @@
-"""Near misses: questions changed by rule, so that their gold passage does not answer them.
+"""Near misses: questions changed by rule, so that their passage no longer answers them.
 
 A name, a date, a number or a relation of the question is replaced ("the first president" becomes "the last president").
 From these questions a reader learns to decline if a passage almost answers. In SQuAD 2.0, annotators wrote questions of
@@ -42,10 +42,10 @@ class NearMissMaker:
         return list(dict.fromkeys(names))
 
     def make(self, question: str, passage: str, names: Sequence[str], rng: np.random.Generator) -> str | None:
-        """Change a question so that a passage that answers it does not answer the changed one.
+        """Change a question so that its passage no longer answers it.
 
         One part of the question is replaced: a name or number that is in the passage, or a word of ``_OPPOSITES``. The
-        replacement is not in the passage. So the passage says nothing about the changed question.
+        replacement is not in the passage, so the passage says nothing about the changed question.
 
         Args:
             question: text of the question.

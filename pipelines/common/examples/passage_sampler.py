@@ -1,9 +1,9 @@
 """Sampling of passages with and without an answer, for the training of a span reader.
 
 A gold passage is a whole paragraph. A passage of an index is a block, which often begins or ends within a sentence. A
-reader must not learn that paragraphs are right and blocks are wrong. So passages with an answer and passages without
-one have the form of a paragraph equally often. Some gold passages are cut to a block that contains the answer, and some
-passages without an answer are gold paragraphs of other questions.
+reader must not learn that paragraphs are right and blocks are wrong. So passages with and without an answer are whole
+paragraphs equally often: some gold passages are cut to a block that contains the answer, and some passages without an
+answer are gold passages of other questions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class MinedPassages:
     positives: Rows
     """Passages that contain an answer and are not part of a gold passage."""
     negatives: Rows
-    """Passages that contain no answer, and are not part of a gold passage in which the answer was not found.
+    """Passages without an answer, except parts of a gold passage without an answer.
     Such a gold passage can express the answer in another form ("1950s" for "1950")."""
 
 
@@ -74,11 +74,11 @@ class PassageMix:
     untitled: float = 0.1
     """Share of the passages that lose their title."""
     words: float = 0.0
-    """Share of blocks of 100 words among the blocks of gold passages; the others are cut as the index cuts them."""
+    """Share of the blocks of gold passages that have 100 words; the others are cut as the index cuts them."""
     unanswerable: float = 0.0
     """Share of the questions that lose all passages with an answer."""
     near_misses: float = 0.0
-    """Share of the questions with gold passages whose text is changed, so that these passages do not answer them."""
+    """Share of the questions with gold passages whose text is changed, so that these passages no longer answer them."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class PassageMix:
 
 
 def load_splitter(index: Path | None, tokenizer: TextTokenizer) -> Splitter:
-    """Return a splitter that cuts documents into blocks as those of an index were cut.
+    """Return the splitter that cut the documents of an index into blocks.
 
     Args:
         index: index directory; None gives blocks of 100 words.
@@ -122,7 +122,7 @@ class PassageSampler:
 
         Args:
             sets: training questions.
-            mined: retrieved passages of each question, in the order of the numbers; empty without an index.
+            mined: retrieved passages of each question, in the order of the questions; empty without an index.
             store: passages of the index; None without an index. Without an index, every question needs a gold passage.
             split: splitter that cuts paragraphs as the documents of the index were cut.
             mix: numbers and shares of the passages.
@@ -153,8 +153,8 @@ class PassageSampler:
     def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
         """Sample the passages of a question, or make the question unanswerable.
 
-        The shares of the mix are the probabilities of two changes that make the question unanswerable: its text is
-        changed (``NearMissMaker``), or its passages with an answer are left out. The question then has no answers.
+        With the probabilities ``near_misses`` and ``unanswerable`` of the mix, the question becomes a near miss, or its
+        passages with an answer are left out. Then its answers are empty.
 
         Args:
             number: number of the question.

@@ -1,9 +1,9 @@
 """Training examples of a dual encoder: questions with positive passages and hard negatives.
 
-The positives of a question are its gold passages, if possible in the form that they have in the corpus. The positive of
-a question without gold passages is the best BM25 result that contains an answer (DPR, Karpukhin et al. 2020, section
-4.2). Hard negatives are the best BM25 results without an answer (section 3.2). A trained retriever adds its own best
-results without an answer (ANCE, Xiong et al. 2021; also in DPR's later release).
+The positives of a question are its gold passages, if possible as the passages of the corpus that contain them. Without
+gold passages, the positive is the best hit of BM25 that contains an answer (DPR, Karpukhin et al. 2020, section 4.2).
+Hard negatives are the best hits of BM25 without an answer (section 3.2). A trained retriever adds its own best hits
+without an answer (ANCE, Xiong et al. 2021; also in DPR's later release).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from ragqa.types import Hit, Passage, Question
 NGRAM = 3
 """Number of words of the n-grams by which two texts are compared."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Minimum overlap with a gold passage by which a hit counts as this passage, for a question with and without answers.
+"""Minimum overlaps at which a hit counts as a gold passage, for questions with and without answers.
 For a question without answers, the first is also the minimum overlap of a relevant passage with a gold passage."""
 
 
@@ -36,7 +36,7 @@ class RetrievalExample:
     positives: tuple[int | str, ...]
     """Rows of the corpus, or texts of gold passages that are not in the corpus."""
     negatives: tuple[Rows, ...]
-    """Rows of hard negatives by their source, best first: those of BM25, then those of a trained retriever."""
+    """Rows of the hard negatives of each source, best first; the sources are BM25 and then a trained retriever."""
     known: Rows
     """Rows of all passages known to be relevant, which are never negatives of this question."""
 
@@ -56,7 +56,7 @@ def make_example(
         question: the question, with answers, with gold passages, or with both.
         regex: True if the answers are regular expressions.
         hits: hits for the question, best first.
-        gold_hits: hits of a search with the text of each gold passage, by this text.
+        gold_hits: for the text of each gold passage, the hits of a search with this text.
         pool: largest number of negatives.
         keep_texts: True to use a gold passage that is not in the corpus as a positive; False to ignore this passage.
 
@@ -131,19 +131,16 @@ def list_gold_passages(question: Question) -> list[str]:
 
 
 def list_titled_gold_passages(question: Question) -> list[tuple[str, str]]:
-    """Return the title and the text of each gold passage of a question.
-
-    Passages with a blank text are left out. An unknown title is empty.
-    """
+    """Return the title, empty if unknown, and the text of each gold passage that is not blank."""
     titles = question.titles or ("",) * len(question.passages)
     return [(title, text) for title, text in zip(titles, question.passages, strict=True) if text.strip()]
 
 
 def exclude_rows(hits: list[Hit], known: set[int]) -> list[int]:
-    """Return the rows of hits, without the rows of relevant passages.
+    """Return the rows of hits in their order, without ``known`` rows.
 
     Args:
-        hits: hits of a question, best first.
+        hits: hits of a question.
         known: rows of the relevant passages.
     """
     return [hit.passage.id for hit in hits if hit.passage.id not in known]

@@ -22,13 +22,11 @@ from ragqa.types import Passage
 IMPOSSIBLE = -1e4
 """Logit of an impossible span: e^-1e4 is 0 in float32, and -inf makes gradients NaN."""
 _PADDING_WORTH_A_CALL = 8192
-"""Number of padding tokens that cost a GPU as much time as one more call of the reader."""
+"""Number of padding tokens that take a GPU as long as a further call of the reader."""
 _CPU_ROWS, _CPU_LENGTH_STEP = 8, 16
-"""Number of rows that a CPU encodes in one call, and the multiple to which their length is rounded up.
-
-A call with few rows has little padding, and its activations fit into the cache. With rows grouped as for a GPU, a step
-took a fifth longer (2 cores of a Xeon with AMX).
-"""
+"""Number of windows that a CPU encodes in one call, and the multiple to which their length is rounded up.
+A call with few windows has little padding, and its activations fit into the cache. With windows grouped as for a GPU, a
+step took a fifth longer (2 cores of a Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,7 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Groups of windows, each to encode in one call.
-
-        A group has the row numbers of its windows, and the length in wordpieces to which they are padded.
-        """
+        """Groups of windows to encode in one call: row numbers, and padded length in wordpieces."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -86,7 +81,7 @@ class ReaderBatch:
         return sum(len(rows) * longest for rows, longest in self.length_groups)
 
     def arrange_by_question(self, values_N: Tensor, shape: tuple[int, ...], fill: float) -> Tensor:
-        """Return the values of windows arranged by question and rank, ``[B, K, …]``.
+        """Arrange the values of windows by question and rank, ``[B, K, …]``.
 
         Args:
             values_N: value or tensor of each window.
@@ -110,7 +105,7 @@ def mark_windows(
         max_tokens: largest length of a window in wordpieces, including the question.
 
     Raises:
-        BadInput: ``max_tokens`` is too small (as for ``make_windows``).
+        BadInput, ArtefactError: as for ``make_windows``.
         SlowPattern: an answer is a pattern that takes too long.
     """
     marked: list[list[MarkedWindow]] = [[] for _ in passages]
@@ -141,10 +136,10 @@ def make_reader_batch(
         passages: the passages of each question.
         golds: finders of the gold spans of each question.
         max_tokens: largest length of a window in wordpieces, including the question.
-        max_span: wordpieces of the longest span.
+        max_span: wordpieces of the longest span; longer gold spans are left out.
 
     Raises:
-        BadInput, SlowPattern: as for ``mark_windows``.
+        BadInput, ArtefactError, SlowPattern: as for ``mark_windows``.
     """
     numbered_windows: list[tuple[int, MarkedWindow]] = []
     for number, (question, question_passages, gold) in enumerate(zip(questions, passages, golds, strict=True)):
@@ -178,7 +173,7 @@ def collate(numbered_windows: Sequence[tuple[int, MarkedWindow]], max_span: int)
 
     Args:
         numbered_windows: pairs of the number of a question and a window; at least one.
-        max_span: wordpieces of the longest span.
+        max_span: wordpieces of the longest span; longer gold spans are left out.
     """
     batch = pad_rows([marked.window.tokens.ids for _, marked in numbered_windows])
     types = torch.zeros_like(batch.ids_NL)
@@ -211,7 +206,7 @@ def score_spans(reader: MlpSpanReader, batch: ReaderBatch, shape: tuple[int, int
         shape: number of questions B, and number of passages per question K.
 
     Returns:
-        The scores ``[B, K, S]`` of all spans, ``IMPOSSIBLE`` for those that cannot be an answer; and a mask
+        The scores of all spans ``[B, K, S]``, ``IMPOSSIBLE`` for a span that cannot be an answer; and a mask
         ``[B, K, S]`` that is True for gold spans.
     """
     score_NLW = reader(batch.ids_NL, batch.mask_NL, batch.types_NL)
@@ -261,12 +256,12 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
     Args:
         start_NL: ``[N, L]`` scores of starts.
         end_NL: ``[N, L]`` scores of ends.
-        inside_NL: ``[N, L]`` bool, true on the tokens of the passage.
+        inside_NL: ``[N, L]`` bool, true at tokens where a span can start and end.
         width: longest span in tokens, W.
 
     Returns:
-        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. It is ``IMPOSSIBLE`` if they leave the
-        passage, and never lower.
+        ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. It is ``IMPOSSIBLE`` if a span
+        cannot start at i or end at i + w, and never lower.
     """
     end_NL = end_NL.masked_fill(~inside_NL, IMPOSSIBLE)
     end_NLW = pad(end_NL, (0, width - 1), value=IMPOSSIBLE).unfold(1, width, 1)
@@ -275,10 +270,9 @@ def compute_span_logits(start_NL: Tensor, end_NL: Tensor, inside_NL: Tensor, wid
 
 
 def _score_ends(reader: SpanReader, batch: ReaderBatch) -> tuple[Tensor, ...]:
-    """Return start scores ``[N, L]``, end scores ``[N, L]`` and scores of passages ``[N]``.
+    """Return start scores ``[N, L]``, end scores ``[N, L]`` and relevance ``[N]``.
 
-    The passages have a relevance and, if the reader has an early layer, an early relevance. Scores of padding are not
-    meaningful.
+    A reader with an early layer adds its early relevance ``[N]``. The scores of padding have no meaning.
     """
     outputs, length = [], batch.ids_NL.shape[1]
     for rows, longest in batch.length_groups:
