@@ -46,7 +46,7 @@ class EncoderReader(nn.Module):
     prior: ClassVar[str]
     """Form of retrieval scores in the prior: ``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
     outputs: ClassVar[tuple[str, ...]]
-    """Names of the tensors that ``forward`` returns."""
+    """Names of the tensors that ``forward`` returns, without the early relevance."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class SpanReader(EncoderReader):
 
     @classmethod
     def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
-        """Make a reader with a new head; keep the score of relevance of a cross-encoder.
+        """Make a reader with a new head, or with the relevance head of a cross-encoder.
 
         The arguments and errors are those of ``EncoderReader.from_encoder``.
         """
@@ -190,9 +190,7 @@ class SpanReader(EncoderReader):
         return reader
 
     def add_early_head(self, layer: int) -> None:
-        """Put a new early head after the first ``layer`` layers.
-
-        An early head that is already at this place stays.
+        """Put a new early head after the first ``layer`` layers, unless one is already there.
 
         Raises:
             BadInput: the encoder does not have more than ``layer`` layers, or is not built like BERT.
@@ -280,9 +278,9 @@ class SpanReader(EncoderReader):
 
 
 def _read_relevance_head(path: Path) -> dict[str, Tensor]:
-    """Return the weights of a cross-encoder's pooler and head by their names.
+    """Return the weights of a cross-encoder's pooler and head by name; empty for other models.
 
-    A cross-encoder is a BERT classifier that gives one score. Other directories give an empty dictionary.
+    A cross-encoder is a BERT classifier with one score.
     """
     parts = [f"{layer}.{part}" for layer in (_POOLER, _CLASSIFIER) for part in ("weight", "bias")]
     try:
@@ -371,7 +369,7 @@ def read_head_name(path: Path) -> str | None:
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise an error unless ``out`` is missing, empty, or holds a reader and no other files.
+    """Check that ``out`` is missing, empty, or holds a reader and no other files.
 
     Raises:
         BadInput: ``out`` holds other files, or no reader.

@@ -28,7 +28,7 @@ class Decoding:
     Fast decoding scores a candidate only under the passages whose search found the candidate.
     """
     max_answer: int | None = None
-    """Maximum answer length in tokens, including the end; None for the reader's default: the length in training."""
+    """Maximum answer length in tokens, including the end; None for the reader's default."""
     min_answer: int = 0
     """Minimum number of tokens before the end of an answer."""
 
@@ -59,9 +59,9 @@ class Reader(Protocol):
     kind: str
     """Key of ``ragqa.reading.registry.READERS``."""
     fingerprint: str
-    """Text that identifies the model and its calibration, which a saved pipeline compares.
+    """Text that identifies the model and its calibration (torch generators: only the model).
 
-    The fingerprint of a generator in torch contains its kind, but not its calibration.
+    A saved pipeline records it, to notice a changed reader.
     """
 
     @property
@@ -85,7 +85,7 @@ class Reader(Protocol):
 
         Raises:
             BadInput: the reader has no room for a passage, or a server needs the name of a model.
-            ArtefactError, DamagedArtefact: a model that is loaded with the first question is absent or damaged.
+            ArtefactError, DamagedArtefact: a model that is loaded with the first question is missing or damaged.
             RemoteError: the server of a language model fails, or not even one passage fits into its context.
         """
         ...
@@ -93,15 +93,12 @@ class Reader(Protocol):
 
 @runtime_checkable
 class AnswerGenerator(Protocol):
-    """Reader that generates its answers and can stream them."""
+    """Reader that generates its answers; some settings allow it to stream them."""
 
     decoding: Decoding
     """Settings in use; no field is None."""
     warning: str | None
-    """Warning for the user, or None.
-
-    It says that the retriever is not the one used in training, or that the confidence is not calibrated for the model.
-    """
+    """Warning about another retriever than in training, or an uncalibrated confidence; None without a problem."""
 
     @property
     def passages(self) -> int:
@@ -145,8 +142,8 @@ def decline(question: str, hits: Sequence[Hit], reason: str, note: str | None = 
 
     Args:
         question: text of the question.
-        hits: the nearest passages, which become the sources.
-        reason: short reason why the question is declined.
+        hits: nearest passages, which become the sources.
+        reason: short reason for declining.
         note: remark for the user.
     """
     nearest = tuple(Source(hit, None, 0.0) for hit in hits)

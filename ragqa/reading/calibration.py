@@ -22,7 +22,7 @@ from ragqa.artefacts import CALIBRATION, write_text_whole
 from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
-"""Features of generators in torch, and of calibration files that name no features."""
+"""Features of readers that a recipe calibrates, and of calibration files that name no features."""
 _ONE_PASSAGE = ", one passage"
 SPAN_FEATURES = (
     "constant",
@@ -47,7 +47,7 @@ ABSENCE_FEATURES = (*SPAN_FEATURES, "answerable", "most answerable", "most relev
 THRESHOLD = 0.2
 """Confidence below which a reader declines if its calibration names no threshold."""
 _RIDGE = 1e-3
-"""Penalty per answer on the squared coefficients; that of the constant is a thousandth of it."""
+"""Ridge penalty on the coefficients, per answer; the penalty on the constant is a thousandth of it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Evidence:
     passages_agreeing: int = 1
     """Number of passages whose best candidate span is this answer."""
     answerable: float = 0.0
-    """Log-odds of all spans of the answer's window together against "no answer", by the reader."""
+    """Log-odds of all spans of the answer's window together against "no answer"."""
     most_answerable: float = 0.0
     """Largest value of ``answerable`` of all windows."""
     most_relevant: float = 0.0
@@ -83,7 +83,7 @@ class Evidence:
         """Return the features [F] in the order of ``names``.
 
         Raises:
-            KeyError: no feature has one of the names.
+            KeyError: a name is not the name of a feature.
         """
         weight = min(max(self.weight, 1e-4), 1 - 1e-4)
         values = {
@@ -107,7 +107,7 @@ class Evidence:
 
 
 class FeatureSource(Protocol):
-    """Evidence that has features."""
+    """Evidence from which features are computed."""
 
     def compute_features(self, names: Sequence[str]) -> np.ndarray:
         """Return the features [F] in the order of ``names``; raise KeyError for an unknown name."""
@@ -116,7 +116,7 @@ class FeatureSource(Protocol):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Coefficients of the regression, with the threshold and the prior for the same reader."""
+    """Coefficients of the regression, with the settings that were chosen on the same questions."""
 
     coefficients: tuple[float, ...]
     """Coefficient of each of ``features``."""
@@ -130,14 +130,14 @@ class Calibration:
     prior: float = 1.0
     """Weight of standardized retrieval scores in reading (``ragqa.reading.prior.make_prior``)."""
     early_margin: float | None = None
-    """Largest distance of a window's early relevance below the question's best at which the window is read on.
+    """Maximum distance below the question's best early relevance at which a window is read to the end.
 
-    None to read all windows to the end.
+    None reads all windows to the end.
     """
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Fields for the fingerprint of a reader; earlier readers keep their fingerprints."""
+        """Fields for the fingerprint of a reader, named so that old fingerprints stay valid."""
         row = asdict(self)
         row["questions"] = row.pop("answers")  # the name in earlier versions
         if row["early_margin"] is None:
@@ -159,7 +159,7 @@ class Calibration:
             threshold: threshold of a reader without a calibration, whose confidence is the raw probability.
 
         Raises:
-            DamagedArtefact: ``calibration.json`` is not a calibration, or has unknown features.
+            DamagedArtefact: as for ``load_for``.
         """
         return cls.load_for(Evidence(0.5, 0.0, 0.0), folder) or replace(UNCALIBRATED, threshold=threshold)
 
@@ -168,11 +168,11 @@ class Calibration:
         """Read the calibration in a folder; return None if there is no file.
 
         Args:
-            example: evidence with all features that the calibration can have.
+            example: evidence that has all features of the calibration.
             folder: folder of ``calibration.json``.
 
         Raises:
-            DamagedArtefact: the file is not a calibration, or its features are not those of the evidence.
+            DamagedArtefact: the file is not a calibration, or ``example`` lacks one of its features.
         """
         file = folder / CALIBRATION
         if not file.is_file():
@@ -204,7 +204,7 @@ class Calibration:
             raise ValueError("early_margin is below 0")
 
     def save(self, folder: Path) -> None:
-        """Write ``calibration.json`` to a folder, so that it appears whole or not at all."""
+        """Write ``calibration.json`` into a folder, completely or not at all."""
         write_text_whole(folder / CALIBRATION, json.dumps(asdict(self), indent=1) + "\n")
 
 

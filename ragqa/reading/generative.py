@@ -55,10 +55,10 @@ class GenerativeReader:
         """Make a reader from a generator.
 
         Args:
-            generator: the model.
+            generator: model that writes the answers.
             calibration: calibration that turns evidence into confidence.
-            fingerprint: digest of the model.
-            decoding: settings of decoding; ``max_answer`` None is the value of the generator's training.
+            fingerprint: text that identifies the model.
+            decoding: settings of decoding; None for greedy search. ``max_answer`` None is the value of the training.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             scored_by: retriever that scores the hits; None for the retriever that the generator was trained with.
 
@@ -87,7 +87,7 @@ class GenerativeReader:
             options: ``decoding`` and ``scored_by``, as for the constructor.
 
         Raises:
-            ArtefactError, DamagedArtefact, Mismatch: as for ``load_generator``.
+            ArtefactError, DamagedArtefact, Mismatch: as for ``load_generator``, or the calibration is damaged.
             BadInput: as for ``load_generator`` and the constructor, or torch does not see ``device``.
             MissingExtra: torch or transformers is not installed.
         """
@@ -120,13 +120,7 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order.
-
-        A question without hits is declined, except by a closed-book reader.
-
-        Args:
-            questions: texts of the questions.
-            hits: passages of each question, best first.
+        """Return an answer for each question, in order; the arguments are those of ``Reader.read``.
 
         Raises:
             BadInput: the generator has no room for a passage.
@@ -138,11 +132,9 @@ class GenerativeReader:
         ]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
-        """Return a list with the best answer and its evidence for each question.
+        """Return a list for each question: the best answer with its evidence, or nothing.
 
-        The list is empty if the question is declined.
-
-        Arguments and errors are those of ``read``.
+        The list is empty if the question is declined. Arguments and errors are those of ``read``.
         """
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
@@ -150,7 +142,7 @@ class GenerativeReader:
         ]
 
     def _generate(self, questions: list[str], hits: list[list[Hit]]) -> list[list["Candidate"]]:
-        """Return candidate answers for each question, best first; none if there is nothing to read."""
+        """Return the candidate answers to each question, best first; none for declined questions."""
         pairs = [pair for pair in zip(questions, hits, strict=True) if pair[1] or self.is_closed_book]
         if not pairs:
             return [[] for _ in questions]
@@ -279,12 +271,11 @@ def _make_note(hits: list[Hit]) -> str | None:
 def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -> tuple[Prior, str | None]:
     """Choose the function for the log-prior of passages, by the retriever of the hits.
 
+    RAG's prior is the softmax of the inner products of its own encoders. Scores on another scale (BM25, cosines) would
+    select a single passage, or weight all passages equally. Such scores are standardized (``SPREAD``).
+
     Returns:
         The function, and a warning if the generator was trained with another retriever, else None.
-
-    RAG's prior is the softmax of the inner products of its own encoders. Scores on another scale (BM25, cosines) would
-    select a single passage, or weight all passages equally. For these scores, the prior is the distance to the best
-    score in standard deviations (``SPREAD``).
     """
     kind, trained_with = GeneratorKind(generator.kind), generator.retriever
     if scored_by is None or not kind.uses_scores:
@@ -299,7 +290,7 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
 
 
 def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
-    """Return the decoding settings, with the generator's own values in place of None.
+    """Return the decoding settings, with the generator's own ``max_answer`` in place of None.
 
     Raises:
         BadInput: a setting is out of range, or the generator does not support it.

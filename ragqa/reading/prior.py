@@ -30,9 +30,9 @@ def _get_scores(hits: list[Hit]) -> np.ndarray:
 
 
 def standardize_scores(hits: list[Hit]) -> np.ndarray:
-    """Return each hit's score minus the best score, in standard deviations of the K scores [K].
+    """Return the difference of each hit's score from the best, in standard deviations [K].
 
-    The values are 0 or less. Every retriever has its own scale of scores, so only standardized scores are comparable.
+    The values are 0 or less. Scores of different retrievers are comparable only in this form.
     """
     scores = _get_scores(hits)
     distances: np.ndarray = (scores - scores.max(initial=-np.inf)) / (scores.std() or 1.0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragqa.reading.base import Decoding, Reader, RetrieverIdentity
 
 SPAN, CHAT = "span", "chat"
-"""Kinds of readers that are no generators in torch: span readers, and language models on a server or in a file."""
+"""Reader kinds besides generators in torch: span readers, and language models on a server or in a file."""
 _GENERATIVE = "ragqa.reading.generative:GenerativeReader"
 READERS: dict[str, str] = {
     SPAN: "ragqa.reading.span:ExtractiveReader",
@@ -46,9 +46,9 @@ def open_reader(
 
     Raises:
         ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
-        Mismatch: the tokenizer of a generator has changed since the generator was saved.
-        BadInput: the setting names no source or no known kind, torch does not see the device, ``decoding`` is set for
-            a span reader or out of range, or the key of a server cannot be used.
+        Mismatch: a tokenizer or a shared encoder has changed since the reader was saved.
+        BadInput: the setting lacks a source, or the kind of a plain seq2seq; torch does not see the device;
+            ``decoding`` is set for a span reader or out of range; or the URL or key of a server cannot be used.
         MissingExtra: the extra that the reader needs is not installed.
     """
     kind, source = split_setting(setting)
@@ -95,15 +95,13 @@ def relocate_setting(setting: str, relocate: Callable[[str], str]) -> str:
 
 
 def find_local_setting(setting: str) -> str:
-    """Return a reader setting of an artefact, with a hub name replaced by its directory.
+    """Replace a hub name in a reader setting by the directory of the model on this machine.
 
-    The directory is that of the model on this machine. Nothing is downloaded.
+    Nothing is downloaded.
 
     Raises:
-        ArtefactError: there is no such directory, the model was not downloaded, or the setting names a server on
-            another machine.
+        ArtefactError, MissingExtra: as for ``find_local_model``, or the setting names a server on another machine.
         BadInput: there is a kind, but no source after the colon.
-        MissingExtra: as for ``find_local_model``.
     """
     kind, source = split_setting(setting)
     if kind == CHAT and source:
@@ -127,7 +125,7 @@ def is_generator(path: Path) -> bool:
 
 
 def resolve_setting(name: str, readers: Mapping[str, str], owner: object) -> str:
-    """Return the setting of a pipeline's reader by its name; a setting is returned unchanged.
+    """Return the setting of a pipeline's reader by its name; return a setting unchanged.
 
     Args:
         name: name of a reader in the pipeline, or a setting as for ``open_reader``.

@@ -28,13 +28,13 @@ from ragqa.text import is_latin, normalize_answer
 from ragqa.types import Alternative, Answer, Hit, Source, Span
 
 MAX_WINDOWS = 100
-"""Number of windows that the passages of a question share evenly; each can have ``MIN_PASSAGE_WINDOWS`` or more."""
+"""Number of windows per question; the equal share of each passage is the maximum number of its windows."""
 MIN_PASSAGE_WINDOWS = 4
-"""Number of windows that each passage can have, however many passages are read."""
+"""Lower limit of the share of a passage, for questions with many passages."""
 MIN_SOURCE_WEIGHT = 0.01
-"""Minimum share of an answer's weight with which a passage is a source; below, it seldom supports the answer."""
+"""Minimum share of an answer's weight for a source; passages with less seldom support the answer."""
 _PENALTY = 4.0
-"""Nats by which the score of an answer of another kind than asked for is lowered; chosen on held-out questions."""
+"""Reduction of the score of an answer of the wrong kind, in nats; chosen on held-out questions."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SpanAnswer:
 
 
 class ExtractiveReader:
-    """Reader that marks spans in passages; a calibration computes their confidence."""
+    """Reader whose answers are spans of passages, with a calibrated confidence."""
 
     kind = registry.SPAN
     is_closed_book = False
@@ -87,8 +87,8 @@ class ExtractiveReader:
             scored_by: retriever that scores the hits; not used here.
 
         Raises:
-            ArtefactError, DamagedArtefact: there is no reader, or it is incomplete.
-            MissingExtra: torch is needed and not installed.
+            ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``load_scorer``, or the calibration is
+                damaged.
             BadInput: ``decoding`` is not None, or torch does not see ``device``.
         """
         if decoding is not None:
@@ -99,15 +99,12 @@ class ExtractiveReader:
 
     @property
     def has_early_layer(self) -> bool:
-        """True if the model also scores relevance at an early layer.
-
-        Windows of low relevance can be left out after this layer.
-        """
+        """True if the model also scores relevance at an early layer, to leave out windows after it."""
         return self._scorer.early_layer is not None
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features by which the confidence of this reader is calibrated."""
+        """Names of the features for the calibration of this reader."""
         return ABSENCE_FEATURES if self._scorer.knows_absence else SPAN_FEATURES
 
     @property
@@ -118,7 +115,7 @@ class ExtractiveReader:
     def can_read(self, question: str) -> bool:
         """Return True if the model can read the script of the question.
 
-        False if the question is mostly not in Latin script, and the tokenizer is that of the package.
+        Readers with the tokenizer of the package can read only questions that are mostly in Latin script.
         """
         if is_latin(question):
             return True
@@ -147,15 +144,13 @@ class ExtractiveReader:
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 
     def score(self, questions: list[str], hits: list[list[Hit]], *, reads_all: bool = False) -> list[ScoredPassages]:
-        """Return the scores of all spans of each question's hits.
-
-        Scoring takes nearly all the time of reading.
+        """Score all spans of each question's hits, which takes nearly all the time of reading.
 
         Args:
             questions: texts of the questions.
             hits: passages of each question, best first.
-            reads_all: True to read all windows to the end, False to read on only the windows that the early layer and
-                the calibration select.
+            reads_all: True to read all windows to the end; False to read to the end only the windows that the early
+                layer and the calibration select.
 
         Raises:
             BadInput, ArtefactError: as for ``make_windows``.
@@ -177,12 +172,9 @@ class ExtractiveReader:
         return scored
 
     def _make_selection(self, counts: list[int]) -> list[Select]:
-        """Return the function that selects the windows to read on, in a list.
+        """Return a list with the function that selects the windows to read to the end.
 
-        The list is empty if all windows are read to the end.
-
-        Args:
-            counts: number of windows of each question.
+        The list is empty if all windows are read to the end. ``counts`` are the numbers of windows of each question.
         """
         margin = self._calibration.early_margin
         if margin is None:
@@ -204,7 +196,7 @@ class ExtractiveReader:
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
     def _make_note(self, question: str, windows: list[Window]) -> str | None:
-        """Return a remark about the parts of the question and of the passages that were not read."""
+        """Return a remark about the parts of question and passages that were not read, or None."""
         room = count_question_room(self._scorer.max_tokens)
         notes = []
         # A wordpiece has at least one character, so a short question need not be tokenized.
@@ -288,10 +280,7 @@ def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer
 
 
 def _penalise_other_kinds(scored: ScoredPassages, candidates: list[SpanCandidate]) -> list[SpanCandidate]:
-    """Return the candidates, with lower scores for those that do not fit the question.
-
-    Only a candidate that certainly does not fit gets a lower score (see ``make_kind_check``).
-    """
+    """Lower the scores of candidates that do not fit the question (``make_kind_check``)."""
     has_right_kind = make_kind_check(scored.question)
     return [
         candidate
@@ -306,10 +295,7 @@ def _log(weight: float) -> float:
 
 
 def _make_sources(hits: list[Hit], answer: SpanAnswer) -> tuple[Source, ...]:
-    """Return the passages that contain the answer as sources, by falling weight.
-
-    The weights sum to 1.
-    """
+    """Return the passages that support an answer, by falling weight; the weights sum to 1."""
     by_passage: dict[int, list[SpanCandidate]] = {}
     for candidate in answer.candidates:
         by_passage.setdefault(candidate.passage, []).append(candidate)

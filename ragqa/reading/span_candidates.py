@@ -12,21 +12,18 @@ from ragqa.runtime.scorer import Scores
 from ragqa.types import Hit
 
 MAX_ANSWER = 30
-"""Maximum length of an answer in wordpieces (BERT on SQuAD) for readers without a limit of their own."""
+"""Maximum length of an answer in wordpieces, as for BERT on SQuAD; readers can have a smaller limit."""
 MIN_READ_ON = 3
-"""Number of windows that are read beyond the reader's early layer in any case."""
+"""Minimum number of windows of a question that are read beyond the early layer."""
 _MAX_LOG_ODDS = 20.0
-"""Limit of ``SpanCandidate.answerable``, so that a very large value does not dominate the confidence."""
+"""Maximum absolute value of ``SpanCandidate.answerable``; larger values would dominate the confidence."""
 _CANDIDATES = 100
 """Maximum number of spans per question that are merged into answers; the others have negligible weight."""
 
 
 @dataclass(frozen=True)
 class SpanCandidate:
-    """Span of a passage's text that may be an answer.
-
-    The span has the characters ``start`` to ``end`` (exclusive).
-    """
+    """Possible answer: characters ``start`` to ``end`` (exclusive) of a passage's text."""
 
     passage: int
     """Position of the passage among the hits of its question."""
@@ -42,10 +39,7 @@ class SpanCandidate:
     """Log-odds of all spans of the window together against "no answer"."""
 
     def overlaps(self, other: "SpanCandidate") -> bool:
-        """Return True if both spans share characters of a passage.
-
-        A longer and a shorter form of an answer do, for example.
-        """
+        """Return True if both spans share characters, as a long and a short form of an answer do."""
         return self.passage == other.passage and self.start < other.end and other.start < self.end
 
 
@@ -66,11 +60,7 @@ class ScoredPassages:
         return ScoredPassages(self.question, self.hits[:count], self.windows[:windows], self.scores[:windows])
 
     def read_on(self, margin: float) -> "ScoredPassages":
-        """Return a copy with only the windows that ``select_promising`` selects.
-
-        Args:
-            margin: as for ``select_promising``.
-        """
+        """Return a copy with the windows that ``select_promising`` selects by ``margin`` (nats)."""
         mask = select_promising(np.array([score.early for score in self.scores]), margin)
         rows = np.flatnonzero(mask).tolist()
         return replace(self, windows=[self.windows[row] for row in rows], scores=[self.scores[row] for row in rows])
@@ -81,13 +71,13 @@ class ScoredPassages:
 
 
 def select_promising(early_N: np.ndarray, margin: float) -> np.ndarray:
-    """Return a mask [N] of the windows that are read beyond the early layer.
+    """Return a mask [N] of a question's windows to read beyond the early layer.
 
     These are the best ``MIN_READ_ON`` windows, and all windows within ``margin`` of the best.
 
     Args:
-        early_N: relevance of a question's windows after the early layer.
-        margin: largest distance of a window's relevance below the best one at which the window is read on.
+        early_N: relevance of each window after the early layer.
+        margin: maximum distance below the best relevance, in nats.
     """
     if not len(early_N):
         return np.zeros(0, dtype=bool)
@@ -98,15 +88,15 @@ def select_promising(early_N: np.ndarray, margin: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Best spans of all windows of a question, best first, with figures of all spans."""
+    """Best spans of a question's windows, best first, with figures of all spans."""
 
     spans: list[SpanCandidate]
     log_total: float
     """Log of the sum of exp(score) over all spans."""
     most_answerable: float
-    """Largest ``SpanCandidate.answerable`` of all windows."""
+    """Maximum of ``SpanCandidate.answerable`` over all windows."""
     most_relevant: float
-    """Largest relevance of all windows, without the prior."""
+    """Maximum of the relevance over all windows, without the prior."""
 
 
 def select_candidates(scored: ScoredPassages, prior_K: np.ndarray) -> Candidates:

@@ -1,7 +1,7 @@
 """Windows: question, title and part of a passage as one sequence of tokens.
 
-A passage longer than the model's limit is read in overlapping windows. An answer begins where a word of the passage
-begins, and ends where a word ends. Windows mark these places, for answering and for training.
+A passage longer than the model's limit is read in overlapping windows. Answers begin and end at the edges of words,
+which each window marks for answering and for training.
 
 Legend: P wordpieces of a window, W longest span in wordpieces.
 """
@@ -56,7 +56,7 @@ class Window:
     def find_possible_spans(self, width: int) -> np.ndarray:
         """Return [P, W] bool, true if the span of w + 1 wordpieces from p can be an answer.
 
-        It is false for spans that end in the overlap, which belong to the previous window.
+        Spans that end in the overlap are false, because they belong to the previous window.
 
         Args:
             width: longest span in wordpieces, W.
@@ -72,7 +72,7 @@ class Window:
 
 
 def count_question_room(max_tokens: int) -> int:
-    """Return the maximum number of question wordpieces in a window; the rest is cut."""
+    """Return the maximum number of question wordpieces in a window of ``max_tokens``."""
     return min(MAX_QUESTION, max_tokens // 4)
 
 
@@ -130,10 +130,8 @@ def make_windows(
 def _find_offsets(text: str, pieces: Pieces) -> np.ndarray:
     """Return the start and end of each wordpiece in characters, [P, 2].
 
-    The end includes the combining marks after the wordpiece.
-
-    BERT's tokenizer drops these marks (the accent of a two-character é, Thai vowels, Arabic points). Without them, an
-    answer would lose the mark of its last letter.
+    The end includes the combining marks after the wordpiece, which BERT's tokenizer drops (the accent of a
+    two-character é, Thai vowels, Arabic points). Without them, an answer would lose the mark of its last letter.
     """
     offsets = np.asarray(pieces.offsets, dtype=np.int64).reshape(-1, 2)
     if not text.isascii():

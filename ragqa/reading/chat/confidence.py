@@ -48,7 +48,7 @@ class ChatEvidence:
         """Return the features [F] in the order of ``names``.
 
         Raises:
-            KeyError: no feature has one of the names.
+            KeyError: a name is not the name of a feature.
         """
         confidence = min(max(self.span_confidence, 1e-3), 1 - 1e-3)
         log_odds = float(np.log(confidence / (1 - confidence)))
@@ -66,9 +66,9 @@ class ChatEvidence:
 
 
 def get_calibration_dir(identity: str) -> Path:
-    """Return the folder of a language model's calibration.
+    """Return the folder of a language model's calibration, which need not exist.
 
-    It is below ``$XDG_CONFIG_HOME/ragqa``, or below ``~/.config/ragqa`` if the variable is not an absolute path.
+    It is in ``$XDG_CONFIG_HOME/ragqa/chat``, or in ``~/.config/ragqa/chat`` if the variable is not an absolute path.
 
     Args:
         identity: ``LanguageModel.identity``.
@@ -86,7 +86,7 @@ def load_chat_calibration(identity: str) -> tuple[Calibration, bool]:
         identity: ``LanguageModel.identity``.
 
     Returns:
-        The calibration, and True if it is that of the model.
+        The calibration, and True if it was fitted for this model.
 
     Raises:
         DamagedArtefact: the file is not a calibration.

@@ -26,8 +26,8 @@ class Draft:
     """Reply of a language model while it is written.
 
     Attributes:
-        statements: the complete and checked statements.
-        attributed: number of statements that the model did not cite, and for which a supporting passage was found.
+        statements: complete and checked statements.
+        attributed: number of statements without a citation for which a supporting passage was found.
         is_repeating: True if the reply repeats a statement or is too long; the rest of the reply is then ignored.
     """
 
@@ -35,9 +35,9 @@ class Draft:
         """Prepare to receive a reply.
 
         Args:
-            question: the question.
+            question: question to answer.
             passages: passages of the prompt.
-            ask: span reader that checks the statements; None leaves this check out.
+            ask: span reader that checks the statements; None leaves out its checks.
         """
         self.question, self.passages, self._ask = question, passages, ask
         self.statements: list[Statement] = []
@@ -61,8 +61,8 @@ class Draft:
         """Add a piece of the reply, and check the statements that are complete now.
 
         Returns:
-            Text of the new statements with their citations; empty if there are none, if the reply is too long, or if
-            all statements so far say that the passages do not answer the question.
+            Text of the new statements with their citations; empty if there are none, if the reply is too long, or
+            while ``is_declined`` is True.
         """
         self._raw += piece
         if len(self._raw) > MAX_CHARACTERS:
@@ -75,7 +75,7 @@ class Draft:
         return self._check(reply, reply.statements[:-1])  # the last one may be incomplete
 
     def finish(self) -> str:
-        """End the reply; return the remaining statements, with their citations."""
+        """End the reply; return the text of the remaining statements, with their citations."""
         if self.is_repeating:
             return ""
         reply = parse_reply(_CUT_MARK.sub("", self._raw))
@@ -88,8 +88,8 @@ class Draft:
     def make_sources(self) -> tuple[Source, ...]:
         """Return the cited passages as sources, in the order of their numbers in the answer.
 
-        The span of a source is the sentence that supports a citing statement; None if no sentence has enough of its
-        words. The weight is the passage's share of all citations.
+        The span of a source is the sentence that supports a citing statement (``locate_evidence``), or None. The weight
+        is the passage's share of all citations.
         """
         total = sum(len(statement.citations) for statement in self.statements)
         sources = []
@@ -136,8 +136,7 @@ class Draft:
     def _attribute(self, sentence: CitedSentence) -> Statement:
         """Cite a passage that supports a sentence without a citation, if there is one.
 
-        At most ``CANDIDATES`` passages are checked: those with the largest shares of the sentence's words, and at least
-        ``MIN_OVERLAP`` of them.
+        The ``CANDIDATES`` passages with the most words of the sentence are checked, if they have ``MIN_OVERLAP`` of it.
         """
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
         near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]
@@ -150,7 +149,7 @@ class Draft:
         return Statement(sentence.text, sentence.start, is_supported=False, reason=why)
 
     def _renumber(self, number: int) -> int:
-        """Return the number in the answer of a passage, by its number in the prompt."""
+        """Return a passage's number in the answer, by its number in the prompt."""
         if number not in self._numbers:
             self._numbers.append(number)
         return self._numbers.index(number) + 1

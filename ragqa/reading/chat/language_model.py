@@ -1,4 +1,4 @@
-"""Interface of language models."""
+"""Interface of language models that write answers."""
 
 from collections.abc import Generator
 from typing import Protocol
@@ -34,14 +34,12 @@ class LanguageModel(Protocol):
         Raises:
             DamagedArtefact: the file of the model cannot be loaded.
             BadInput: the server has several models or none, and none is named.
+            RemoteError: a model in a file is still writing another reply.
         """
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text, or an estimate.
-
-        The estimate is usually too high for English. Errors are those of ``find_context``.
-        """
+        """Return the number of tokens of a text, or an estimate; errors as for ``find_context``."""
         ...
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
@@ -52,11 +50,11 @@ class LanguageModel(Protocol):
             max_tokens: maximum length of the reply in tokens.
 
         Returns:
-            ``COMPLETE``, ``CUT`` or another reason that the server or llama.cpp gives.
+            ``COMPLETE``, ``CUT`` or another reason of the server or of llama.cpp.
 
         Raises:
             ContextOverflow: the messages are too long; nothing was yielded.
-            RemoteError: the server failed.
+            RemoteError: the server failed, or as for ``find_context``.
             DamagedArtefact, BadInput: as for ``find_context``.
         """
         ...

@@ -1,7 +1,4 @@
-"""Language model in a GGUF file, run in this process by llama.cpp.
-
-It needs the package ``llama-cpp-python``.
-"""
+"""Language model in a GGUF file, run in this process by ``llama-cpp-python``."""
 
 import hashlib
 import os
@@ -53,7 +50,7 @@ class LocalModel:
         self._digest = hashlib.sha256(start + str(size).encode()).hexdigest()[:12]
         self._llama: Any = None
         self._lock = Lock()
-        """Lock for the model, which can write only one reply at a time; threads take turns."""
+        """Lock for the model, which can write only one reply at a time."""
 
     @property
     def name(self) -> str:
@@ -70,7 +67,7 @@ class LocalModel:
 
         Raises:
             DamagedArtefact: the model cannot be loaded.
-            RemoteError: the model writes another reply for longer than ``MAX_WAIT``.
+            RemoteError: the model is still writing another reply after ``MAX_WAIT`` seconds.
         """
         with self._take_turn():
             return _find_context(self._load().metadata)

@@ -38,10 +38,10 @@ def number_passages(hits: Sequence[Hit]) -> NumberedPassages:
     """Group passages by document, order them and number them from 1.
 
     Documents are in the order of their best hits, and the passages of a document in the order of its text. The title is
-    written once for each document. The place is left out for a passage that directly follows the one before it.
+    written once for each document. The place is left out if a passage directly follows the previous one.
 
     Args:
-        hits: the passages, best first.
+        hits: passages, best first.
     """
     by_document: dict[str, list[Hit]] = {}
     for hit in hits:
@@ -74,8 +74,8 @@ def make_messages(question: str, passages: NumberedPassages) -> list[dict[str, s
 def neutralise(text: str) -> str:
     """Replace the characters of a text that a model could read as markup of the prompt.
 
-    Replaced are tags and control tokens of chat models, which could end the quotation of a passage, and numbers in
-    brackets, which could be read as numbers of passages.
+    Tags and control tokens of chat models could end the quotation of a passage. Numbers in brackets could be read as
+    numbers of passages.
     """
     text = _CONTROL_TOKEN.sub(lambda match: {"<": "‹", "|>": "|›", "[": "("}[match[0]], text)
     return _REFERENCE.sub(r"(\1)", text)

@@ -128,19 +128,15 @@ class ChatReader:
         return [self._read_one(question, own)[0] for question, own in zip(questions, hits, strict=True)]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[ChatAnswer]]:
-        """Return a list with the answer and its evidence for each question.
+        """Return a list for each question: the answer with its evidence, or nothing.
 
-        The list is empty if the question is declined.
-
-        Arguments and errors are those of ``Reader.read``.
+        The list is empty if the question is declined. Arguments and errors are those of ``Reader.read``.
         """
         rows = (self._read_one(question, own) for question, own in zip(questions, hits, strict=True))
         return [[ChatAnswer(answer.text, evidence)] if answer.text and evidence else [] for answer, evidence in rows]
 
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
-        """Yield the statements as soon as they are checked, and at the end the ``Answer``.
-
-        Each statement is followed by its citations.
+        """Yield each checked statement with its citations, and at the end the ``Answer``.
 
         Arguments and errors are those of ``AnswerGenerator.stream``.
         """
@@ -224,7 +220,7 @@ class ChatReader:
         return read
 
     def _ask(self, question: str, hits: list[Hit]) -> tuple[str, float] | None:
-        """Return the text and confidence of the span reader's answer, or None if it has no answer."""
+        """Return the text and confidence of the span reader's answer, or None without an answer."""
         answer = self._read_span(question, hits)
         return (answer.text, answer.confidence) if answer is not None and answer.text else None
 
@@ -236,10 +232,7 @@ class ChatReader:
         return self._span_reader.read([question], [hits])[0] if is_latin(question) else None
 
     def _finish(self, draft: Draft, hits: list[Hit]) -> tuple[Answer, ChatEvidence | None]:
-        """Return the answer with its sources and its confidence, and its evidence.
-
-        The evidence is None if the answer is declined or the model wrote nothing.
-        """
+        """Return the answer with its confidence, and its evidence (None for a declined question)."""
         span = self._read_span(draft.question, hits[:SPAN_PASSAGES])
         guess: tuple[Alternative, ...] = ()
         if span is not None and span.text:
@@ -272,7 +265,7 @@ class ChatReader:
 
 
 def _check_decoding(decoding: Decoding) -> Decoding:
-    """Return the settings with the default length.
+    """Return the settings with ``MAX_ANSWER`` in place of None.
 
     Raises:
         BadInput: ``max_answer`` is less than 1, or a setting of other generators is set.

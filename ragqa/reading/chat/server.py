@@ -1,7 +1,7 @@
 """Client of a language model on a server with OpenAI's ``POST /chat/completions``.
 
 Ollama, llama.cpp, vLLM, LM Studio and others have this API. A request goes to the named host only: redirections are
-refused, and proxies are not used. No message contains the key in ``RAGQA_CHAT_KEY``.
+refused, and proxies are not used. No error message contains the key in ``RAGQA_CHAT_KEY``.
 """
 
 import json
@@ -28,7 +28,7 @@ KEY = "RAGQA_CHAT_KEY"
 TIMEOUT = 600.0
 """Time limit of a reply in seconds; a laptop can need minutes to read a long prompt."""
 CONNECT_TIMEOUT, PROBE_TIMEOUT = 10.0, 10.0
-"""Time limits in seconds of opening a connection, and of a request for the server's properties."""
+"""Time limits in seconds for opening a connection, and for a request for the server's properties."""
 RETRIES = 3
 """Maximum number of times that a request is repeated after the status 429, 500, 502, 503 or 504."""
 MAX_WAIT = 60.0
@@ -78,7 +78,7 @@ class ChatServer:
         self._limit_name = "max_tokens"
         self._described = False
         self._describing = Lock()
-        """Lock for the first requests: threads that ask meanwhile need the context and the name of the model, too."""
+        """Lock for the first requests, since all threads need the context length and the name of the model."""
         self._can_tokenize, self._is_reached = True, False
 
     @property
@@ -95,8 +95,7 @@ class ChatServer:
         """Return the context length in tokens that the server reports, or None.
 
         vLLM, llama.cpp and Ollama report it. If Ollama has not loaded the model yet, this is Ollama's default length.
-
-        No more requests are sent once the server has answered.
+        After the server's first answer, no more requests are sent.
 
         Raises:
             BadInput: the server has several models or none, and none is named.
@@ -175,10 +174,7 @@ class ChatServer:
             raise RemoteError(f"{self.url} cannot be reached ({why}): is a server running there?") from error
 
     def _read_reply(self, response: HTTPResponse) -> Generator[str, None, str | None]:
-        """Yield the pieces of a reply, streamed or whole; return the reason why it ended.
-
-        The reason is None if the reply has no choices.
-        """
+        """Yield the pieces of a reply; return why it ended, or None if it has no choice."""
         reason, is_empty = COMPLETE, True
         is_stream = "application/json" not in (response.getheader("Content-Type") or "")
         for row in self._iter_events(response) if is_stream else [self._parse(read_body(response, _MAX_BYTES))]:
@@ -227,7 +223,7 @@ class ChatServer:
     def _adapt(self, failure: "_Failure", body: dict[str, Any]) -> bool:
         """Change a setting that the model refuses; return True if the request is worth repeating.
 
-        Another thread may have changed it since the request, so what was sent counts.
+        The setting in ``body`` counts, because another thread may have changed it since the request.
         """
         if failure.status not in (400, 422):
             return False
@@ -320,7 +316,7 @@ class _Failure:
 def _choose_key(setting: str, host: str, port: int | None) -> str | None:
     """Return the key for a host from the setting ``RAGQA_CHAT_KEY``; None without one.
 
-    The first part of the setting counts that is ``HOST=KEY`` for this host, or a key without a host.
+    The first part of the setting with a key for this host, or for any host, counts.
 
     Raises:
         BadInput: the key contains a character that no key has.
@@ -356,10 +352,7 @@ def _read_failure(response: HTTPResponse) -> _Failure:
 
 
 def _read_wait(value: str | None) -> float | None:
-    """Return the waiting time in seconds that a ``Retry-After`` header asks for.
-
-    The header is a number of seconds or a date. None if there is no header, or it is neither.
-    """
+    """Return the waiting time in seconds of a ``Retry-After`` header; None without a valid one."""
     if value is None:
         return None
     with suppress(ValueError):
@@ -372,10 +365,7 @@ def _read_wait(value: str | None) -> float | None:
 
 
 def _get_message(row: Any) -> str:
-    """Return the message of an error in JSON, with its code if there is one.
-
-    The usual form is ``{"error": {"message": …}}``; its simpler forms are read, too.
-    """
+    """Return the message and code of an error such as ``{"error": {"message": …}}``."""
     code = ""
     for _ in range(3):
         if not isinstance(row, dict):
@@ -387,8 +377,5 @@ def _get_message(row: Any) -> str:
 
 
 def _read_count(value: Any) -> int | None:
-    """Return a number of tokens that a server reports, or None if it is not valid.
-
-    Valid are whole numbers from 1 to 2**31 - 1.
-    """
+    """Return a server's number of tokens, from 1 to 2**31 - 1; None for other values."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None

@@ -10,7 +10,7 @@ _MARK = re.compile(rf"[^\S\n]*[\[【](?:passages?|sources?|documents?)?\s*#?({_N
 _BULLET = re.compile(r"\s*(?:[-*•–]\s+|\d{1,3}[.)]\s+|#+\s+|>\s+)?")
 _THINKING = re.compile(r"\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _MAX_RANGE = 50
-"""Maximum count of numbers in a range of citations, such as [1-50]; of a longer range, only both ends count."""
+"""Maximum length of a range of citations, such as [1-50]; a longer range cites only its two ends."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class ParsedReply:
 
 @dataclass(frozen=True)
 class CitedSentence:
-    """Sentence of a reply."""
+    """Sentence of a reply, with its citations."""
 
     start: int
     """Position of the first character in ``ParsedReply.text``."""
     text: str
     numbers: tuple[int, ...]
-    """Numbers of the cited passages, as the model wrote them; passages with these numbers need not exist."""
+    """Numbers of the cited passages, as the model wrote them; such passages need not exist."""
 
 
 def parse_reply(raw: str) -> ParsedReply:
     """Split a reply into sentences, each with the numbers of the passages that it cites.
 
-    Citations, marks of bold text and thinking are removed from the text.
-
-    A number belongs to the sentence before it. If the reply begins with a number, all numbers belong to the sentence
-    after them. A sentence ends at the end of its line at the latest, and does not contain the bullet of the line.
+    Citations, marks of bold text and thinking are removed from the text. A citation belongs to the sentence before it.
+    If the reply begins with a citation, each citation belongs to the sentence after it. A sentence ends at the end of
+    its line at the latest, and does not contain the bullet of the line. Sentences without letters and digits are left
+    out.
     """
     raw = _THINKING.sub("", raw, count=1).replace("**", "").strip()
     is_leading = _MARK.match(raw) is not None
@@ -67,10 +67,7 @@ def drop_open_mark(raw: str) -> str:
 
 
 def _take_out_marks(raw: str) -> tuple[str, list[tuple[int, list[int]]]]:
-    """Remove the citations from a text; return the text and its citations.
-
-    Each citation has its place in the returned text and its numbers.
-    """
+    """Remove the citations from a text; return it, and the place and numbers of each citation."""
     parts, marks, end, length = [], [], 0, 0
     for match in _MARK.finditer(raw):
         parts.append(raw[end : match.start()])
@@ -102,7 +99,7 @@ def _find_lines(text: str) -> list[tuple[int, int]]:
 
 
 def _find_owner(spans: list[tuple[int, int]], position: int, *, is_leading: bool) -> int:
-    """Return the number of the sentence that a citation at a place belongs to."""
+    """Return the number of the sentence to which a citation at ``position`` belongs."""
     if is_leading:
         after = [number for number, (_, end) in enumerate(spans) if end > position]
         return after[0] if after else len(spans) - 1

@@ -87,15 +87,16 @@ class _Words:
 
 
 def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: Asker | None = None) -> str | None:
-    """Return the reason why passages do not support a statement; None if no check fails.
-
-    The reason is a phrase for messages.
+    """Return the reason why passages do not support a statement, as a phrase for messages.
 
     Args:
-        statement: a sentence without citations.
-        hits: the passages that the statement cites; together they must support it.
-        question: the question that the statement answers.
-        ask: span reader; None to leave out the checks that need one.
+        statement: sentence without citations.
+        hits: passages that the statement cites; together they must support it.
+        question: question that the statement answers; an empty text leaves out the checks that need it.
+        ask: span reader; None leaves out the checks that need it.
+
+    Returns:
+        The reason, or None if no check fails.
     """
     statement = _YES_OR_NO.sub("", statement)
     passages = [hit.passage for hit in hits]
@@ -116,9 +117,8 @@ def find_problem(statement: str, hits: Sequence[Hit], question: str = "", ask: A
 def find_missing(statement: str, text: str) -> str | None:
     """Return a phrase that says what part of a statement is not in a text, or None.
 
-    The phrase names the first address, number, name or date that is missing. If none is missing, it can still say that
-    the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words, or that the statement has nothing to
-    check.
+    The phrase names the first missing address, number, name or date. If none is missing, the phrase can still say that
+    the text contains less than ``MIN_SHARED_WORDS`` of the statement's main words, or that there is nothing to check.
     """
     addresses = _URL.findall(statement)
     for address in addresses:
@@ -145,11 +145,10 @@ def find_missing(statement: str, text: str) -> str | None:
 
 
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
-    """Return a phrase with the span reader's answer if the statement does not contain it.
+    """Return a phrase with the span reader's answer if a statement does not contain it.
 
-    None if the statement contains the answer, or the span reader is not confident enough.
-
-    Only a statement that repeats the question is checked. The arguments are those of ``find_problem``.
+    The result is None if the statement contains the answer or does not repeat the question, or if the span reader is
+    not confident enough. The arguments are those of ``find_problem``.
     """
     if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
@@ -165,9 +164,7 @@ def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: 
     """Return a phrase that says where a span reader contradicts a statement, or None.
 
     The span reader is asked for at most ``MAX_QUESTIONS`` names, numbers and dates of the statement. It contradicts the
-    statement if it finds another one with enough confidence.
-
-    The arguments are those of ``find_problem``.
+    statement if it finds another one with enough confidence. The arguments are those of ``find_problem``.
     """
     # A question for the subject of the passages, or for a name in the question, can have any answer.
     known = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
@@ -191,19 +188,13 @@ def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: 
 
 
 def _repeats(statement: str, question: str) -> bool:
-    """Return True if a statement contains most main words of the question.
-
-    An answer in a full sentence does.
-    """
+    """Return True if a statement contains most main words of the question."""
     asked = _content(question)
     return bool(asked) and len(_content(statement) & asked) >= MIN_REPEATED * len(asked)
 
 
 def _find_other_kind(statement: str, question: str) -> str | None:
-    """Return a problem if a short answer certainly does not fit the question.
-
-    The rules are those of ``make_kind_check``.
-    """
+    """Return a problem if a short answer does not fit the question (``make_kind_check``)."""
     is_short = len(statement.split()) <= SHORT
     if is_short and question and not make_kind_check(question)(statement.rstrip(" .")):
         return "there is nothing of the kind that the question asks for"
@@ -211,10 +202,7 @@ def _find_other_kind(statement: str, question: str) -> str | None:
 
 
 def _find_scattered_date(statement: str, text: str) -> str | None:
-    """Return a date of a statement that no single sentence of a text contains, or None.
-
-    A sentence contains a date if it has its day, month and year.
-    """
+    """Return a date of a statement whose parts no single sentence of a text contains, or None."""
     dates = [statement[start:end] for kind, start, end in _find_items(statement) if kind == "date"]
     if not dates:
         return None
@@ -225,7 +213,7 @@ def _find_scattered_date(statement: str, text: str) -> str | None:
 def locate_evidence(statement: str, passage: Passage) -> Span | None:
     """Return the sentence of a passage that contains most main words of a statement.
 
-    None if each sentence contains less than a third of them.
+    The result is None if no sentence contains a third of them.
     """
     said = _content(statement)
     best, most = None, 0.0
@@ -237,10 +225,7 @@ def locate_evidence(statement: str, passage: Passage) -> Span | None:
 
 
 def measure_overlap(statement: str, passage: Passage) -> float:
-    """Return the share of a statement's main words that a passage contains, from 0 to 1.
-
-    Numbers count as main words.
-    """
+    """Return the share of a statement's main words and numbers in a passage, from 0 to 1."""
     said = _content(statement)
     return len(said & _content(passage.titled_text)) / max(1, len(said))
 
