@@ -4,8 +4,8 @@ r"""Calibrate the confidence of an exported span reader on held-out questions.
         --index wiki.index --work DIR --out FILE.json --plot FILE.png
 
 The reader answers the questions about the SQuAD articles that ``pipelines.span_reader.train`` held out, twice: from
-each question's own paragraph, and from all paragraphs of the file. The reader answers the questions of ``--questions``
-from ``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and
+each question's own paragraph, and from all paragraphs of the file. It answers the questions of ``--questions`` from
+``--index``. Questions that selected the weights are left out: ``--seed``, ``--held-out`` and
 ``--selection-sample`` must be ``--seed``, ``--held-out`` and ``--sample`` of the training. All questions of
 ``--own-questions`` are answered from ``--own-index``; some of them can be without an answer.
 
@@ -16,16 +16,16 @@ only the first ``SHALLOW_HITS``, because some users set a small ``--k``; these a
 ``SHALLOW_WEIGHT``. All files have the same total weight.
 
 SQuAD's training questions have the answer of one annotator. Its test questions have the answers of three annotators,
-and each of them counts as right. With the answer of one annotator, confidence would be too low. So if an answer shares
-a word with this answer, it counts as right with the probability that another annotator would have given it
+and each of them counts as right. With only one gold answer, confidence would be too low. So an answer that shares a
+word with the gold answer counts as right with the probability that another annotator would have given it
 (``judge_by_agreement`` in ``conditions.py``).
 
 For a reader with an early layer, the margin of the early score is chosen first. Then the weight of retrieval scores in
 reading (per standard deviation) is chosen: the weight that makes right answers from an index most probable. For readers
 that use raw retrieval scores, it is 1. Then a regression is fitted. The threshold of confidence, below which questions
-are declined, is the highest threshold that declines at most 5 % of right answers from an index. All of them are written
-into the reader's ``calibration.json``. The figures in ``--out`` come from fits on one half of the questions, applied to
-the other half, and from fits on all other files.
+are declined, is the highest threshold that declines at most 5 % of right answers from an index. The reader's
+``calibration.json`` stores all of them. The figures in ``--out`` come from fits on one half of the questions, applied
+to the other half, and from fits on all other files.
 """
 
 import sys

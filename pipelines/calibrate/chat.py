@@ -49,7 +49,7 @@ class ChatCalibrateConfig:
     count: int = 300
     """Size of the random sample of questions to ask."""
     without: int = 100
-    """Largest number of sampled questions to ask again without the documents that contain an answer."""
+    """Maximum number of sampled questions to ask again without the documents that contain an answer."""
     seed: int = 0
     """Seed of the sample."""
     out: Path | None = None
@@ -68,10 +68,10 @@ class ChatCalibrateConfig:
 def collect_evidence(
     reader: ChatReader, condition: Condition, questions: Sequence[Question], progress: Progress = SILENT
 ) -> list[tuple[ChatEvidence, bool]]:
-    """Answer questions; return the evidence of each answer and a mark for right answers.
+    """Answer questions, and collect the evidence of the answers.
 
     Args:
-        reader: the language model.
+        reader: language model.
         condition: function that returns the passages to read.
         questions: questions with gold answers.
         progress: shows the number of questions.
@@ -81,7 +81,7 @@ def collect_evidence(
         answer is left out.
 
     Raises:
-        RemoteError: the server of the model fails.
+        RagqaError: as for ``Reader.read`` and ``condition``.
     """
     rows = []
     for batch in iterate_batches(questions, progress, "asking"):
@@ -122,7 +122,7 @@ def fit_chat(
 
 
 def run_chat_calibration(config: ChatCalibrateConfig, progress: Progress = SILENT) -> tuple[Calibration, str]:
-    """Ask the questions, and save the calibration.
+    """Ask the questions, fit the calibration, and save it.
 
     Args:
         config: settings of the calibration.

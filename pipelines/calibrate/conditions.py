@@ -1,4 +1,4 @@
-"""Conditions under which questions are read for calibration.
+"""Sets of calibration questions: the passages to read, and the judges of the answers.
 
 Users' questions are answered from an index. For comparison, some questions are answered from their own paragraph. Other
 questions are answered without the documents that contain an answer, so that every answer is wrong.
@@ -60,7 +60,7 @@ class CalibrationSet:
 
 
 def search_passages(retriever: Retriever, k: int) -> Condition:
-    """Return the condition to read the ``k`` best passages.
+    """Return a condition that reads the ``k`` best passages.
 
     Args:
         retriever: retriever over the corpus.
@@ -70,10 +70,9 @@ def search_passages(retriever: Retriever, k: int) -> Condition:
 
 
 def search_other_documents(retriever: Retriever, k: int) -> Condition:
-    """Return the condition to read the ``k`` best passages of documents without an answer.
+    """Return a condition that reads the ``k`` best passages of documents without an answer.
 
-    Two sorts of documents are left out: those with the title of a gold passage of the question, and those of which a
-    retrieved passage contains an answer.
+    A document is left out if it has the title of a gold passage or if one of its retrieved passages has an answer.
 
     Args:
         retriever: retriever over the corpus.
@@ -91,16 +90,12 @@ def search_other_documents(retriever: Retriever, k: int) -> Condition:
 
 
 def classify_question(hits: Sequence[Hit], question: Question, *, is_unanswerable: bool) -> str:
-    """Return the kind of a question, which depends on its answers and on the passages to read.
+    """Return the kind of a question, one of ``ANSWERABLE`` to ``NEAR_MISS``.
 
     Args:
         hits: passages to read.
         question: question with its gold answers.
         is_unanswerable: True if all documents that contain an answer were left out.
-
-    Returns:
-        ``UNANSWERABLE`` if ``is_unanswerable`` is True, otherwise ``NEAR_MISS`` without gold answers. Otherwise
-        ``ANSWERABLE`` if a passage contains a gold answer, and ``MISSED`` if none does.
     """
     if is_unanswerable:
         return UNANSWERABLE
@@ -122,9 +117,9 @@ def judge_exactly(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[fl
 def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> list[float]:
     """Return for each answer the probability that one of three annotators gives it too.
 
-    The gold answer is that of one annotator. The two other annotators are assumed to choose their words independently:
-    each of them gives an answer that shares a word with the gold answer, with a probability in proportion to the weight
-    that the reader gives this answer. This is an assumption, not a measurement.
+    The first annotator gave the gold answer. The two others are assumed to give an answer that shares a word with it,
+    independently, with probabilities in proportion to the reader's weights of these answers. This is an assumption, not
+    a measurement.
 
     Args:
         answers: answers of the reader to a question.
@@ -143,7 +138,7 @@ def build_paragraph_index(
 ) -> Path:
     """Index SQuAD's paragraphs, each as a document, and return the directory of the index.
 
-    An index that a former call made from the same paragraphs is used again.
+    An existing index of the same paragraphs is reused.
 
     Args:
         paragraphs: paragraphs of a SQuAD file.

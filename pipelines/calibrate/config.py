@@ -12,7 +12,7 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.settings.checks import report_together, require_non_negative, require_positive, require_share_below_1
 
 SELECTION_SAMPLE, SELECTION_SEED = 500, 0
-"""Number of questions per file that selected the shipped reader, and the seed of their choice."""
+"""Number of questions per file that selected the shipped reader, and the seed that chose them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,11 @@ class CalibrateConfig:
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     count: int = 1200
-    """Largest number of questions per file; ``own_questions`` has no limit."""
+    """Maximum number of questions per file; ``own_questions`` has no limit."""
     selection_sample: int = SELECTION_SAMPLE
     """Number of questions per file that selected the weights (``--sample`` of the training)."""
     seed: int = SELECTION_SEED
-    """Seed of the training, by which the questions that selected the weights are found."""
+    """Seed of the training, which determines the questions that selected the weights."""
     exclude: tuple[Path, ...] = ()
     """Files of questions to leave out, such as test sets."""
     held_out: float = HELD_OUT_SHARE

@@ -1,7 +1,4 @@
-"""Choice of the margin of a reader's early layer.
-
-A window is not read further if its early relevance is below that of the best window by more than the margin.
-"""
+"""Choice of the margin by which an early layer selects windows (``select_promising``)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +10,7 @@ from ragqa.reading.span_candidates import ScoredPassages
 MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Margins to try, in nats."""
 MAX_LOSS = 0.003
-"""Largest loss of right answers, as a share of the chosen questions of all sets together."""
+"""Maximum loss of right answers, as a share of all measured questions."""
 _PRIOR_WEIGHT = 0.5
 """Weight of retrieval scores in reading."""
 
@@ -25,8 +22,7 @@ def choose_early_margin(
 ) -> tuple[float | None, dict[str, Any]]:
     """Choose the smallest margin that loses at most ``MAX_LOSS`` of the right answers.
 
-    The loss is a share of all chosen questions. These are the questions with gold answers that are answered from an
-    index, without the sets of unanswerable questions.
+    The loss is measured on questions with gold answers that are answered from an index, without unanswerable sets.
 
     Args:
         reader: reader with an early layer.
@@ -34,9 +30,8 @@ def choose_early_margin(
         scored: scored passages of the questions of each set.
 
     Returns:
-        The margin in nats, or None if every margin loses more or no question is chosen; and the figures of each margin
-        and of all windows: the share of right answers, ``right``, and the share of windows that are read further,
-        ``read``.
+        The margin in nats, or None if every margin loses more or there are no such questions; and figures by margin and
+        for all windows: ``right``, the share of right answers, and ``read``, the share of windows read to the end.
     """
     chosen = [
         (question, passages, questions.judge)

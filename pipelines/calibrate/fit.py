@@ -1,7 +1,4 @@
-"""Fit of a span reader's confidence, and choice of the threshold for declining.
-
-The reader declines to answer if its confidence is below the threshold.
-"""
+"""Fit of a span reader's confidence, and choice of its threshold for declining."""
 
 import datetime
 import json
@@ -49,7 +46,7 @@ from ragqa.types import Hit, Question
 UNANSWERABLE_WEIGHT = 0.1
 """Weight of an answer to an unanswerable question in the fit."""
 SHALLOW_HITS, SHALLOW_WEIGHT = 3, 0.25
-"""Number of passages in a second reading of each question, and the weight of an answer from them in the fit."""
+"""Number of passages from which each question is answered again, and the weight of these answers in the fit."""
 PRIOR_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Weights of retrieval scores to try."""
 _MIN_PROBABILITY = 1e-4
@@ -132,11 +129,11 @@ def run_calibration(config: CalibrateConfig, command: str) -> Calibration:
 def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
     """Return the sets of calibration questions that the settings name.
 
-    If the settings name a file of SQuAD, its paragraphs are indexed in the folder ``work``.
+    SQuAD's paragraphs are indexed in the folder ``work``.
 
     Raises:
         BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.
-        ArtefactError, DamagedArtefact, Mismatch: an index cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
     """
     sets = []
     if squad := config.squad:
@@ -157,20 +154,20 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 def search_index(
     config: CalibrateConfig, index: Path, file: Path, name: str, questions: Sequence[Question], judge: Judge
 ) -> list[CalibrationSet]:
-    """Return the sets of questions that are answered from an index.
+    """Return two sets of questions that are answered from an index.
 
-    The first set has all questions. The second has half of them, and leaves out the documents with an answer.
+    The first set has all questions. The second set has half of them, and leaves out the documents with an answer.
 
     Args:
         config: settings of the calibration.
         index: index directory.
         file: file of the questions.
-        name: name of the set in reports.
+        name: name of the sets in reports.
         questions: questions of the file.
-        judge: function that returns the probability that an answer is right.
+        judge: judge of the answers.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch: the index cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
@@ -220,10 +217,10 @@ def score_questions(
 def make_rows(
     reader: ExtractiveReader, questions: CalibrationSet, scored: Sequence[ScoredPassages]
 ) -> list[list[CalibrationRow]]:
-    """Return the rows of the best answers for each of ``PRIOR_WEIGHTS``.
+    """Return a list of rows for each of ``PRIOR_WEIGHTS``: the best answers of the reader.
 
-    Each question has a row for all passages. If there are more than ``SHALLOW_HITS`` passages, it also has a row for
-    the first ``SHALLOW_HITS`` of them.
+    A question has a row for all passages and, if they are more than ``SHALLOW_HITS``, a row for the first
+    ``SHALLOW_HITS``. A question that the reader does not answer has no rows.
 
     Args:
         reader: reader to calibrate.
@@ -262,7 +259,7 @@ def _mark_shallow(row: CalibrationRow) -> CalibrationRow:
 
 
 def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
-    """Return the weight of each answer in the fit; every file has the same total weight."""
+    """Return the weight [N] of each answer in the fit; every file has the same total weight."""
     weight = np.array([row.weight for row in rows])
     file = np.array([str(row.file) for row in rows])
     for path in np.unique(file):
@@ -273,8 +270,8 @@ def balance_files(rows: Sequence[CalibrationRow]) -> np.ndarray:
 def measure_likelihood(rows: Sequence[CalibrationRow]) -> float:
     """Return the mean log-likelihood of right answers to answerable questions, in nats.
 
-    Questions that were answered from their own paragraph count only if there are no others, because the weight of
-    retrieval scores makes no difference in a single paragraph.
+    Questions with only their own paragraph count only if there are no others, because the weight of retrieval scores
+    makes no difference in a single paragraph.
 
     Raises:
         BadInput: no question is answerable.
@@ -291,7 +288,7 @@ def choose_prior_weight(by_weight: dict[float, list[CalibrationRow]], prior: str
 
     Args:
         by_weight: rows of answers by the weight of retrieval scores.
-        prior: the reader's rule for retrieval scores; for rules other than ``SPREAD`` the weight is 1.
+        prior: form of retrieval scores in the reader's prior; for forms other than ``SPREAD`` the weight is 1.
 
     Returns:
         The weight, and the mean log-likelihood of right answers with each weight, in nats.

@@ -32,8 +32,8 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
     """Return the figures of the answers to the questions of one set.
 
     Unanswerable questions count only in figures by kind and in ``refusals``. ``times_em`` is the accuracy of the more
-    confident half of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is the largest possible
-    value of ``times_em``: all answers of that half are right, or all right answers are in that half.
+    confident half of the answers, divided by the accuracy of all answers. ``times_em_at_most`` is its largest possible
+    value, with all right answers before the wrong ones.
 
     Args:
         confidence_N: confidence of each answer.
@@ -69,8 +69,7 @@ def summarise_answers(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.
 def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.ndarray) -> dict[str, Any]:
     """Return the shares of questions that are declined, by threshold.
 
-    By a strict rule, a refusal is wrong if the question is answerable. By a mild rule, a refusal is wrong only if the
-    declined answer is right.
+    By a strict rule, a refusal is wrong if the question is answerable; by a mild rule, only if its answer is right.
 
     Args:
         confidence_N: confidence of each answer.
@@ -78,9 +77,9 @@ def measure_refusals(confidence_N: np.ndarray, right_N: np.ndarray, kind_N: np.n
         kind_N: kind of each question (see ``pipelines.calibrate.conditions``).
 
     Returns:
-        ``curve``: at most 100 rows of a threshold and of the shares below it of answerable questions, of right answers,
-        and of unanswerable questions. ``vain_declined_at_5_percent_of``: the largest share of unanswerable questions
-        that are declined if at most ``MAX_DECLINED`` of the answerable questions, or of the right answers, are.
+        ``curve``: at most 100 rows, each with a threshold and the shares that it declines of answerable questions, of
+        right answers and of unanswerable questions. ``vain_declined_at_5_percent_of``: largest share of unanswerable
+        questions declined while at most ``MAX_DECLINED`` of answerable questions, or of right answers, are declined.
     """
     is_unanswerable, is_answerable = kind_N == UNANSWERABLE, kind_N == ANSWERABLE
     is_right = (kind_N != UNANSWERABLE) & (right_N == 1)

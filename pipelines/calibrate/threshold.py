@@ -6,7 +6,7 @@ Legend: N answers.
 import numpy as np
 
 MAX_DECLINED = 0.05
-"""Largest share of right answers to decline."""
+"""Maximum share of right answers to decline."""
 
 
 def choose_threshold(confidence_N: np.ndarray, right_N: np.ndarray) -> float:

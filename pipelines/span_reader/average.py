@@ -2,10 +2,10 @@
 
     python -m pipelines.span_reader.average runs/second/model runs/third/model runs/fourth/model --out runs/reader/model
 
-Each run after the first must begin with the reader of the run before. Then all readers lie in one valley of the loss,
+Each run after the first must begin with the reader of the previous run. Then all readers lie in one valley of the loss,
 and their mean lies in a flatter part of this valley (Izmailov et al. 2018, "Averaging weights leads to wider optima";
-Wortsman et al. 2022, "Model soups"). Do not average readers that were trained independently, because their mean is
-worthless. Evaluate the result on held-out questions.
+Wortsman et al. 2022, "Model soups"). The mean of readers that were trained independently is worthless. Evaluate the
+result on held-out questions.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,14 @@ class AverageConfig:
 
 
 def average_readers(readers: Sequence[Path], out: Path) -> None:
-    """Write a reader whose weights are the means of several readers' weights.
-
-    Its configuration is that of the last reader.
+    """Write a reader with the mean weights of readers and the configuration of the last one.
 
     Args:
         readers: directories of torch readers with one head, size and tokenizer; at least two.
         out: directory to write, completely or not at all; a reader in it is replaced.
 
     Raises:
-        BadInput: fewer than two readers are given, or ``out`` is one of them or holds something else.
+        BadInput: fewer than two readers are given, or ``out`` is one of them or holds other files.
         ArtefactError, DamagedArtefact: a directory is not a torch reader, or is damaged.
         Mismatch: the readers differ in head, size or tokenizer.
     """
@@ -71,7 +69,7 @@ def average_readers(readers: Sequence[Path], out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Average readers; ``arguments`` replace those of the command line."""
+    """Run the command; ``arguments`` replace the arguments of the process."""
     with report_errors("pipelines.span_reader.average"):
         config = parse_config(AverageConfig, __doc__, arguments)
         average_readers(config.readers, config.out)

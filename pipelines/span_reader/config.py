@@ -23,7 +23,7 @@ from ragqa.settings.checks import (
 from ragqa.settings.groups import FLAT
 
 MAX_HARD_SHARE = 0.8
-"""Largest probability that a step uses hard EM (Min et al. 2019, released code)."""
+"""Maximum probability that a step uses hard EM (Min et al. 2019, released code)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,11 @@ class ReaderConfig(TrainingConfig):
     retriever: Annotated[str | None, RetrieverKind] = None
     """Kind of retriever; default: the retriever of the index."""
     depth: int = 50
-    """Number of passages to retrieve per question, from which passages are mined."""
+    """Number of passages to retrieve per question for mining."""
     rerank: Path | None = None
     """Directory of a span reader that orders the retrieved passages of questions without gold passages."""
     pool: int = 20
-    """Largest number of mined passages per question: this many with an answer, and this many without."""
+    """Maximum number of mined passages with an answer per question, and of passages without one."""
     mix: Annotated[PassageMix, FLAT] = PassageMix()
     """Numbers and shares of the passages of a training question."""
     loss: Literal["marginal", "hard"] = "marginal"
@@ -68,7 +68,7 @@ class ReaderConfig(TrainingConfig):
     teacher: Path | None = None
     """Directory of a larger torch reader with the same wordpieces, whose scores the reader learns to imitate."""
     temperature: float = 2.0
-    """Temperature of the two distributions over spans that are compared, that of the reader and that of the teacher."""
+    """Temperature of the reader's and the teacher's distributions over spans, which are compared."""
     teacher_weight: float = 0.5
     """Weight of the loss against the teacher, from 0 to 1; the loss against the gold spans has the rest."""
     steps: int = 8000
@@ -80,9 +80,9 @@ class ReaderConfig(TrainingConfig):
     lr: float = 2e-4
     """Peak learning rate."""
     max_input: int = 384
-    """Largest length of question, title and passage together in wordpieces."""
+    """Maximum length of question, title and passage together in wordpieces."""
     max_span: int = MAX_ANSWER
-    """Largest length of an answer in wordpieces."""
+    """Maximum length of an answer in wordpieces."""
     freeze_embeddings: bool = True
     """Freeze the encoder's embeddings, so that the exports of encoder and reader can share them."""
     dev: Path | None = None
@@ -94,9 +94,9 @@ class ReaderConfig(TrainingConfig):
     held_out: float = HELD_OUT_SHARE
     """Share of SQuAD's articles to hold out for evaluation, chosen by a hash of the title."""
     sample: int = 500
-    """Largest number of held-out questions per file to evaluate on."""
+    """Maximum number of held-out questions per file to evaluate on."""
     eval_every: int = 500
-    """Steps between two evaluations."""
+    """Number of steps between two evaluations."""
     patience: int | None = None
     """Number of evaluations without improvement after which training stops; default: all steps are taken.
     The best weights are written in any case; of equally good weights, the latest."""

@@ -30,13 +30,13 @@ class BatchShape:
     parts: int
     """Number of parts in which a process computes its share of a batch."""
     max_tokens: int
-    """Largest length of question, title and passage together in wordpieces."""
+    """Maximum length of question, title and passage together in wordpieces."""
     max_span: int
-    """Largest length of an answer in wordpieces."""
+    """Maximum length of an answer in wordpieces."""
 
 
 class ReaderBatches:
-    """Batches of this process by the number of the step; each batch is a list of parts."""
+    """Batches of this process, by the number of the step; each batch is a list of parts."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ReaderBatches:
 
         Args:
             sets: training questions.
-            sampler: chooses the passages of a question.
+            sampler: sampler of the passages of a question.
             tokenizer: tokenizer of the reader.
             shape: sizes of a batch and of its windows.
             shares: share of each set among the questions; empty for shares in proportion to the sizes of the sets.
@@ -80,10 +80,7 @@ class ReaderBatches:
         return [self._make_part(step, slots[first : first + size]) for first in range(0, len(slots), size)]
 
     def get_questions(self, step: int) -> list[int]:
-        """Return the numbers [B] of the questions of a step.
-
-        The questions of all sets together are numbered from 0.
-        """
+        """Return the numbers [B] of a step's questions, counted from 0 over all sets."""
         pool, place = divmod(step, POOL_BATCHES)
         if pool != self._pool[0]:
             self._pool = pool, self._draw_pool(pool)
@@ -91,7 +88,7 @@ class ReaderBatches:
         return numbers
 
     def _draw_pool(self, pool: int) -> np.ndarray:
-        """Return batches of questions with passages of similar length: ``[POOL_BATCHES, B]``."""
+        """Return batches of questions with passages of similar length, ``[POOL_BATCHES, B]``."""
         firsts = np.cumsum([0, *self._sizes])
         numbers = np.concatenate(
             [
@@ -120,8 +117,7 @@ class ReaderBatches:
         """Choose a random window of each passage, if possible one with a short gold span.
 
         A span is short if it has at most ``max_span`` wordpieces. A passage with an answer but without a short gold
-        span is left out, because the reader would learn that it has no answer. For example, the passage has "1950s"
-        where the answer is "1950", or the answer is too long.
+        span is left out, because the reader would learn that it has no answer. For example, it has "1950s" for "1950".
         """
         gold = GoldSpans(self._tokenizer, sampled.answers, regex=is_regex)
         passages = [*sampled.positives, *sampled.negatives]

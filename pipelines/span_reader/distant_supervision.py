@@ -36,18 +36,16 @@ IDENTITY_FILE = "of.json"
 class RerankedSearch(PassageSearch):
     """Search that orders passages by a reader's relevance, for questions without gold passages.
 
-    Among passages that contain the answer, those that a reader finds relevant support the answer more often than those
-    that retrieval ranks high.
+    A passage can contain the answer without supporting it. The relevance shows this better than the rank of retrieval.
     """
 
     scorer: SpanScorer
     """Reader that scores the relevance."""
 
     def find(self, questions: Iterable[Question]) -> list[list[Hit]]:
-        """Return the best ``depth`` passages for each question.
+        """Return the ``depth`` best retrieved passages for each question.
 
-        The passages of a question without gold passages are in the order of the reader's relevance. Those of another
-        question are in the order of retrieval.
+        Their order is the reader's relevance, or the rank of retrieval if the question has gold passages.
         """
         questions = list(questions)
         return [
@@ -76,7 +74,7 @@ def mine_passages(
 
     Args:
         questions: questions, each with True if its answers are regular expressions.
-        search: retriever with the numbers of passages to retrieve and to save.
+        search: retriever, with the numbers of passages to retrieve and to save.
         folder: folder of the saved passages; questions with saved passages are not searched again.
         identity: names and JSON values of everything that the result depends on.
         progress: shows the number of questions.

@@ -61,7 +61,7 @@ def write_gold_passages(files: Sequence[Path], out: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write gold passages; ``arguments`` replace those of the command line."""
+    """Run the command; ``arguments`` replace the arguments of the process."""
     with report_errors("pipelines.span_reader.gold_passages"):
         config = parse_config(GoldPassagesConfig, __doc__, arguments)
         print_text(f"{write_gold_passages(config.files, config.out):,} passages in {config.out}")

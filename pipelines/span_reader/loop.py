@@ -45,12 +45,12 @@ def main(config: ReaderConfig, *, progress: Progress = SILENT, notify: Notify = 
 
     Args:
         config: settings of the run.
-        progress: shows the questions that are mined, and the steps.
-        notify: receives a line about the training questions, and for each evaluation.
+        progress: shows the mined questions and the steps.
+        notify: receives a line about the training questions, and a line for each evaluation.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
-        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        NonFiniteLoss: as for ``train_step``.
     """
     check_directory(config.out)
     tokenizer = TextTokenizer(config.encoder)
@@ -128,7 +128,7 @@ def train_step(
 def evaluate(
     reader: SpanReader, tokenizer: TextTokenizer, sets: Sequence[EvaluationSet], config: ReaderConfig
 ) -> dict[str, float]:
-    """Return the scores of a reader on each evaluation set, and their mean exact match.
+    """Evaluate a reader in training on held-out questions.
 
     Args:
         reader: reader in training.
@@ -137,7 +137,7 @@ def evaluate(
         config: settings of the run.
 
     Returns:
-        The scores of ``EvaluationSet.evaluate`` on each set, and ``em``, the mean of their exact match.
+        The scores of ``EvaluationSet.evaluate`` on each set, and ``em``, their mean exact match.
     """
     reader.eval()
     scorer = make_torch_scorer(reader, tokenizer, config.out, "in training", device=config.device)
@@ -149,15 +149,15 @@ def evaluate(
 
 
 def load_models(config: ReaderConfig, tokenizer: TextTokenizer) -> tuple[SpanReader, SpanReader | None]:
-    """Return the reader to train, and the teacher, or None if the settings name no teacher.
+    """Load the reader to train, and its teacher; the teacher is None if the settings name none.
 
     Args:
         config: settings of the run.
         tokenizer: tokenizer of the encoder.
 
     Raises:
-        BadInput: the encoder or the teacher is an export, or the teacher has another head, other wordpieces or a
-            smaller limit of wordpieces.
+        BadInput: the encoder or the teacher is an export, ``early_layer`` does not fit the encoder, or the teacher has
+            another head, other wordpieces or a smaller limit of wordpieces.
         ArtefactError, DamagedArtefact: a directory holds no model, or a damaged one.
     """
     for name, path in (("encoder", config.encoder), ("teacher", config.teacher)):
@@ -204,7 +204,7 @@ def mine_training_passages(
 
     Raises:
         BadInput, DamagedArtefact, SlowPattern: as for ``mine_passages``.
-        ArtefactError, DamagedArtefact, MissingExtra: the index or the reader of ``rerank`` cannot be used.
+        ArtefactError, MissingExtra: the index or the reader of ``rerank`` cannot be used.
     """
     assert config.index is not None
     manifest = artefacts.read_manifest(config.index, "index")
@@ -213,7 +213,7 @@ def mine_training_passages(
         "retriever": config.retriever or manifest.config["retriever"],
         "train": [artefacts.checksum(data_set.file.path) for data_set in sets],
         "patterns": [data_set.file.regex for data_set in sets],
-        "questions": [len(data_set.questions) for data_set in sets],  # because the rules of leaving out may change
+        "questions": [len(data_set.questions) for data_set in sets],  # the rules that leave out questions may change
         "dev": config.dev and artefacts.checksum(config.dev),
         "refuse": [artefacts.checksum(file) for file in config.exclude],  # the old name, so that old files stay valid
         "held_out": config.held_out,
@@ -253,9 +253,8 @@ def make_batches(
         notify: receives a line with the number of training questions of each file.
 
     Raises:
-        BadInput: without an index, some questions have no gold passage; with an index, all questions of a file have
-            neither a gold passage nor a mined passage with an answer.
-        ArtefactError, DamagedArtefact, MissingExtra: as for ``mine_training_passages``.
+        BadInput: a question has no gold passage and there is no index, or as for ``select_trainable``.
+        BadInput, ArtefactError, MissingExtra, SlowPattern: as for ``mine_training_passages``.
     """
     mined: list[MinedPassages] = []
     if retriever is not None:
@@ -275,10 +274,9 @@ def make_batches(
 
 
 def derive_seed(config: ReaderConfig) -> int:
-    """Return the seed of the batches, which depends on the reader that training begins from.
+    """Return the seed of the batches: the seed of the run, changed by the weights of a reader.
 
-    It is the seed of the run, changed by the weights if training begins from a reader. With the same seed as in its
-    first training, the reader would read the same passages in the same order again.
+    If training continues from a reader, the unchanged seed would give it the same passages in the same order again.
     """
     if read_head_name(config.encoder) is None:
         return config.seed
@@ -300,7 +298,7 @@ def make_evaluation_sets(
         excluded: normalised texts of the questions to leave out, made by ``make_question_keys``.
 
     Raises:
-        BadInput, BadLine: ``dev`` cannot be read, all of its sampled questions are excluded, or ``patience`` is set
+        BadInput, BadLine: ``dev`` cannot be read, all its sampled questions are excluded, or ``patience`` is set
             without held-out questions.
     """
 

@@ -26,7 +26,7 @@ class ReaderLosses:
     relevance_B: Tensor
     """Cross-entropy of relevance, mean over the passages of a question."""
     absence_B: Tensor
-    """Cross-entropy of "no answer" against all spans of a passage, mean over the passages of a question."""
+    """Cross-entropy of "no answer" against all spans of a passage, mean over the passages; 0 if it has no weight."""
     early_B: Tensor
     """Cross-entropy of the relevance after the early layer, mean over the passages; 0 without an early layer."""
     kl_B: Tensor
@@ -43,9 +43,9 @@ class ReaderLosses:
         return (spans_B + passages_B).mean()
 
     def measure(self, config: ReaderConfig) -> dict[str, float]:
-        """Return the mean losses of the batch in nats, for the log, and the share ``right``.
+        """Return the mean losses in nats for the log, without losses that the settings do not use.
 
-        ``right`` is the share of questions with a gold span. Losses that the settings do not use are left out.
+        ``right`` is the share of questions with a gold span.
         """
         figures = {"loss": self.total(config), "span_nll": self.nll_B, "relevance_bce": self.relevance_B}
         optional = {"absence_bce": self.absence_B, "early_bce": self.early_B, "kl": self.kl_B}
@@ -113,14 +113,11 @@ def compute_losses(
 
 
 def join_scores(score_BKS: Tensor, relevance_BK: Tensor) -> Tensor:
-    """Return the sum of span score and relevance of every span of a question.
+    """Return the sums ``[B, K · S]`` of span scores and the relevance of their passages.
 
     Args:
         score_BKS: scores of the spans.
         relevance_BK: relevance of the passages.
-
-    Returns:
-        Sums ``[B, K · S]`` for all spans of all passages.
     """
     return (score_BKS + relevance_BK.unsqueeze(-1)).flatten(1)
 
@@ -129,7 +126,7 @@ def is_hard_step(step: int, config: ReaderConfig) -> bool:
     """Return True if a step uses hard EM.
 
     Only a run with the loss ``hard`` has such steps. Their probability rises linearly from 0 to 1 over the share
-    ``config.hard_warmup`` of all steps, with ``MAX_HARD_SHARE`` as upper limit.
+    ``config.hard_warmup`` of all steps, up to the limit ``MAX_HARD_SHARE``.
 
     Args:
         step: number of the step, from 0.

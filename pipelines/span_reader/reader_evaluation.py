@@ -53,7 +53,7 @@ class ReaderEvaluationConfig:
     """Number of questions of each file to leave out.
     The default is the number of questions that selected (500) or calibrated (1,200) the shipped reader."""
     count: int | None = None
-    """Largest number of questions of each file; default: all that are not left out."""
+    """Maximum number of questions of each file; default: all that are not left out."""
     seed: int = 0
     """Seed of the training of the readers."""
     held_out: float = HELD_OUT_SHARE
@@ -89,7 +89,7 @@ class EvaluationSet:
     def evaluate(
         self, reader: ExtractiveReader, title: str = "asking", progress: Progress = SILENT
     ) -> dict[str, float]:
-        """Return the reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``, from 0 to 1.
+        """Return a reader's mean exact match and F1 as ``NAME_em`` and ``NAME_f1``, from 0 to 1.
 
         Args:
             reader: reader to evaluate.
@@ -106,7 +106,7 @@ class EvaluationSet:
 
 
 def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -> EvaluationSet:
-    """Return an evaluation set of questions with retrieved passages, named ``dev``.
+    """Return the evaluation set ``dev``: questions with retrieved passages.
 
     Args:
         questions: held-out questions.
@@ -120,15 +120,12 @@ def make_open_set(questions: Sequence[Question], retriever: Retriever, k: int) -
 
 
 def make_gold_set(questions: Sequence[Question]) -> EvaluationSet:
-    """Return an evaluation set, named ``gold``, of questions with their gold paragraphs.
-
-    To read the gold paragraph is SQuAD's task.
-    """
+    """Return the evaluation set ``gold``: questions with their gold paragraphs (SQuAD's task)."""
     return EvaluationSet("gold", questions, make_gold_hits(questions), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Evaluate readers; ``arguments`` replace those of the command line."""
+    """Run the command; ``arguments`` replace the arguments of the process."""
     with report_errors("pipelines.span_reader.reader_evaluation"):
         config = parse_config(ReaderEvaluationConfig, __doc__, arguments)
         sets = make_evaluation_sets(config)
@@ -144,7 +141,7 @@ def make_evaluation_sets(config: ReaderEvaluationConfig) -> list[EvaluationSet]:
 
     Raises:
         BadInput, BadLine: a file cannot be read, or a set has no questions.
-        ArtefactError, DamagedArtefact, Mismatch: the index cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
     """
     excluded = make_question_keys(config.exclude)
 
