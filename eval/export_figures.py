@@ -39,7 +39,7 @@ def check_place(out: Path) -> None:
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write the figures of a report into a JSON file, and those of its questions into a table.
+    """Write the figures of a report into a JSON file, and a table with those of each question.
 
     The date, the machine and the command are those of the evaluation, not of the export.
 

@@ -33,7 +33,7 @@ class PairedConfig:
 
 
 def read_scores(table: Path) -> dict[str, float]:
-    """Return the exact match of each question, by its id, from an exported table.
+    """Return the exact match of each question in an exported table, by the id of the question.
 
     Raises:
         BadInput: the file cannot be read or is not such a table, or no question was answered.
@@ -63,8 +63,8 @@ def compare_tables(before: Path, after: Path) -> dict[str, Any]:
         after: table of the new system.
 
     Returns:
-        ``questions``: their number. ``before`` and ``after``: exact match as a share from 0 to 1. ``difference``: its
-        ``value`` and its interval from ``low`` to ``high``. ``p``: p-value of the difference.
+        ``questions``: number of questions. ``before`` and ``after``: exact match from 0 to 1. ``difference``: ``value``
+        of after minus before, with its interval from ``low`` to ``high``. ``p``: p-value of the difference.
 
     Raises:
         BadInput: as for ``read_scores``.

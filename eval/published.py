@@ -66,7 +66,7 @@ _TABLE: tuple[tuple[str, str, str, tuple[float | None, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Published:
-    """Exact match that a paper reports for a system, on its own corpus and split."""
+    """Exact match of a system in a paper, on the corpus and split of the paper."""
 
     system: str
     em: float
@@ -79,11 +79,7 @@ class Published:
 
 
 def list_published(suite: str) -> tuple[Published, ...]:
-    """Return the published scores of a suite.
-
-    Args:
-        suite: key of the suite.
-    """
+    """Return the published scores of the suite with the key ``suite``."""
     column = list(TEST_SETS).index(suite)
     return tuple(
         Published(system, em, source, corpus, _OTHER_TEST_SETS.get((suite, source), TEST_SETS[suite]))

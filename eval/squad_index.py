@@ -3,8 +3,7 @@
     python -m eval.squad_index --squad DATA/squad --out squad.index
     python -m eval.squad --pipeline squad.index --data DATA/squad
 
-With this index, the suite also measures how often the gold passage is retrieved. ``python -m eval.squad --gold`` scores
-the reader alone.
+With this index, the suite also measures how often the gold passage is retrieved.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ def main(config: SquadIndexConfig) -> None:
     """Index the paragraphs of SQuAD train and dev-a.
 
     Raises:
-        BadInput: a file cannot be read, or the index cannot be written.
+        BadInput, DamagedArtefact, Mismatch: a file cannot be read, or as for ``build_paragraph_index``.
     """
     from pipelines.calibrate.conditions import build_paragraph_index
     from ragqa.question_files import read_squad

@@ -50,7 +50,7 @@ class Hub:
     passage: str | None = None
     """Column of the gold passage, if there is one."""
     splits: dict[str, tuple[str, int]]
-    """Name on the hub and number of questions of each split, by the name of the split here."""
+    """Name on the hub and number of questions of each split, by its name in the suite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Suite:
     default_split: str
     """Split in files that is scored by default."""
     hub: Hub | None
-    """The data set on the hub; None if it is not there."""
+    """Data set on the hub; None if it is not there."""
     regex: bool = False
     """True if gold answers are regular expressions."""
     unicode: Literal["NFD"] | None = "NFD"
@@ -100,7 +100,7 @@ class SuiteConfig:
     data: Path | None = None
     """Folder with the files of the data set; default: load them from the Hugging Face hub."""
     split: str | None = None
-    """Split to score; default: with --data test-a or dev-a, from the hub the test set of the papers."""
+    """Split to score; default: test-a or dev-a with --data, the papers' test set from the hub."""
     out: Path | None = None
     """Directory of the report; default: a directory under runs/eval."""
     corpus: str | None = None
@@ -155,10 +155,7 @@ class SuiteConfig:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """Options of generative readers, by their names in ``Decoding``.
-
-        The value is None for an option that is not given.
-        """
+        """Options of generative readers, by their names in ``Decoding``; None if not given."""
         options = {"beams": self.beams, "fast": self.fast or None}
         return {**options, "max_answer": self.max_answer, "min_answer": self.min_answer}
 
@@ -169,7 +166,7 @@ def read_split(suite: Suite, split: str, data: Path | None) -> QuestionSet:
     Args:
         suite: the data set.
         split: name of the split.
-        data: folder with the files of the data set; None loads it from the hub.
+        data: folder with the files of the data set; None loads the split from the hub.
 
     Raises:
         BadInput: the split or its file does not exist or cannot be read, or the number of questions is wrong.
@@ -226,8 +223,7 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
         config: options of the command.
 
     Raises:
-        RagqaError: the questions or the pipeline cannot be used, or the report cannot be written. The classes are those
-            of ``read_split``, ``Pipeline.load`` and ``evaluate``.
+        RagqaError: as for ``read_split``, ``Pipeline.load`` and ``evaluate``.
     """
     uses_hub = suite.hub is not None and config.data is None
     split = config.split or (list(suite.hub.splits)[-1] if suite.hub and uses_hub else suite.default_split)
@@ -275,8 +271,7 @@ def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -
         suite: the data set.
         split: name of the split.
         config: options of the run.
-        reader: reader of the pipeline. Its kind and fingerprint become part of the name, because the folders of many
-            readers have the same name.
+        reader: reader of the pipeline. The name has its kind and fingerprint, because many folders have the same name.
     """
     values = {"retriever": config.retriever, "fusion": config.fusion, **config.decoding, "k": config.k}
     values |= {"depth": None if config.depth == DEPTH else config.depth}
@@ -289,14 +284,12 @@ def name_report(suite: Suite, split: str, config: SuiteConfig, reader: Reader) -
 
 
 def main(suite: Suite) -> None:
-    """Run the command of a suite: the main module's docstring is the help."""
+    """Run the command of a suite, with the docstring of the main module as its help."""
     run_command(partial(print_scores, suite), SuiteConfig, sys.modules["__main__"].__doc__)
 
 
 def print_scores(suite: Suite, config: SuiteConfig) -> None:
-    """Score a pipeline on a suite, and print its figures and the published scores.
-
-    The figures are also written into ``config.record``, if it is given.
+    """Score a pipeline on a suite; print and record its figures; print the published scores.
 
     Args:
         suite: the data set.

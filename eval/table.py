@@ -78,10 +78,8 @@ def _describe_reader(figures: dict[str, Any]) -> str:
 def format_gain(figures: dict[str, Any], closed_book: dict[str, Any]) -> str:
     """Return the gain over the closed book in points of exact match, as text.
 
-    The text also says if the intervals touch or are apart.
-
-    The interval of a run is the wider of two: the bootstrap interval and Wilson's. The bootstrap interval alone is too
-    narrow for scores near 0, because a resample without a right answer has the score 0.
+    The text also says whether the intervals touch or are apart. An interval covers the bootstrap interval and Wilson's,
+    because the bootstrap interval is too narrow for scores near 0, where many resamples have no right answer.
 
     Args:
         figures: recorded figures of a reader.
@@ -98,7 +96,7 @@ def _widest_interval(figures: dict[str, Any]) -> tuple[float, float]:
 
 
 def find_closed_book(figures: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the closed book with the same training and the same questions as a reader.
+    """Return the closed book with a reader's training and questions; None if there is none.
 
     Args:
         figures: recorded figures of the reader.

@@ -7,8 +7,8 @@
 shape as ragqa's reader and random weights: its answers are wrong, but it takes the same time. The environment of the
 peer has sentence-transformers, transformers < 5, FastAPI and uvicorn. The servers run one after the other.
 
-One question keeps all cores busy. So with C clients at once, each client waits about C times as long as a client that
-is alone, if the server wastes no time.
+One question keeps all cores busy. So with C clients at once, a server that wastes no time makes each client wait about
+C times as long as a single client.
 """
 
 import itertools
@@ -37,7 +37,7 @@ from ragqa.errors import BadInput
 from ragqa.question_files import read_questions
 
 START_SECONDS = 120.0
-"""Seconds that a server has to start."""
+"""Time limit in seconds for the start of a server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,7 @@ def ask_in_turn(port: int, questions: list[str], seconds: list[float], **options
 
 
 def ask_at_once(port: int, questions: list[str], clients: int, each: int, **options: Any) -> list[float]:
-    """Ask as several clients at once; return the seconds of all questions that were answered.
+    """Ask as several clients at once; return the seconds of each answered question.
 
     Args:
         port: port of the server.
@@ -165,7 +165,11 @@ def ask_at_once(port: int, questions: list[str], clients: int, each: int, **opti
 
 
 def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, Any]:
-    """Return the waiting times of a single client, and of ``config.clients`` clients at once."""
+    """Return the waiting times of a single client, and of ``config.clients`` clients at once.
+
+    Raises:
+        BadInput: the server refuses a question of the single client.
+    """
     alone: list[float] = []
     ask_in_turn(config.port, questions[:3], [])
     ask_in_turn(config.port, questions[: config.alone], alone)
@@ -188,10 +192,7 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
 def measure_memory_curve(
     config: AnswerServerConfig, questions: list[str], process: subprocess.Popen[bytes]
 ) -> dict[str, int]:
-    """Return the memory of a server in MB, by the number of answered requests.
-
-    Mapped files do not count. The memory is measured before the requests, and after each tenth of them.
-    """
+    """Return a server's memory in MB, without mapped files, after each tenth of the requests."""
     curve = {"0": measure_memory(process.pid)["own_mb"]}
     part = max(1, config.requests // 10)
     for done in range(part, config.requests + 1, part):
@@ -201,9 +202,7 @@ def measure_memory_curve(
 
 
 def prepare_peer(work: Path, encoder: Path) -> None:
-    """Write passages, vectors and models in the form that the peer loads.
-
-    The reader has random weights.
+    """Write passages, vectors, encoder and a reader with random weights for the peer.
 
     Args:
         work: directory to write.

@@ -58,9 +58,7 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed`` and, if the settings name it, sentence-transformers.
-
-    The figures are written into ``config.out``.
+    """Measure ``index.embed`` and, if it is named, sentence-transformers; write the figures.
 
     Raises:
         RuntimeError: the job failed, so there are no figures.
@@ -84,12 +82,10 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index with the first passages of another index; return its directory.
-
-    The new index has no terms and no vectors.
+    """Write an index of an index's first passages, without terms and vectors; return ``out``.
 
     Args:
-        index: directory of the other index. If it has too few passages, they are repeated.
+        index: directory of the index to cut. If it has too few passages, they are repeated.
         rows: number of passages.
         out: directory to write.
     """

@@ -80,10 +80,7 @@ def main(config: KindsConfig) -> None:
 
 
 def prepare(config: KindsConfig) -> None:
-    """Write the vectors of the questions and of each size, and the results of exact search.
-
-    Files that exist are not written again.
-    """
+    """Write missing files: vectors of questions and of each size, and results of exact search."""
     config.work.mkdir(parents=True, exist_ok=True)
     manifest = artefacts.peek_manifest(config.vectors)
     if not (config.work / "sample.npy").is_file():
@@ -120,7 +117,7 @@ def build(folder: Path, kind: str) -> dict[str, Any]:
         kind: kind of index.
 
     Returns:
-        Seconds and memory (MB) of the build; empty for exact search, which needs no build.
+        ``build_s`` (seconds), ``build_peak_rss_mb`` and ``build_own_mb``; empty for exact search, which needs no build.
     """
     if kind in (IndexKind.FLAT, PEER):
         return {}
@@ -144,7 +141,7 @@ def search(folder: Path, kind: str) -> dict[str, Any]:
 
     Returns:
         ``searches``: recall (``found``) and queries per second at each search effort. ``bytes_per_vector``: size of the
-        files, except for the peer.
+        files; the peer has none.
     """
     queries = np.load(folder.parent / "questions.npy")
     if kind == PEER:
@@ -179,7 +176,7 @@ def search_peer(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 def measure_speed(find: Callable[[np.ndarray, int], Any], queries: np.ndarray) -> dict[str, float]:
     """Return the queries per second of a search, one at a time and in a batch.
 
-    Single queries are searched for at most 5 s. Each figure is the better of two runs.
+    Each figure is the better of two runs; a run of single queries ends after 5 s.
 
     Args:
         find: function from vectors and k to the results of a search.

@@ -114,9 +114,7 @@ def copy_tokenizer(folder: Path, out: Path) -> None:
 
 
 def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
-    """Write a SpanReader as a BertForQuestionAnswering of transformers.
-
-    The copy has the encoder and the scores of starts and ends, but no relevance.
+    """Write a SpanReader as a BertForQuestionAnswering of transformers, which has no relevance.
 
     Args:
         reader: directory of the SpanReader.
@@ -138,10 +136,7 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
 
 
 def ask_all(questions: list[str]) -> list[float]:
-    """Return the seconds in which ragqa answers each question in this process.
-
-    The first question is also asked before, as a warm-up.
-    """
+    """Return the seconds of each question in this process, after a warm-up with the first one."""
     ask = partial(Pipeline.load(demo_index()).ask, min_confidence=0)
     return [time_call(ask, question)[0] for question in (questions[0], *questions)][1:]
 

@@ -1,8 +1,8 @@
 """Server of sentence-transformers and transformers, for comparison with ``ragqa serve``.
 
-    python -m uvicorn --app-dir eval/bench peer_server:app --port 8001    # with PEER_FOLDER, see eval.bench.peer
+    PEER_FOLDER=DIR python -m uvicorn --app-dir eval/bench peer_server:app --port 8001
 
-The module does not import ragqa. FastAPI runs each request in a thread, as most applications do.
+``eval.bench.answer_server`` writes DIR. The module does not import ragqa. FastAPI runs each request in a thread.
 """
 
 import json
@@ -40,10 +40,7 @@ def check() -> dict[str, str]:
 
 @app.post("/ask")
 def ask(body: PeerQuestion) -> dict[str, Any]:
-    """Return the best answer from the question's nearest passages, and its confidence.
-
-    The confidence is the score of the reader.
-    """
+    """Return the best answer from the question's nearest passages, and its score."""
     query = encoder.encode([body.question], normalize_embeddings=True)[0]
     contexts = [passages[row] for row in np.argsort(-(vectors @ query))[: body.k]]
     questions = [body.question] * len(contexts)

@@ -54,7 +54,7 @@ def run_timed(command: list[str], **environment: str) -> dict[str, Any]:
 
 
 def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run ``peer.py``; return the figures that it prints and the figures of ``run_timed``.
+    """Run ``peer.py``; return its printed figures and the figures of ``run_timed``.
 
     Args:
         python: Python program of the peer's environment.
@@ -62,7 +62,7 @@ def run_peer(python: str, folder: Path, *arguments: str) -> dict[str, Any]:
         arguments: further arguments of the script.
 
     Raises:
-        BadInput: the script failed.
+        BadInput: as for ``run_timed``.
     """
     run = run_timed([python, str(Path(__file__).with_name("peer.py")), str(folder), *arguments])
     return {**run, **json.loads(run["out"])}
@@ -82,7 +82,7 @@ def measure_memory(process: int | str = "self") -> dict[str, int]:
         process: id of the process; ``self`` is this process.
 
     Returns:
-        ``rss_mb`` (resident now), ``peak_rss_mb`` (its peak) and ``own_mb`` (resident now, without mapped files).
+        Resident memory: ``rss_mb`` now, ``peak_rss_mb`` at its peak, and ``own_mb`` now without mapped files.
     """
     fields = {"VmRSS": "rss_mb", "VmHWM": "peak_rss_mb", "RssAnon": "own_mb"}
     lines = [line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines()]

@@ -62,8 +62,8 @@ def measure_follow_ups(pipeline: Pipeline, rows: list[dict[str, Any]]) -> dict[s
         rows: pairs of questions, with the keys of ``QuestionsConfig.follow_ups``.
 
     Returns:
-        Exact match in percent of the follow-up questions as asked and as rewritten, and the numbers of follow-up
-        questions, of independent questions, and of independent questions that were rewritten.
+        Exact match in percent of the follow-up questions as asked and as rewritten, and three numbers: follow-up
+        questions, independent questions, and independent questions that were rewritten.
     """
     followed, alone, changed = [], [], 0
     for row in rows:
@@ -94,8 +94,8 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
     Returns:
         The number of ``questions``, and figures for the questions without mistakes (``right``) and for each set of
-        misspelt questions: the exact match in percent of the questions as asked and as corrected, the number that the
-        correction changed, and the mean milliseconds of a correction.
+        misspelt questions: exact match in percent as asked and as corrected, number of changed questions, and mean
+        milliseconds of a correction.
     """
     questions = [question for question in read_questions(get_demo_dir() / "questions.jsonl") if question.answers]
     golds = [question.answers for question in questions]
@@ -117,10 +117,7 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
 
 def misspell(question: str, generator: random.Random) -> str:
-    """Return the question with one mistake in a word of at least four letters.
-
-    A letter is missing, added or replaced, or two letters are swapped.
-    """
+    """Drop, add, replace or swap letters in one word of at least four letters of a question."""
     word = generator.choice(list(re.finditer(r"[A-Za-z]{4,}", question)))
     text = word[0]
     while text.lower() == word[0].lower():

@@ -50,18 +50,19 @@ class RagSpeedConfig:
     device: str = "cpu"
     """Device, as torch names it."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of weights and computation."""
     batch: int = 8
     """Number of questions of a step."""
     passages: int = 5
     """Number of passages of a question."""
     tokens: int = 180
-    """Largest length of a pair of question and passage in training, in tokens; the smallest is half of it."""
+    """Maximum length of a pair of question and passage in training, in tokens; the minimum is half of it."""
     decoding_tokens: int = 120
     """Length of a pair of question and passage in decoding, in tokens."""
     beams: int = 4
     """Number of beams in decoding."""
     longest: int = 16
-    """Largest length of a decoded answer, in tokens."""
+    """Maximum length of a decoded answer, in tokens."""
     steps: int = 5
     """Number of measured training steps and of measured decodings, each after a warm-up."""
 
@@ -120,7 +121,6 @@ def _make_inputs(config: RagSpeedConfig, shortest: int, longest: int) -> "Inputs
 
 
 def _make_random_bart(shape: str) -> "Seq2Seq":
-    """Return a BART with random weights."""
     from transformers import BartConfig, BartForConditionalGeneration
 
     from ragqa.models.generation.seq2seq import Seq2Seq
@@ -215,10 +215,10 @@ def _compare_decoding(
 def _time_in_turn(
     sides: Mapping[str, Callable[[], Any]], device: Any, steps: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of each side, and its last result.
+    """Return the median seconds and peak memory (MB) of each side, and its last result.
 
-    The figures are median seconds, peak memory in MB, and the speed of ``ours`` compared with the side. The sides run
-    alternately, so that other work on the machine slows all of them.
+    The other sides also have the ratio of their time to that of ``ours``. The sides run alternately, so that other work
+    on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}

@@ -46,12 +46,7 @@ def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str
 
 
 def summarize_latency(seconds: Sequence[float], percentile: int = 95) -> dict[str, float]:
-    """Return the median and a higher percentile of times, in milliseconds.
-
-    Args:
-        seconds: times in seconds.
-        percentile: the higher percentile.
-    """
+    """Return the median and a higher percentile of ``seconds``, in milliseconds (``p50_ms``)."""
     return {f"p{share}_ms": round(1000 * float(np.percentile(seconds, share)), 1) for share in (50, percentile)}
 
 

@@ -88,11 +88,7 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 def write_encoder(folder: Path) -> int:
-    """Write a small masked language model with random weights into ``folder``.
-
-    Returns:
-        The number of its parameters.
-    """
+    """Write a small masked language model with random weights; return its number of parameters."""
     import torch
     from transformers import BertConfig
 
@@ -114,7 +110,7 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
         rows: rows of the log of the run.
 
     Returns:
-        ``seconds`` and keys that end in ``_s`` or ``_s_a_swap`` are in seconds, ``staleness_at_swap`` is in steps.
+        Figures by name. ``seconds`` and keys with ``_s`` are in seconds, ``staleness_at_swap`` is in steps.
         ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians over the swaps,
         ``stood_still_s`` is the total.
     """

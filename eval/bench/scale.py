@@ -45,7 +45,7 @@ from ragqa.terminal import print_json
 ROWS = 21_015_324
 """Number of passages in DPR's psgs_w100.tsv."""
 REAL = 165_871
-"""Number of real vectors, those of the index that the published figures used."""
+"""Number of real vectors: size of the index that the published figures used."""
 SHARD = 65_536
 """Number of vectors in a file."""
 NOISE = 0.4
@@ -84,9 +84,9 @@ def main(config: ScaleConfig) -> None:
 
 
 def write_passages(config: ScaleConfig) -> None:
-    """Write passages of an index into a TSV file of DPR's form.
+    """Write ``config.rows`` passages of an index into a TSV file of DPR's form.
 
-    The passages are repeated until there are ``config.rows``. Titles of repeated passages have a number.
+    The passages are repeated as often as needed, with a number in the title of each copy.
     """
     store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
@@ -101,9 +101,9 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write vectors in the form of ``index.embed``: those of an index, then made-up ones.
+    """Write real vectors of an index, then mixtures of two real vectors with noise.
 
-    The made-up vectors are mixtures of two real vectors, with noise.
+    The files have the form of ``index.embed``.
     """
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
@@ -141,9 +141,7 @@ def _normalize(rows: np.ndarray) -> np.ndarray:
 
 
 def measure(config: ScaleConfig) -> None:
-    """Measure the time and memory of dense search, BM25 and hybrid search.
-
-    The recall of dense search is measured, too.
+    """Measure time and memory of dense, BM25 and hybrid search, and recall of dense search.
 
     Raises:
         ArtefactError: the index or the vectors are missing.
@@ -180,7 +178,7 @@ def measure(config: ScaleConfig) -> None:
 
 
 def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray]) -> dict[str, float]:
-    """Return the recall of the 20 best rows: of all rows, and of the rows of real vectors."""
+    """Return the recall of the 20 best rows, and of those with real vectors, with their share."""
     pairs = [
         (row in set(rows.tolist()), row < REAL) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]

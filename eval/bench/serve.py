@@ -102,12 +102,7 @@ def make_indexes(config: ServeBenchConfig, shards: int) -> tuple[Path, list[Path
 
 
 def make_index(files: list[Path], out: Path) -> Path:
-    """Index files, unless the index exists; return its directory.
-
-    Args:
-        files: files of documents.
-        out: index directory.
-    """
+    """Index files of documents, unless the index ``out`` exists; return its directory."""
     if not (out / "manifest.json").is_file():
         build_index(files, out, IndexConfig(), progress=Bars())
     return out
@@ -129,15 +124,11 @@ def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int)
 def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, float]:
     """Return the latency of single questions and the speed of batches.
 
-    Args:
-        retriever: retriever to measure.
-        questions: questions to search for.
-
     Returns:
         Milliseconds of a single question (median and 95th percentile), and questions per second in batches.
 
     Raises:
-        RuntimeError: a shard did not answer, so the times are not valid.
+        RuntimeError: as for ``time_search``.
     """
     seconds = [time_search(retriever, [question]) for question in questions]
     batches = sum(time_search(retriever, questions[n : n + BATCH]) for n in range(0, len(questions), BATCH))
@@ -145,11 +136,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:
-    """Return the seconds of one search.
-
-    Args:
-        retriever: retriever to measure.
-        questions: questions to search for in one call.
+    """Return the seconds of one search for all questions.
 
     Raises:
         RuntimeError: a shard did not answer, so the time is not valid.

@@ -66,7 +66,7 @@ def realm_stage(out: str, **changes: Any) -> Stage:
 
 
 COLLAPSES: Mapping[str, Any] = {"frozen": 0, "retriever_lr": 1e-3}
-"""Settings with which the retriever learns from the first step, at the reader's rate."""
+"""Settings that train the retriever from the first step, at the reader's rate."""
 MASKED_WORDS = {arm.title: arm for arm in (
     Arm("refreshed", (INVERSE_CLOZE, realm_stage("refreshed"))),
     Arm("never refreshed", (INVERSE_CLOZE, realm_stage("never-refreshed", refresh_every=None))),
@@ -241,8 +241,8 @@ def score_answers(runner: TableRunner, arm: Arm) -> dict[str, Any]:
         arm: trained arm.
 
     Returns:
-        Number of training questions (``questions``), exact match and recall; ``dev`` has the exact match during
-        training, and ``seen`` the number of questions that training had read by then, both by step.
+        Number of training questions (``questions``), exact match and recall. By step of the training, ``dev`` has the
+        exact match, and ``seen`` the number of questions that training had read.
     """
     from pipelines.common.config import TrainingIndexConfig
     from pipelines.common.generator_training import PassageFinder, evaluate_generator, make_passage_finder

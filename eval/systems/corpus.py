@@ -126,7 +126,7 @@ def read_gold_passages(config: CorpusConfig) -> Iterator[tuple[str, str]]:
 def choose_articles(config: CorpusConfig, gold: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the title and the text of random articles, until the corpus is full.
 
-    An article of a gold passage is left out, because the corpus would have its text twice.
+    The articles of gold passages are left out, because the corpus would have their text twice.
 
     Args:
         config: settings of the corpus.
@@ -187,10 +187,7 @@ def format_question(question: Question) -> str:
 
 
 def detokenize(text: str) -> str:
-    """Return a text of QED without the spaces around its punctuation.
-
-    Otherwise, a model in training would learn to recognise gold passages by these spaces.
-    """
+    """Return a text of QED without spaces around punctuation, which would reveal gold passages."""
     for pattern, replacement in _SPACED:
         text = pattern.sub(replacement, text)
     return text.strip()

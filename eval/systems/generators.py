@@ -8,9 +8,9 @@ All generators start from one generator, made of the encoder of ragqa's span rea
 with gold passages first. Then each generator trains for the same number of steps on the same questions. All use the
 same retriever.
 
-The closed book reads no passages, so the first training does not help it. It trains for as many additional steps as the
-first training has. So the difference from the closed book shows how much the passages help a generator. The table takes
-about four hours on one core.
+The first training does not help the closed book, which reads no passages. Therefore, it trains for as many additional
+steps as the first training has. The difference from the closed book shows how much the passages help a generator. The
+table takes about four hours on one core.
 """
 
 from collections.abc import Mapping
@@ -146,9 +146,7 @@ def make_index(runner: TableRunner, config: GeneratorsConfig) -> None:
 
 
 def train_pipeline(runner: TableRunner, name: str) -> Path:
-    """Train an arm, and return the directory of its pipeline.
-
-    The arm of the shipped reader has no training; its directory is the index.
+    """Train an arm, and return the directory of its pipeline; without training, the index.
 
     Args:
         runner: runner of the table.

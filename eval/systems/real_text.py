@@ -114,9 +114,7 @@ class TableConfig:
 def add_differences(rows: Mapping[str, dict[str, Any]], work: Path, baseline: str) -> None:
     """Add to each system's row its differences from a baseline in exact match and recall.
 
-    Each difference has a p-value.
-
-    A difference is None if one of the reports is missing or has other questions.
+    A difference has a p-value; it is None if one of the reports is missing or has other questions.
 
     Args:
         rows: figures by the names of the system and of the measure.

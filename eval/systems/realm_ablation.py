@@ -233,10 +233,7 @@ def _open_pipeline(config: AblationConfig, name: str, retriever: Path | None) ->
 
 
 class RandomRanker:
-    """Ranker that returns random passages, to measure the recall of random retrieval.
-
-    The question and the seed determine the passages.
-    """
+    """Ranker that returns random passages, which the question and the seed determine."""
 
     def __init__(self, passages: PassageStore, seed: int = 0) -> None:
         self._passages, self._seed = passages, seed

@@ -60,10 +60,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class TowersConfig:
-    """Settings of an untrained dual encoder.
-
-    It has one encoder for questions and passages.
-    """
+    """Settings of an untrained dual encoder, with one encoder for questions and passages."""
 
     encoder: Path
     """Directory of the encoder."""
@@ -172,10 +169,7 @@ class TableRunner:
         return self.paths["work"]
 
     def configure(self, stage: Stage) -> Any:
-        """Return the config of a stage.
-
-        It has the settings of the stage, with ``changes``, and with paths in place of names in braces.
-        """
+        """Return the config of a stage, with ``changes``, and with paths for names in braces."""
         kind = get_type_hints(load_recipes()[stage.recipe])["config"]
         names = {setting.name: setting for setting in list_settings(kind)}
         settings = {**stage.settings, **{name: value for name, value in self.changes.items() if name in names}}
@@ -257,8 +251,8 @@ class TableRunner:
     def describe(self, config: Any) -> dict[str, Any]:
         """Return the settings of a config that change the result of its run, as JSON values.
 
-        An input is described by the digest of its contents, so its path does not matter. An input in the work directory
-        is described by its path, because a stage of the same table made it.
+        The digest of its contents describes an input, so its path does not matter. An input in the work directory is
+        described by its path, because a stage of the same table made it.
         """
         from pipelines.common.run_directory import FREE, INPUTS, digest_inputs
 

@@ -151,8 +151,8 @@ def make_world(entities: int, held_out: int, seed: int, *, words: int = 1) -> Wo
         entities: number of entities.
         held_out: number of held-out facts, each of another entity.
         seed: seed of all random choices.
-        words: number of words of an object, one token each. Objects are random combinations of a few words, so that no
-            word predicts the next one.
+        words: number of words of an object, each of one token. Objects are random combinations of a few words, so that
+            no word predicts the next one.
     """
     rng = np.random.default_rng(seed)
     unique: dict[str, None] = {}
@@ -251,15 +251,12 @@ def init_encoder(folders: WorldFolders, out: Path, seed: int) -> Path:
 
 
 def init_generator(encoder: Path, out: Path, seed: int) -> Path:
-    """Save a generator made of an encoder and one decoder layer, unless ``out`` exists.
+    """Save a generator of an encoder and one decoder layer, unless it exists; return ``out``.
 
     Args:
         encoder: directory of the encoder.
         out: directory to write.
         seed: seed of the decoder's cross-attention.
-
-    Returns:
-        The directory ``out``.
     """
     from ragqa.models.generation.encoder_decoder import make_from_encoder
 
