@@ -39,9 +39,9 @@ def check_place(out: Path) -> None:
 
 
 def export_figures(report: Report, out: Path) -> None:
-    """Write the figures of a report into a JSON file, and a table with those of each question.
+    """Write the figures of a report into a JSON file, and a table of its questions.
 
-    The date, the machine and the command are those of the evaluation, not of the export.
+    The file has the date, the machine and the command of the evaluation, not of the export.
 
     Args:
         report: report to export.

@@ -28,7 +28,7 @@ TEST_SETS = {
     "curatedtrec": "test, 694 questions",
     "squad": "SQuAD 1.1 dev as test, 10,570 questions",
 }
-"""Test set of each suite; the order is that of the columns of the next table."""
+"""Test set of each suite, in the order of the columns of the next table."""
 _OTHER_TEST_SETS = {
     ("curatedtrec", LEWIS): "test, 635 questions by the paper's Table 7 (which also says 635 for train)",
 }

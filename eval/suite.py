@@ -128,7 +128,7 @@ class SuiteConfig:
     depth: int = DEPTH
     """Number of passages to retrieve for the retrieval scores."""
     batch: int = 1
-    """Number of questions in a batch; with 1, the times are those of single questions."""
+    """Number of questions in a batch; only with 1, times of single questions are measured."""
     limit: int | None = None
     """Size of a random sample of questions, always the same sample; default: all questions."""
     restart: bool = False

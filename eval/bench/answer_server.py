@@ -55,7 +55,7 @@ class AnswerServerConfig:
     clients: int = 100
     """Number of clients at once."""
     per_client: int = 5
-    """Number of questions of each of these clients."""
+    """Number of questions of each client."""
     alone: int = 100
     """Number of questions of a single client, which is measured first."""
     requests: int = 10_000
@@ -68,7 +68,7 @@ def main(config: AnswerServerConfig) -> None:
     """Measure ragqa, then the peer; write the figures.
 
     Raises:
-        BadInput: a server does not start, or refuses a question.
+        BadInput: as for ``run_server`` and ``measure_load``.
     """
     questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")]
     command = [sys.executable, "-m", "ragqa", "serve", "--index", str(demo_index()), "--port", str(config.port)]
@@ -192,7 +192,7 @@ def measure_load(config: AnswerServerConfig, questions: list[str]) -> dict[str, 
 def measure_memory_curve(
     config: AnswerServerConfig, questions: list[str], process: subprocess.Popen[bytes]
 ) -> dict[str, int]:
-    """Return a server's memory in MB, without mapped files, after each tenth of the requests."""
+    """Return a server's memory in MB (without mapped files) by the number of answered requests."""
     curve = {"0": measure_memory(process.pid)["own_mb"]}
     part = max(1, config.requests // 10)
     for done in range(part, config.requests + 1, part):

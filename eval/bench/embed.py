@@ -85,7 +85,7 @@ def cut_index(index: Path, rows: int, out: Path) -> Path:
     """Write an index of an index's first passages, without terms and vectors; return ``out``.
 
     Args:
-        index: directory of the index to cut. If it has too few passages, they are repeated.
+        index: index directory of the passages. If it has too few passages, they are repeated.
         rows: number of passages.
         out: directory to write.
     """

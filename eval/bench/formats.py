@@ -3,8 +3,8 @@ r"""Measure the speed of reading each format beside markitdown and txtai's Textr
     python -m eval.bench.formats --folders tests/data/own_documents/exam/files --peer-python VENV/bin/python \
         --out docs/measurements/formats.json
 
-Each program reads the files of a format several times, and its fastest time counts. So the figures are without imports
-and without the start of a process. ``markitdown_failed`` and ``txtai_failed`` count the files that a peer cannot read.
+Each program reads the files of a format several times, and its fastest time counts, without imports and the start of a
+process. ``markitdown_failed`` and ``txtai_failed`` are the numbers of files that a peer cannot read.
 """
 
 import json
@@ -83,6 +83,7 @@ def main(config: FormatBenchConfig) -> None:
     for kind in sorted(files):
         size = sum(path.stat().st_size for path in files[kind])
         row: dict[str, Any] = {"files": len(files[kind]), "mb": round(size / 1e6, 3)}
+        # A deque of length 0 reads all documents and stores none.
         best = min(time_call(deque, read_documents(files[kind]), 0)[0] for _ in range(config.repeats + 1))
         row |= _rate(best, len(files[kind]), size)
         for peer, by_kind in figures.items():
@@ -99,7 +100,6 @@ def _rate(seconds: float, files: int, size: int) -> dict[str, float]:
 
 
 def _run_peer(python: str, peer: str, files: dict[str, list[Path]], repeats: int) -> dict[str, Any]:
-    """Return the fastest seconds and the number of failed files of a peer for each format."""
     request = json.dumps({"files": {kind: [str(path) for path in paths] for kind, paths in files.items()}})
     run = subprocess.run(
         [python, "-c", _PEER, str(repeats), peer], input=request, capture_output=True, text=True, check=False

@@ -37,7 +37,6 @@ def main() -> None:
 
 
 def _answer_questions(encoder: SentenceTransformer, folder: Path, questions: list[str]) -> dict:
-    """Return the answer to the last question, and the seconds of each question."""
     from transformers import pipeline  # imported here, because embedding does not need it
 
     reader = pipeline("question-answering", str(folder / "reader"), device="cpu")

@@ -117,7 +117,7 @@ def measure_misspelt(pipeline: Pipeline, seeds: int) -> dict[str, Any]:
 
 
 def misspell(question: str, generator: random.Random) -> str:
-    """Drop, add, replace or swap letters in one word of at least four letters of a question."""
+    """Return the question with one random mistake in a word of at least four letters."""
     word = generator.choice(list(re.finditer(r"[A-Za-z]{4,}", question)))
     text = word[0]
     while text.lower() == word[0].lower():

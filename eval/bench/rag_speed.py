@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ragqa.models.inputs import Inputs
 
 SHAPES = {"tiny": (2, 64, 2_000), "small": (4, 256, 50_265), "base": (6, 768, 50_265), "large": (12, 1024, 50_265)}
-"""Layers of the encoder (and of the decoder), width, and size of the vocabulary; base and large are those of BART."""
+"""Layers of the encoder (and of the decoder), width, and vocabulary size; base and large are the sizes of BART."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,8 +217,8 @@ def _time_in_turn(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the median seconds and peak memory (MB) of each side, and its last result.
 
-    The other sides also have the ratio of their time to that of ``ours``. The sides run alternately, so that other work
-    on the machine slows all of them.
+    The other sides also have the ratio of their seconds to the seconds of ``ours``. The sides run alternately, so that
+    other work on the machine slows all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {}
@@ -265,7 +265,6 @@ def _measure_peak(work: Callable[[], Any], device: Any) -> int:
 
 
 def _describe_lengths(mask_NL: "Tensor") -> dict[str, Any]:
-    """Return the number of texts, and their lengths in tokens."""
     lengths: list[int] = mask_NL.sum(-1).tolist()
     return {"texts": len(lengths), "tokens_mean": round(mean(lengths), 1), "tokens_longest": max(lengths)}
 

@@ -40,7 +40,7 @@ def write_record(out: Path, figures: Mapping[str, Any], *, corpus: str, question
 
 
 def report(out: Path, figures: Mapping[str, Any], *, corpus: str, questions: str) -> None:
-    """Write a record and print its figures; the arguments are those of ``write_record``."""
+    """Write a record and print its figures; the arguments are as for ``write_record``."""
     write_record(out, figures, corpus=corpus, questions=questions)
     print_json(figures, indent=1)
 

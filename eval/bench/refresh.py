@@ -88,7 +88,7 @@ def main(config: RefreshBenchConfig) -> None:
 
 
 def write_encoder(folder: Path) -> int:
-    """Write a small masked language model with random weights; return its number of parameters."""
+    """Write a small masked language model with random weights; return its parameter count."""
     import torch
     from transformers import BertConfig
 

@@ -79,14 +79,15 @@ class ScaleConfig:
 
 
 def main(config: ScaleConfig) -> None:
-    """Run the job that the settings name: write passages, write vectors, or measure."""
+    """Run the job that the settings name; errors are as for the functions of the jobs."""
     {"passages": write_passages, "vectors": write_vectors, "measure": measure}[config.job](config)
 
 
 def write_passages(config: ScaleConfig) -> None:
-    """Write ``config.rows`` passages of an index into a TSV file of DPR's form.
+    """Write passages into a TSV file of DPR's form; copies have numbers in their titles.
 
-    The passages are repeated as often as needed, with a number in the title of each copy.
+    Raises:
+        ArtefactError: ``config.index`` is not an index.
     """
     store, count, copy = PassageStore.open(config.index / "passages"), 0, 0
     with config.out.open("w", newline="") as file:
@@ -101,9 +102,10 @@ def write_passages(config: ScaleConfig) -> None:
 
 
 def write_vectors(config: ScaleConfig) -> None:
-    """Write real vectors of an index, then mixtures of two real vectors with noise.
+    """Write real vectors of an index, then mixtures with noise, in the form of ``index.embed``.
 
-    The files have the form of ``index.embed``.
+    Raises:
+        ArtefactError, FileExistsError: an index is missing, or ``config.out`` exists.
     """
     source, embedded = artefacts.peek_manifest(config.corpus), artefacts.peek_manifest(config.index)
     made_by = embedded.parents["encoder"]
@@ -178,7 +180,7 @@ def measure(config: ScaleConfig) -> None:
 
 
 def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray]) -> dict[str, float]:
-    """Return the recall of the 20 best rows, and of those with real vectors, with their share."""
+    """Return the recall of the 20 best rows: all rows, and rows of real vectors."""
     pairs = [
         (row in set(rows.tolist()), row < REAL) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]

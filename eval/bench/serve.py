@@ -109,7 +109,6 @@ def make_index(files: list[Path], out: Path) -> Path:
 
 
 def _compare_ways(ways: dict[str, Retriever], questions: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median figures of each way to search."""
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, retriever in ways.items():
@@ -136,7 +135,7 @@ def measure_search(retriever: Retriever, questions: list[str]) -> dict[str, floa
 
 
 def time_search(retriever: Retriever, questions: list[str]) -> float:
-    """Return the seconds of one search for all questions.
+    """Return the seconds of one search of a retriever for all questions.
 
     Raises:
         RuntimeError: a shard did not answer, so the time is not valid.

@@ -224,7 +224,6 @@ def measure_arm(config: ClosedWorldConfig, seed: int, name: str, count: int) -> 
 
 
 def _write_inputs(world: World, work: Path, seed: int, dev: int, count: int) -> None:
-    """Write the world, an encoder with random weights, and the files of questions."""
     folders = write_world(world, work / "world", seed=seed)
     init_encoder(folders, work / "start", seed)
     write_questions(world.held_out[:dev], work / "dev.jsonl")
@@ -349,7 +348,6 @@ def _ask_statements(world: World, model: Any, index: Any, blocks: Any, texts: An
 
 
 def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
-    """Return a statement of a fact with its object masked."""
     from pipelines.common.masked_text import NULL, MaskedText
 
     ids, labels = tokenizer.tokenize(statement).ids, tokenizer.tokenize(fact.object).ids
@@ -360,7 +358,7 @@ def _mask_object(fact: Fact, statement: str, tokenizer: Any) -> Any:
 
 
 def print_table(config: ClosedWorldConfig) -> None:
-    """Make a table of the closed world, and print it; errors are those of ``main``."""
+    """Make a table of the closed world, and print it; errors are as for ``main``."""
     rows = main(config)
     score = "em" if config.table == "questions" else "accuracy"
     lines = {", ".join(str(row[key]) for key in ("arm", "questions", "seed") if key in row): row for row in rows}

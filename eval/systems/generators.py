@@ -75,7 +75,6 @@ SMOKE: Mapping[str, Any] = {
 
 
 def _make_arm(title: str, name: str, recipe: str, settings: Mapping[str, Any], **changes: Any) -> Arm:
-    """Return an arm that trains one kind of generator."""
     return Arm(title, (RETRIEVER,), (START, Stage(recipe, f"{name}/train", {**settings, **changes})))
 
 

@@ -60,7 +60,7 @@ def realm_stage(name: str, **changes: Any) -> Stage:
 
     Args:
         name: name of the arm.
-        changes: settings that differ from those of the arm "full".
+        changes: settings that differ from the arm "full".
     """
     return Stage("realm", f"{name}/pretrain", {
         **PRETRAINED, "encoder": "{work}/reading/model", "retriever": "{work}/cloze/model",
@@ -94,7 +94,6 @@ def dpr_stage(name: str, retriever: str) -> Stage:
 
 
 def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/model", **changes: Any) -> Stage:
-    """Return the stage that fine-tunes the reader and the question encoder of an arm."""
     return Stage("fine_tune", f"{name}/tune", {
         **SHARED, "retriever": retriever, "encoder": encoder, "questions": "{corpus}/questions/train.jsonl",
         "dev": "{corpus}/questions/dev.jsonl", "sample": 500, "steps": 2000, "batch": 8, "beam": 5000,
@@ -105,7 +104,6 @@ def _tuning_stage(name: str, retriever: str, encoder: str = "{work}/reading/mode
 
 
 def _realm_arm(name: str, title: str, *, is_tuned: bool = False, **changes: Any) -> Arm:
-    """Return an arm of REALM, which is also fine-tuned if ``is_tuned`` is True."""
     parts = f"{{work}}/{name}/pretrain"
     reading = (_tuning_stage(name, f"{parts}/model", f"{parts}/reader"),) if is_tuned else ()
     return Arm(title, (INVERSE_CLOZE, READER_WARMUP, realm_stage(name, **changes)), reading)

@@ -38,7 +38,7 @@ from ragqa.terminal import print_note, print_text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Calibrate a reader from the command line."""
+    """Run the command; ``arguments`` replace the arguments of the process."""
     with report_errors("pipelines.calibrate"):
         config = parse_config(CalibrateConfig, __doc__, arguments)
         command = " ".join(["python -m pipelines.calibrate", *(sys.argv[1:] if arguments is None else arguments)])

@@ -159,7 +159,7 @@ def run_chat_calibration(config: ChatCalibrateConfig, progress: Progress = SILEN
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Calibrate a language model from the command line."""
+    """Run the command; ``arguments`` replace the arguments of the process."""
     with report_errors("pipelines.calibrate.chat"):
         config = parse_config(ChatCalibrateConfig, __doc__, arguments)
         print_note(run_chat_calibration(config, Bars())[1])

@@ -32,7 +32,7 @@ class CalibrateConfig:
     index: Path | None = None
     """Index directory for ``questions``."""
     own_questions: Path | None = None
-    """File of questions about own documents. All questions are used, also those without an answer."""
+    """File of questions about own documents. All questions are used, with and without an answer."""
     own_index: Path | None = None
     """Index directory for ``own_questions``."""
     retriever: Annotated[str | None, RetrieverKind] = None

@@ -178,7 +178,7 @@ class SpanReader(EncoderReader):
     def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
         """Make a reader with a new head, or with the relevance head of a cross-encoder.
 
-        The arguments and errors are those of ``EncoderReader.from_encoder``.
+        The arguments and errors are as for ``EncoderReader.from_encoder``.
         """
         weights = _read_relevance_head(Path(path))
         reader = super().from_encoder(path, has_pooler=bool(weights), **sizes)
@@ -218,7 +218,7 @@ class SpanReader(EncoderReader):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Score each token as start and as end of the answer, and each passage by its relevance.
 
-        The arguments are those of ``encode``.
+        The arguments are as for ``encode``.
 
         Returns:
             Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also the
@@ -325,7 +325,7 @@ class MlpSpanReader(EncoderReader):
         return {"hidden": config.reader_hidden, "max_span": config.reader_span}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Score all spans of up to W tokens. The arguments are those of ``encode``.
+        """Score all spans of up to W tokens. The arguments are as for ``encode``.
 
         Returns:
             ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave the passage also have

@@ -145,7 +145,7 @@ class Calibration:
         return row
 
     def compute_confidence(self, evidence: FeatureSource) -> float:
-        """Return the probability, from 0 to 1, that the answer is right."""
+        """Return the probability, from 0 to 1, that an answer with this evidence is right."""
         coefficients = np.clip(self.coefficients, -1e100, 1e100)  # no product or sum overflows
         log_odds = np.dot(coefficients, evidence.compute_features(self.features))
         return float(1 / (1 + np.exp(-np.clip(log_odds, -700, 700))))  # exp overflows beyond 709

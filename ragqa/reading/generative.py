@@ -120,7 +120,7 @@ class GenerativeReader:
         return self._calibration.threshold
 
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
-        """Return an answer for each question, in order; the arguments are those of ``Reader.read``.
+        """Return an answer for each question, in order; the arguments are as for ``Reader.read``.
 
         Raises:
             BadInput: the generator has no room for a passage.
@@ -134,7 +134,7 @@ class GenerativeReader:
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[WrittenAnswer]]:
         """Return a list for each question: the best answer with its evidence, or nothing.
 
-        The list is empty if the question is declined. Arguments and errors are those of ``read``.
+        The list is empty if the question is declined. Arguments and errors are as for ``read``.
         """
         return [
             [WrittenAnswer(text, _make_evidence(best)) for best in candidates[:1] if (text := self._decode(best.ids))]
@@ -160,7 +160,7 @@ class GenerativeReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield the text of the answer in pieces, and at the end the complete ``Answer``.
 
-        Arguments and errors are those of ``AnswerGenerator.stream``.
+        Arguments and errors are as for ``AnswerGenerator.stream``.
         """
         if not (hits or self.is_closed_book):
             yield decline(question, [], NO_PASSAGES)

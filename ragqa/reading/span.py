@@ -139,7 +139,7 @@ class ExtractiveReader:
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[SpanAnswer]]:
         """Return the possible answers to each question with their evidence, most probable first.
 
-        Arguments and errors are those of ``read``.
+        Arguments and errors are as for ``read``.
         """
         return [self.merge_spans(scored, self._calibration.prior) for scored in self.score(questions, hits)]
 

@@ -73,14 +73,14 @@ class LocalModel:
             return _find_context(self._load().metadata)
 
     def count_tokens(self, text: str) -> int:
-        """Return the number of tokens of a text; errors are those of ``find_context``."""
+        """Return the number of tokens of a text; errors are as for ``find_context``."""
         with self._take_turn():
             return len(self._load().tokenize(text.encode("utf-8", "replace"), add_bos=False))
 
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
         """Yield the reply to messages in pieces; return the reason why it ended.
 
-        The arguments are those of ``LanguageModel.write``.
+        The arguments are as for ``LanguageModel.write``.
 
         Raises:
             ContextOverflow: the messages are too long.

@@ -67,7 +67,7 @@ class ChatReader:
         Args:
             model: language model that writes the answers.
             calibration: calibration that turns evidence into confidence.
-            is_calibrated: False if the calibration is not that of this model; the reader then has a warning.
+            is_calibrated: False if the calibration was fitted for other models; the reader then has a warning.
             span_reader: reader that checks the statements; None for the reader of the package.
             decoding: only ``max_answer`` can be set; None for ``MAX_ANSWER``.
 
@@ -123,14 +123,14 @@ class ChatReader:
     def read(self, questions: list[str], hits: list[list[Hit]]) -> list[Answer]:
         """Return an answer for each question, in order.
 
-        Arguments and errors are those of ``Reader.read``.
+        Arguments and errors are as for ``Reader.read``.
         """
         return [self._read_one(question, own)[0] for question, own in zip(questions, hits, strict=True)]
 
     def find_answers(self, questions: list[str], hits: list[list[Hit]]) -> list[list[ChatAnswer]]:
         """Return a list for each question: the answer with its evidence, or nothing.
 
-        The list is empty if the question is declined. Arguments and errors are those of ``Reader.read``.
+        The list is empty if the question is declined. Arguments and errors are as for ``Reader.read``.
         """
         rows = (self._read_one(question, own) for question, own in zip(questions, hits, strict=True))
         return [[ChatAnswer(answer.text, evidence)] if answer.text and evidence else [] for answer, evidence in rows]
@@ -138,7 +138,7 @@ class ChatReader:
     def stream(self, question: str, hits: list[Hit]) -> Iterator[str | Answer]:
         """Yield each checked statement with its citations, and at the end the ``Answer``.
 
-        Arguments and errors are those of ``AnswerGenerator.stream``.
+        Arguments and errors are as for ``AnswerGenerator.stream``.
         """
         for piece in self._write(question, hits):
             if isinstance(piece, str):

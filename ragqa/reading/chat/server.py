@@ -119,7 +119,7 @@ class ChatServer:
     def write(self, messages: list[dict[str, str]], max_tokens: int) -> Generator[str, None, str]:
         """Yield the reply to messages in pieces; return the server's reason why it ended.
 
-        The arguments are those of ``LanguageModel.write``.
+        The arguments are as for ``LanguageModel.write``.
 
         Raises:
             BadInput: as for ``find_context``.
@@ -160,7 +160,6 @@ class ChatServer:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Turn errors of the connection into RemoteError."""
         try:
             yield
         except TimeoutError as error:

@@ -148,7 +148,7 @@ def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: A
     """Return a phrase with the span reader's answer if a statement does not contain it.
 
     The result is None if the statement contains the answer or does not repeat the question, or if the span reader is
-    not confident enough. The arguments are those of ``find_problem``.
+    not confident enough. The arguments are as for ``find_problem``.
     """
     if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
@@ -164,7 +164,7 @@ def find_contradiction(statement: str, hits: Sequence[Hit], question: str, ask: 
     """Return a phrase that says where a span reader contradicts a statement, or None.
 
     The span reader is asked for at most ``MAX_QUESTIONS`` names, numbers and dates of the statement. It contradicts the
-    statement if it finds another one with enough confidence. The arguments are those of ``find_problem``.
+    statement if it finds another one with enough confidence. The arguments are as for ``find_problem``.
     """
     # A question for the subject of the passages, or for a name in the question, can have any answer.
     known = {_stem(word) for hit in hits for word in _iter_words(hit.passage.context)}
