@@ -1,4 +1,4 @@
-"""Text that is extracted from a file, and its builder."""
+"""Content that is extracted from a file, and its builder."""
 
 import re
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ ENCRYPTED = "encrypted"
 MAX_DEPTH = 50
 """Maximum number of nested text boxes, tables and other containers; deeper containers are left out."""
 BOLD_LEVEL = 8
-"""Level of a bold line that looks like a heading: the lowest level."""
-# Titles that programs write by themselves.
+"""Level of a bold line that looks like a heading; no heading has a higher number."""
+# Titles that programs write into the metadata by themselves.
 _NO_TITLE = re.compile(
     r"\W*(?:powerpoint presentation|untitled.*|unspecified|anonymous|(?:document|presentation|slide|book|title)\W*\d*"
     r"|microsoft (?:word|powerpoint|excel)\b.*|.*\.[a-z]{2,4}\d?)?\W*",
@@ -32,7 +32,7 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """Text of a file with its parts; see ``Document`` for the fields without a description."""
+    """Text and metadata of a file; ``Document`` describes the fields without a description."""
 
     text: str
     sections: tuple[Section, ...]
@@ -41,31 +41,34 @@ class Content:
     unit: str = ""
     date: str = ""
     note: str = ""
-    """Note for the report on a part of the file that was not read; empty if the whole file was read."""
+    """Description of the parts that were not read, for the report; empty if the whole file was read."""
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Content":
-        """Return the content whose ``dataclasses.asdict`` was sent as JSON values."""
+        """Return a content that was sent as JSON; ``values`` come from ``dataclasses.asdict``."""
         sections = (Section(**{**part, "headings": tuple(part["headings"])}) for part in values["sections"])
         return cls(**{**values, "sections": tuple(sections)})
 
 
 class TextBuilder:
-    """Builder of the content of a file from headings, paragraphs and tables in order.
+    """Builder of a file's content from its headings, paragraphs and tables, added in order.
 
     The text contains the headings, but no section contains them. A heading with nothing below it becomes a paragraph,
     because otherwise no passage would contain it.
+
+    Args:
+        unit: unit of places in the file, as in ``Document.unit``.
     """
 
     def __init__(self, unit: str = "") -> None:
         self.note = ""
-        """Note of the content."""
+        """Value for ``Content.note``."""
         self._unit = unit
         self._parts = list[str]()
         self._length = 0
         self._outline = Outline()
-        self._heading: tuple[int, str] | None = None  # nothing stands below it yet
-        self._headings = list[tuple[int, str]]()  # all of them
+        self._heading: tuple[int, str] | None = None  # last heading, while nothing stands below it
+        self._headings = list[tuple[int, str]]()  # all headings
 
     @property
     def first_heading(self) -> str:
@@ -73,15 +76,15 @@ class TextBuilder:
         return self._headings[0][1] if self._headings else ""
 
     def note_depth(self) -> None:
-        """Note that content below ``MAX_DEPTH`` containers is left out."""
+        """Set ``note``: content in more than ``MAX_DEPTH`` nested containers is left out."""
         self.note = f"content in more than {MAX_DEPTH} tables or text boxes within each other was left out"
 
     def add_heading(self, level: int, text: str) -> None:
-        """Add a heading; one of more than ``MAX_HEADING_CHARACTERS`` becomes a paragraph.
+        """Add a heading; a text of over ``MAX_HEADING_CHARACTERS`` becomes a paragraph.
 
         Args:
-            level: level of the heading, from 1.
-            text: text of the heading; an empty text adds nothing.
+            level: depth of the heading, from 1.
+            text: an empty text adds nothing.
         """
         text = _clean(text)
         if len(text) > MAX_HEADING_CHARACTERS:
@@ -103,7 +106,7 @@ class TextBuilder:
     def add_table(self, rows: Sequence[Sequence[str]]) -> None:
         """Add a table as records; the first row has the names of the columns.
 
-        A table of one row or one column becomes paragraphs, one for each row.
+        A table of one row or one column becomes paragraphs, one for each row. Empty rows are left out.
 
         Args:
             rows: texts of the cells by row.
@@ -116,7 +119,7 @@ class TextBuilder:
         self.add_records([format_record(rows[0], row) for row in rows[1:]])
 
     def add_records(self, records: Sequence[str], *, number: int = 0, sheet: str = "") -> None:
-        """Add the records of a table, one a line; an empty record is an empty line.
+        """Add the records of a table, one per line; an empty record becomes an empty line.
 
         Args:
             records: texts of the records.
@@ -132,19 +135,19 @@ class TextBuilder:
         self._write("\n")
 
     def end_page(self) -> None:
-        """Add the mark of the end of a page or slide (a form feed)."""
+        """End a page or slide with a form feed."""
         self._write("\f")
 
     def end_headings(self) -> None:
-        """End all headings: the following parts have no headings above them."""
+        """End the scope of all headings; the parts that follow have no headings above them."""
         self._write_heading_as_paragraph()
         self._outline.add_heading(1, "", self._length, self._length)
 
     def finish(self, title: str = "", date: str = "") -> Content:
-        """Return the content.
+        """Return the content; a heading becomes its title if ``title`` is generic or empty.
 
         Args:
-            title: title in the metadata of the file; ignored if ``choose_title`` rejects it.
+            title: title in the metadata of the file; ``choose_title`` decides whether it is generic.
             date: date in the metadata, in a form that ``parse_date`` reads.
         """
         self._write_heading_as_paragraph()
@@ -160,7 +163,7 @@ class TextBuilder:
         return Content(text, sections, title, self._unit, parse_date(date), self.note)
 
     def _find_title(self) -> str:
-        """Return the first heading if all other headings have lower levels; else an empty string."""
+        """Return the first heading if it outranks all others; else, or in slides or rows, ``""``."""
         first, *others = [level for level, _ in self._headings] or [BOLD_LEVEL]
         is_title = self._unit in ("", "page") and first < min([*others, BOLD_LEVEL])
         return self._headings[0][1] if is_title else ""
@@ -177,10 +180,7 @@ class TextBuilder:
             self._outline.add_heading(level, text, start, self._length)
 
     def _write_heading_as_paragraph(self) -> None:
-        """Write the pending heading, if there is one, as a paragraph.
-
-        Nothing stands below it, so as a heading it would be in no passage.
-        """
+        """Write the pending heading, if there is one, as a paragraph."""
         if self._heading:
             (level, text), self._heading = self._heading, None
             self._outline.add_heading(level, "", self._length, self._length)
@@ -188,10 +188,7 @@ class TextBuilder:
 
 
 def choose_title(title: str) -> str:
-    """Return a title in one line; an empty string if it is generic, such as ``Untitled``.
-
-    Programs write generic titles into the metadata of files by themselves.
-    """
+    """Return a title in one line; an empty string if it is generic, such as ``Untitled``."""
     title = " ".join(_clean(title).split())
     return "" if _NO_TITLE.fullmatch(title) else title
 
@@ -199,14 +196,11 @@ def choose_title(title: str) -> str:
 def is_bold_heading(text: str) -> bool:
     """Return True if a bold paragraph looks like a heading.
 
-    Such a paragraph is one short line with a letter, and does not end like a sentence.
+    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!``.
     """
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 
 
 def _clean(text: str) -> str:
-    """Return a text with spaces for control characters, and without outer white space.
-
-    All line ends become ``\\n``.
-    """
+    """Strip a text, and replace control characters by spaces and all line ends by ``\\n``."""
     return _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n")).strip()

@@ -1,4 +1,4 @@
-"""Read the text of images; their sizes are checked before any library decodes them."""
+"""Recognize the text of images, whose sizes are checked before any library decodes them."""
 
 import struct
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _TIFF = {b"II*\0": "<", b"MM\0*": ">"}
 """First bytes of a TIFF, and the byte order of its numbers in the notation of ``struct``."""
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-"""Markers of JPEG segments that contain the size (SOF)."""
+"""Markers of the JPEG segments that contain the size (start of frame)."""
 _WIDTH, _HEIGHT, _SHORT = 256, 257, 3
-"""Tags of TIFF for the width and the height, and the type of numbers of two bytes."""
+"""TIFF's tags for width and height, and its type for numbers of two bytes."""
 
 
 def is_image(data: bytes) -> bool:
-    """Return True if a file begins like a PNG, JPEG, TIFF or WebP image."""
+    """Return True if the bytes of a file begin like a PNG, JPEG, TIFF or WebP image."""
     return data.startswith((_PNG, _JPEG, *_TIFF)) or _is_webp(data)
 
 
@@ -29,10 +29,10 @@ def read_image(data: bytes, recognizer: TextRecognizer) -> Content:
 
     Args:
         data: bytes of the file.
-        recognizer: reader of the text.
+        recognizer: text recognition for the image.
 
     Raises:
-        UnreadableFile: the image is damaged or too large, or its text cannot be read.
+        UnreadableFile: the image is damaged or too large, or its text cannot be recognized.
     """
     try:
         sizes = list(_iter_sizes(data))
@@ -64,7 +64,7 @@ def _measure_jpeg(data: bytes) -> tuple[int, int]:
     place = 2
     while data[place] == 0xFF:
         marker = data[place + 1]
-        if marker == 0xFF:  # a filler
+        if marker == 0xFF:  # fill bytes can precede a marker
             place += 1
             continue
         if marker in _FRAMES:

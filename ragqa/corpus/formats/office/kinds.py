@@ -1,7 +1,4 @@
-"""Choose the reader of an Office file, PDF, e-book or image by its content.
-
-The suffix of a file does not decide, because suffixes are often wrong.
-"""
+"""Extract the content of a file whose first bytes, not its suffix, determine its kind."""
 
 import re
 
@@ -12,11 +9,11 @@ from ragqa.corpus.formats.office.package import Package, read_field
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HEAD_BYTES = 8192
-"""Number of first bytes that decide whether a file is text: a text has no zero byte."""
+"""Number of first bytes in which a zero byte shows that a file is not text."""
 _PDF_HEAD_BYTES = 1024
 """Number of first bytes that must contain ``%PDF-``; some programs write a header before it."""
 _STREAMS = {"WordDocument": "doc", "PowerPoint Document": "ppt", "__properties_version1.0": "msg"}
-"""Kinds of compound files by the name of a stream that only they have."""
+"""Kind of a compound file, by the name of a stream that only this kind has."""
 _SHEETS = {"xl/workbook.xml", "xl/workbook.bin"}
 _BOOK_TEXT = re.compile(rb"URI=[\"'][^\"']*\.x?html?[\"']", re.IGNORECASE)
 
@@ -26,10 +23,10 @@ def extract_content(data: bytes, recognizer: TextRecognizer | None = None) -> Co
 
     Args:
         data: bytes of the file.
-        recognizer: reader of images and scanned pages; None to leave them out.
+        recognizer: text recognition for images and scanned pages; None to reject images and leave scanned pages empty.
 
     Raises:
-        UnreadableFile: the file is damaged, encrypted or of another kind.
+        UnreadableFile: the file is damaged, encrypted, too large or of another kind.
     """
     if b"%PDF-" in data[:_PDF_HEAD_BYTES]:
         return pages.read_pages(data, recognizer)
@@ -70,13 +67,7 @@ def _read_package(data: bytes) -> Content:
 
 
 def _read_compound(data: bytes) -> Content:
-    """Return the content of an Office file from before 2007 or of a message of Outlook.
-
-    Both are compound files, which consist of named streams.
-
-    Raises:
-        UnreadableFile: the file is damaged, encrypted or of another kind.
-    """
+    """Return the content of a compound file (Office before 2007, or an Outlook message)."""
 
     def has_stream(name: str) -> bool:
         return name.encode("utf-16-le") in data

@@ -1,4 +1,4 @@
-"""Layout of the lines of PDF pages: running heads, columns side by side, and tables."""
+"""Layout of the lines on PDF pages: running heads, columns side by side, and tables."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 HEADING_RATIO = 1.12
-"""Minimum font size of a heading, as a multiple of the size of the text."""
+"""Minimum font size of a heading, as a multiple of the usual font size."""
 _MARGIN = 0.16
 """Share of the page's height, at the top and at the bottom, in which running heads stand."""
 _MAX_MARGIN_LINES = 3
@@ -15,23 +15,23 @@ _MAX_MARGIN_WORDS = 15
 _MARGIN_GAP = 1.6
 """Minimum distance of running heads from the text, as a multiple of the font size."""
 _MIN_REPEATS = 3
-"""Minimum number of pages that have the same running head; 2 in a file of one or two pages."""
+"""Minimum number of pages with the same running head; 2 in a file of up to two pages."""
 _PAGE_NUMBER = re.compile(r"(?:page|seite|p\.)?\W*(?:\d+|[ivxlc]+)\W*(?:(?:of|von|/)\W*\d+)?\W*", re.IGNORECASE)
 _OUTER_NUMBER = re.compile(r"^(\d{1,5})\b|\b(\d{1,5})(?: ?(?:of|von|/) ?\d+)?$")
 _MIN_COLUMN_LINES = 6
-"""Minimum number of lines in which two columns stand side by side."""
+"""Minimum number of lines with two cells on a page of two columns."""
 _MIN_COLUMN_CHARACTERS = 15
 """Minimum mean length of the lines of a column, in characters; the cells of tables are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextRun:
-    """Part of a line without a large gap, such as the cell of a table."""
+    """Part of a line between large gaps, such as the cell of a table."""
 
     text: str
     left: float
     right: float
-    """Distances of both edges from the left edge of the page, in points."""
+    """Left and right edge, as distances from the left edge of the page in points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Line:
     top: float
     """Distance of the baseline of the first character from the lower edge of the page, in points."""
     bottom: float
-    """The same for the last character; a hyphenated word can join two lines of the page."""
+    """Distance of the last character's baseline, smaller if a hyphenated word joins two lines of the page."""
     size: float
     """Font size in points."""
     is_bold: bool
@@ -68,7 +68,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
     Args:
         pages: all pages.
-        text_size: font size of most text, in points; a line in the margin with a larger font is a heading.
+        text_size: usual font size in points; a line in the margin with a much larger font is a heading.
     """
     margins = [[line for line in _find_margin(page) if line.size <= text_size * HEADING_RATIO] for page in pages]
     texts = Counter(text for page in margins for text in {line.text for line in page})
@@ -89,7 +89,7 @@ def drop_running_heads(pages: Sequence[Page], text_size: float) -> list[Page]:
 
 
 def _find_margin(page: Page) -> list[Line]:
-    """Return a page's short lines at the top and bottom that a gap separates from the text."""
+    """Return the short lines at the top and bottom of a page, beyond a gap from the text."""
     found = list[Line]()
     for is_top in (True, False):
         lines = sorted(page.lines, key=lambda line: line.top, reverse=is_top)
@@ -104,13 +104,9 @@ def _find_margin(page: Page) -> list[Line]:
 
 
 def _find_shifts(line: Line, page: int) -> set[int]:
-    """Return the numbers at the ends of a line, each minus the number of its page.
+    """Return the numbers at both ends of a line, each minus the page's number (from 0).
 
-    Page numbers have the same difference on all pages.
-
-    Args:
-        line: line in the margin of a page.
-        page: number of the page, from 0.
+    For page numbers, the differences are equal on all pages.
     """
     numbers = _OUTER_NUMBER.findall(line.text)
     return {int(number) - page for pair in numbers for number in pair if number}
@@ -119,8 +115,8 @@ def _find_shifts(line: Line, page: int) -> set[int]:
 def order_columns(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of a page in reading order.
 
-    If two columns stand side by side, the left one precedes the right one. A line across both columns keeps its place
-    below the columns above it.
+    If two columns stand side by side, the left one precedes the right one. A line across both columns follows the
+    columns above it.
     """
     gutter = _find_gutter(lines)
     if gutter is None:
@@ -136,10 +132,7 @@ def order_columns(lines: Sequence[Line]) -> list[Line]:
 
 
 def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Return the left and right edge of the gap between two columns, in points.
-
-    The result is None if the lines do not form two columns side by side.
-    """
+    """Return the edges (points) of the gap between two columns; None without two columns."""
     pairs = [line.cells for line in lines if len(line.cells) == 2]
     if len(pairs) < _MIN_COLUMN_LINES or len(pairs) * 2 < len(lines):
         return None
@@ -150,9 +143,9 @@ def _find_gutter(lines: Sequence[Line]) -> tuple[float, float] | None:
 
 
 def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | None:
-    """Return the parts of a line in the left and in the right of two columns.
+    """Return the parts of a line to the left and right of a gap; None if the line crosses it.
 
-    A part can be without cells. The result is None if the line crosses the gap between the columns.
+    A part can be without cells.
 
     Args:
         line: line to divide.
@@ -168,7 +161,8 @@ def _split_line(line: Line, left: float, right: float) -> tuple[Line, Line] | No
 def is_table(lines: Sequence[Line]) -> bool:
     """Return True if successive lines with several cells form a table.
 
-    A table has a line of column names, and at least two rows below it, each with at most as many cells.
+    The first line has the column names, and at least two rows follow, each with at most as many cells. No name begins
+    or ends like a part of a sentence; of two names, both have letters.
     """
     header, *rows = lines
     names = [cell.text for cell in header.cells]
@@ -199,9 +193,6 @@ def assign_columns(header: Line, rows: Iterable[Line]) -> list[list[str]]:
 
 
 def _measure_distance(cell: TextRun, name: TextRun) -> float:
-    """Return the distance in points of a cell from the name of a column.
-
-    It is the smallest distance of their left edges, of their right edges, or of their centres.
-    """
+    """Return the smallest distance (points) of two cells' left edges, right edges or centres."""
     centre = abs(cell.left + cell.right - name.left - name.right) / 2
     return min(abs(cell.left - name.left), abs(cell.right - name.right), centre)

@@ -1,4 +1,4 @@
-"""Format the numbers of spreadsheets as their programs show them: ``15%`` for 0.15."""
+"""Format the numbers of a spreadsheet as Excel shows them, such as ``15%`` for 0.15."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -38,12 +38,12 @@ _OPEN_NUMBERS = ("float", "percentage", "currency", "time")
 
 
 class _Format(NamedTuple):
-    """Parsed format of positive numbers, of negative numbers or of zero."""
+    """Parsed format for the numbers of one sign: positive, negative or zero."""
 
     before: str
     """Text before the digits."""
     digits: str
-    """Places of the digits, such as ``#,##0.00``."""
+    """Placeholders of the digits, such as ``#,##0.00``."""
     after: str
     """Text after the digits."""
     scale: int
@@ -54,8 +54,8 @@ def format_number(value: float, code: str) -> str:
     """Return a number in a format of Excel; an empty string if the format is not supported.
 
     Args:
-        value: the number.
-        code: the format, such as ``#,##0.00 "€"``.
+        value: number of the cell.
+        code: format, such as ``#,##0.00 "€"`` (ECMA-376, part 1, section 18.8.31).
     """
     parsed = _parse_format(code, 1 if value < 0 else 2 * (value == 0))
     if not parsed:
@@ -99,11 +99,11 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
     """Yield an iterator over the rows of each sheet of an Excel or OpenDocument file.
 
     The rows begin with row 1 of the sheet, and end with the last row in the file or where the file is damaged. A row
-    has the formatted numbers by column, from 0. Numbers whose format is not supported are missing.
+    is a dictionary of formatted numbers by column, from 0. Numbers in unsupported formats are missing.
 
     Args:
-        package: the file.
-        names: names of all sheets in the order of the iterators; an OpenDocument file has its own order.
+        package: package of the file.
+        names: names of all sheets, in the order to yield them; an OpenDocument file ignores them and keeps its order.
     """
     with suppress(UnreadableFile, ParseError):
         if "content.xml" in package.names:
@@ -118,7 +118,7 @@ def iter_tables(package: Package, names: Sequence[str]) -> Iterator[Iterator[dic
 
 
 def _read_formats(package: Package) -> dict[str, str]:
-    """Return the supported formats of numbers by the number of a cell's style."""
+    """Return the supported number formats, by the index of a cell's style."""
     root = package.parse("xl/styles.xml")
     codes = {str(key): code for key, code in _BUILT_IN.items()}
     codes |= {get_value(part, "numFmtId"): get_value(part, "formatCode") for part in iter_named(root, "numFmt")}

@@ -10,7 +10,7 @@ from ragqa.corpus.formats.office.content import UnreadableFile
 from ragqa.errors import BadInput
 
 MAX_PIXELS = 100_000_000
-"""Maximum number of pixels of an image; a page of A3 at 600 dots per inch has 70 million."""
+"""Maximum number of pixels of an image; an A3 page at 600 dots per inch has 70 million."""
 PAGE_SECONDS = 60.0
 """Maximum time for a page, in seconds; most pages take 1 to 5."""
 FILE_SECONDS = 1800.0
@@ -33,9 +33,9 @@ def find_tesseract() -> str:
 
 
 class TextRecognizer:
-    """Reader of the text in the images of one file, within a time limit.
+    """Recognition of the text in the images of one file, within a time limit.
 
-    The time for the file (``FILE_SECONDS``) begins when this object is made.
+    The time for the file (``FILE_SECONDS``) begins when this object is created.
 
     Args:
         command: path of the command ``tesseract``.
@@ -46,15 +46,15 @@ class TextRecognizer:
         self._end = monotonic() + FILE_SECONDS
 
     def recognize(self, image: bytes, *, pages: int = 1, dpi: int = 0) -> str:
-        r"""Return the text in an image; "\f" ends a page, and an empty line a paragraph.
+        r"""Return the text in an image; "\f" ends a page, and an empty line ends a paragraph.
 
         Args:
             image: bytes of an image file.
             pages: number of pages in the image file.
-            dpi: dots per inch; 0 if the image file has them, or they are unknown.
+            dpi: dots per inch; 0 if the image file states them, or if they are unknown.
 
         Raises:
-            UnreadableFile: the command fails or takes too much time.
+            UnreadableFile: Tesseract does not start, fails, or takes too much time.
         """
         seconds = min(PAGE_SECONDS * pages, self._end - monotonic())
         if seconds <= 0:

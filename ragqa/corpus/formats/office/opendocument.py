@@ -30,7 +30,7 @@ _SPACES = {"tab": "\t", "line-break": "\n"}
 
 
 def check_encryption(package: Package) -> None:
-    """Raise UnreadableFile if a package is encrypted, or its list of members is damaged."""
+    """Raise UnreadableFile if a package is encrypted, or its manifest is damaged."""
     if next(iter_named(package.parse("META-INF/manifest.xml"), "encryption-data"), None) is not None:
         raise UnreadableFile(ENCRYPTED)
 
@@ -53,7 +53,7 @@ def read_open_document(package: Package) -> Content:
 
 
 class _OpenDocumentReader:
-    """Reader that adds the blocks of a document to a builder."""
+    """Parser that adds the blocks of a document to a builder."""
 
     def __init__(self, builder: TextBuilder, root: Element) -> None:
         self.builder = builder
@@ -111,9 +111,9 @@ class _OpenDocumentReader:
 
 
 def _guess_title(slide: Element) -> list[Element]:
-    """Return the first frame of a slide, in a list, if it looks like the title of the slide.
+    """Return the first frame of a slide in a list if it looks like a title; else an empty list.
 
-    A title has one short line, and other frames follow it. Without a title, the list is empty.
+    A title has one short line, and other frames follow it.
     """
     frames = [part for part in slide if get_name(part) in ("frame", "custom-shape")]
     lines = [_read_text(line) for line in iter_named(frames[0], "p")] if len(frames) > 1 else []
@@ -134,7 +134,7 @@ def _read_text(element: Element) -> str:
             parts.append(_SPACES[name])
         elif name not in (*_LEFT_OUT, "note", "frame"):
             pending += _list_content(part)[::-1]
-    # White space between elements is layout of the XML.
+    # White space around a line end in the XML is layout.
     return re.sub(r"[ \r\n]*\n[ \r\n]*", "\n", "".join(parts)).strip()
 
 

@@ -1,7 +1,4 @@
-"""Read RTF, EPUB, old Word and PowerPoint files, and messages of Outlook, with kreuzberg.
-
-Old files are those in the formats from before 2007, ``.doc`` and ``.ppt``.
-"""
+"""Read RTF, EPUB, Outlook messages, and Word and PowerPoint files from before 2007."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +14,7 @@ from ragqa.corpus.formats.office.content import (
 )
 from ragqa.corpus.formats.records import format_record
 
-# kreuzberg loads grammars and models from the network for source code and images. So the type is never guessed.
+# kreuzberg loads grammars and models from the network for source code and images, so it never guesses the type.
 TYPES = {
     "rtf": "application/rtf",
     "epub": "application/epub+zip",
@@ -25,14 +22,14 @@ TYPES = {
     "ppt": "application/vnd.ms-powerpoint",
     "msg": "application/vnd.ms-outlook",
 }
-"""Media types of the kinds of files that kreuzberg reads."""
+"""Media type of each kind of file that kreuzberg reads."""
 _NOTE_MARK = re.compile(r"\[\^\w+\]")
 _LINE_END = re.compile(r"\n|\t\t")
 """End of a paragraph, or of a row of a table, in a Word file from before 2007."""
 
 
 def read_other(kind: str, data: bytes) -> Content:
-    """Return the content of a file.
+    """Return the content of a file that kreuzberg reads.
 
     Args:
         kind: kind of the file, a key of ``TYPES``.
@@ -43,7 +40,7 @@ def read_other(kind: str, data: bytes) -> Content:
     """
     import kreuzberg
 
-    # Without the option ``ocr``, kreuzberg does not read text in pictures.
+    # Without the option ``ocr``, kreuzberg does not recognize text in pictures.
     config = kreuzberg.ExtractionConfig(use_cache=False, include_document_structure=True, output_format="plain")
     try:
         result = kreuzberg.extract_bytes_sync(data, TYPES[kind], config=config)
@@ -67,7 +64,7 @@ def read_other(kind: str, data: bytes) -> Content:
 
 
 def _add_node(builder: TextBuilder, node: dict[str, Any], text: str, *, has_lines: bool) -> None:
-    """Add a part of a document; with ``has_lines``, each line of its text is a paragraph."""
+    """Add a part of a document; with ``has_lines``, each line of its text becomes a paragraph."""
     content = node["content"]
     text = _NOTE_MARK.sub("", text)
     kind = content["node_type"]

@@ -1,4 +1,4 @@
-"""Read packages: Office files, OpenDocument files and e-books, which are zip archives."""
+"""Read packages, the zip archives that hold an Office file, OpenDocument file or e-book."""
 
 import zipfile
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from ragqa.corpus.formats.limits import FREE_BYTES, MAX_RATIO
 from ragqa.corpus.formats.office.content import ENCRYPTED, UnreadableFile
 
 MAX_MEMBERS = 20_000
-"""Maximum number of members of a package: ten times those of a presentation with a thousand pictures."""
+"""Maximum number of members of a package; a presentation with a thousand pictures has a tenth of it."""
 _ENCRYPTED = 0x1
 
 
 class Package:
-    """Opened package, whose size is checked before a member is expanded.
+    """Opened package, whose expanded size is checked before a member is read.
 
     Args:
         data: bytes of the file.
@@ -76,13 +76,13 @@ class Package:
             raise UnreadableFile(f"its part {name} is damaged") from error
 
     def read_relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """Return the parts to which a part of an Office file refers.
+        """Return the relations of a part of an Office file to other parts.
 
         Args:
             name: name of the part; empty for the whole file.
 
         Returns:
-            Kind of relation and name of the member, by the id of the relation.
+            Kind of each relation and name of the member to which it leads, by the id of the relation.
 
         Raises:
             UnreadableFile: the member with the relations is damaged.
@@ -96,18 +96,12 @@ class Package:
 
 
 def get_name(element: Element) -> str:
-    """Return the name of an element without its namespace.
-
-    The two versions of Office files have different namespaces.
-    """
+    """Return the name of an element without its namespace, of which Office files have two."""
     return str(element.tag).rpartition("}")[2]
 
 
 def get_value(element: Element | None, name: str) -> str:
-    """Return the value of an attribute of an element, in any namespace.
-
-    It is an empty string if the element is None or does not have the attribute.
-    """
+    """Return an attribute in any namespace; ``""`` if it or the element is missing."""
     if element is not None:
         for key, value in element.attrib.items():
             if key.rpartition("}")[2] == name:
@@ -116,9 +110,9 @@ def get_value(element: Element | None, name: str) -> str:
 
 
 def get_relation_id(element: Element) -> str:
-    """Return the attribute ``r:id`` of an element, which names a relation.
+    """Return the attribute ``r:id`` of an element, the id of a relation; ``""`` without it.
 
-    It is an empty string if the element does not have it. An attribute ``id`` without a namespace is ignored.
+    An attribute ``id`` without a namespace is ignored.
     """
     return next((value for name, value in element.attrib.items() if name.endswith("}id")), "")
 
@@ -127,7 +121,7 @@ def find_child(element: Element | None, *path: str) -> Element | None:
     """Return the first element at a path of names below an element; None if there is none.
 
     Args:
-        element: element above; None is allowed.
+        element: element at which the path starts; None gives None.
         path: names of the elements, each a child of the one before.
     """
     for name in path:
@@ -142,10 +136,10 @@ def get_children(element: Element | None) -> list[Element]:
 
 
 def iter_named(element: Element, name: str) -> Iterator[Element]:
-    """Yield all elements with a name in an element, including the element itself."""
+    """Yield an element and its descendants, as far as they have the given name."""
     return (part for part in element.iter() if get_name(part) == name)
 
 
 def read_field(root: Element, name: str) -> str:
-    """Return the text of the first element with a name; empty if there is none."""
+    """Return the text of the first element with the given name; empty if there is none."""
     return next((part.text or "" for part in iter_named(root, name)), "").strip()

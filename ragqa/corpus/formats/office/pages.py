@@ -28,7 +28,7 @@ from ragqa.corpus.formats.office.ocr import MAX_PIXELS, TextRecognizer
 
 _MAX_LEVEL = 6
 _CELL_GAP = 1.6
-"""Minimum gap between the cells of a table, as a multiple of the font size; gaps between words have up to 1."""
+"""Minimum gap between the cells of a table, as a multiple of the font size; gaps between words reach 1."""
 _PARAGRAPH_GAP = 1.3
 """Minimum distance between paragraphs, as a multiple of the usual distance between lines."""
 _MAX_WORDS_OF_CELL = 12
@@ -54,7 +54,7 @@ def read_pages(data: bytes, recognizer: TextRecognizer | None = None) -> Content
 
     Args:
         data: bytes of the file.
-        recognizer: reader of scanned pages; None to leave them out.
+        recognizer: text recognition for scanned pages; None to leave them empty.
 
     Raises:
         UnreadableFile: the file is damaged or encrypted.
@@ -84,7 +84,7 @@ def read_pages(data: bytes, recognizer: TextRecognizer | None = None) -> Content
 
 
 def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Content:
-    """Return the content of pages.
+    """Return the headings, paragraphs and tables of pages, without running heads.
 
     Args:
         pages: pages in order.
@@ -97,12 +97,9 @@ def build_content(pages: Sequence[Page], title: str = "", date: str = "") -> Con
 
 
 def make_page(text: str) -> Page:
-    """Return a page with the lines of a recognized text.
+    """Return a page with the lines of a recognized text, at equal distances.
 
-    The lines have equal distances, and an empty line makes a gap.
-
-    Args:
-        text: text of the page.
+    An empty line of the text becomes a gap.
     """
     rows, lines, place = text.strip().split("\n"), list[Line](), 0.0
     for row in rows:
@@ -116,7 +113,7 @@ def make_page(text: str) -> Page:
 
 
 class _Scans:
-    """Reader of the pages of a PDF without text, which counts the pages that it cannot read."""
+    """Recognition of the PDF pages without text; it counts the pages that stay unread."""
 
     def __init__(self, recognizer: TextRecognizer | None) -> None:
         self._recognizer = recognizer
@@ -125,7 +122,7 @@ class _Scans:
     def read(self, page: Any) -> Page:
         """Return a page with the recognized text of its images.
 
-        It is empty if there are no images, or if they are not read: there is no recognizer, or recognition fails.
+        The page is empty if it has no images, if there is no recognizer, or if the recognition fails.
         """
         from pypdfium2 import raw
 
@@ -140,11 +137,7 @@ class _Scans:
         return Page((), 1.0)
 
     def describe_unread(self, count: int) -> str:
-        """Return a note on the pages with images that were not read; empty if there are none.
-
-        Args:
-            count: number of all pages of the file.
-        """
+        """Return a note on unread pages with images, of ``count`` in all; empty without any."""
         return f"no text on {self._unread:,} of {count:,} pages {self._problem}" if self._unread else ""
 
 
@@ -161,7 +154,7 @@ def _render(page: Any) -> tuple[bytes, int]:
 
 
 def _read_lines(page: Any) -> Iterator[Line]:
-    """Yield the lines of the text of a page."""
+    """Yield the lines of a page with the edges of their cells."""
     from pypdfium2 import raw
 
     position = 0
@@ -215,7 +208,7 @@ class _PageBuilder:
         self.text = TextBuilder("page")
         sizes, gaps = Counter[float](), Counter[float]()
         for line in (line for page in pages for line in page.lines):
-            if line.size != _SCAN_SIZE:  # else other text would be headings in a PDF of many scans
+            if line.size != _SCAN_SIZE:  # else larger text would count as headings in a PDF of many scans
                 sizes[_round(line.size)] += len(line.text)
         self._size = max(sizes, key=sizes.__getitem__, default=_SCAN_SIZE)
         self._pages = [order_columns(page.lines) for page in drop_running_heads(pages, self._size)]
@@ -224,7 +217,7 @@ class _PageBuilder:
         self._leading = max(gaps, key=gaps.__getitem__, default=0.0)
         larger = sorted((size for size in sizes if size > self._size * HEADING_RATIO), reverse=True)
         self._levels = {size: min(level, _MAX_LEVEL) for level, size in enumerate(larger, 1)}
-        # Compounds that are written with a hyphen keep it at the end of a line, too.
+        # A hyphen at the end of a line stays in a word that has it elsewhere, too.
         self._compounds = set(re.findall(r"\w+-\w+", " ".join(line.text for page in self._pages for line in page)))
         self._paragraph = ""
 
@@ -237,7 +230,7 @@ class _PageBuilder:
         self._end_paragraph()
 
     def _end_page(self, following: Sequence[Line]) -> None:
-        """End a page; a sentence that continues on the following page stays in one paragraph."""
+        """End a page; a sentence that continues on the next page stays in one paragraph."""
         goes_on = following and _UNFINISHED.search(self._paragraph) and not self._find_level(following[0])
         if goes_on and len(following[0].cells) == 1:
             self._paragraph += "\f"
@@ -266,9 +259,9 @@ class _PageBuilder:
             last = None
 
     def _add_headings(self, level: int, lines: Sequence[Line]) -> None:
-        """Add the headings of a level that stand in successive lines.
+        """Add the headings in successive lines of one level.
 
-        Close lines form one heading, but a line that begins with a section number begins another one.
+        Close lines form one heading, but a line that begins with a section number begins a new heading.
         """
         text = ""
         for number, line in enumerate(lines):
@@ -290,7 +283,7 @@ class _PageBuilder:
 
     def _begins_paragraph(self, last: Line, line: Line) -> bool:
         if line.size == _SCAN_SIZE and line.text[:1].islower() and _UNFINISHED.search(last.text):
-            return False  # Tesseract ends paragraphs at short lines
+            return False  # Tesseract also ends paragraphs at short lines within a sentence
         distance = last.bottom - line.top
         return distance > _PARAGRAPH_GAP * max(self._leading, line.size) or _round(last.size) != _round(line.size)
 
@@ -300,10 +293,7 @@ class _PageBuilder:
             self._paragraph = ""
 
     def _join_words(self, text: str) -> str:
-        """Join the parts of words that a hyphen at the end of a line divides.
-
-        Compounds that are written with a hyphen keep it.
-        """
+        """Join the words that a line end divides; drop the hyphen unless it belongs to a compound."""
 
         def join(match: re.Match[str]) -> str:
             compound = f"{match[1]}-{match[2]}"
@@ -314,7 +304,7 @@ class _PageBuilder:
 
 
 def _is_row(line: Line) -> bool:
-    """Return True if a line looks like a row of a table: it has several cells of a few words."""
+    """Return True if a line looks like a row of a table: several cells of a few words each."""
     return len(line.cells) > 1 and all(len(cell.text.split()) <= _MAX_WORDS_OF_CELL for cell in line.cells)
 
 

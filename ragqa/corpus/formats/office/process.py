@@ -52,11 +52,11 @@ class Extractor:
 
         Args:
             data: bytes of the file.
-            tesseract: path of the command that reads images and scanned pages; empty to leave them out.
-            on_wait: function called with the seconds since the start, every second until the content is extracted.
+            tesseract: path of the command that reads images and scanned pages; empty to read neither.
+            on_wait: function called every ``WAIT_SECONDS`` with the seconds since the start.
 
         Raises:
-            UnreadableFile: the file is damaged, encrypted or of another kind, or the process crashed.
+            UnreadableFile: the file is damaged, encrypted, too large or of another kind, or the process crashed.
             LimitError: the file takes too much time.
         """
         seconds = FREE_SECONDS + SECONDS_PER_MEGABYTE * len(data) / 1e6
@@ -67,7 +67,7 @@ class Extractor:
             timer.start()
             try:
                 answer = _ask(process, data, on_wait, seconds=seconds, tesseract=tesseract)
-            except BaseException:  # the next answer of the process would be the one to this file
+            except BaseException:  # otherwise the answer to this file would be read as the answer to the next file
                 process.kill()
                 self._end()
                 raise
@@ -83,7 +83,7 @@ class Extractor:
         return Content.from_dict(answer["content"])
 
     def close(self) -> None:
-        """End the process if this process started it; the next file starts another."""
+        """End the extracting process; a forked child leaves its parent's process running."""
         with self._lock:
             if self._owner == os.getpid():
                 self._end()
@@ -98,14 +98,11 @@ class Extractor:
         return process.returncode
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Return the running process; start one if there is none.
-
-        After a fork, the process that the parent started is not used.
-        """
+        """Return the running process; start one if there is none, also after a fork."""
         if self._process and self._owner == os.getpid() and self._process.poll() is not None:
             self._end()
         if self._process is None or self._owner != os.getpid():
-            # -P: modules in the working directory are not imported, since it can have files of others.
+            # -P: Python must not import modules from the working directory, which can hold files of strangers.
             paths = [str(Path(ragqa.__file__).parents[1]), *filter(os.path.isabs, sys.path)]
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "ragqa.corpus.formats.office.worker"],
@@ -139,5 +136,5 @@ def _ask(
 
 
 EXTRACTOR = Extractor()
-"""Extractor that all readers of this process share."""
+"""Extractor that all format readers of this process share."""
 atexit.register(EXTRACTOR.close)

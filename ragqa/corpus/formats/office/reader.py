@@ -14,15 +14,15 @@ SUFFIXES = (
     *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
     *(".epub", ".msg", ".pdf"),
 )
-"""Suffixes of file names; the content decides which format a file has."""
+"""Suffixes of the files to read; the content of a file determines its format."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
-"""Suffixes of images; they are read if ``InputFile.tesseract`` is set."""
+"""Suffixes of images, which are read if ``InputFile.tesseract`` is set."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the file as one document; passage offsets are positions in its extracted text.
 
-    An empty file is yielded as an empty document. An image without text is left out, and counted in the report.
+    An empty file gives an empty document. An image without text is left out and counted in the report.
 
     Raises:
         BadInput: in strict mode, the file cannot be read.

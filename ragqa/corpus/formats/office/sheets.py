@@ -20,7 +20,7 @@ _PLAIN_NAME = re.compile(r"(?:sheet|tabelle|feuil|feuille|hoja|foglio|table)\s*\
 _ROWS_AT_ONCE = 10_000
 """Maximum number of rows of a section."""
 _EXACT = 1e15
-"""Number below which floating-point numbers represent all whole numbers."""
+"""Limit below which floating-point numbers represent every whole number."""
 
 
 def read_sheets(data: bytes, package: Package | None = None, title: str = "", date: str = "") -> Content:
@@ -28,7 +28,7 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 
     Args:
         data: bytes of the file.
-        package: the same file, from which the formats of numbers are read; None if the file is not a package.
+        package: the same file as a package, for the formats of its numbers; None if it is not a package.
         title: title in the metadata of the file.
         date: date in the metadata.
 
@@ -62,7 +62,7 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
 def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
     """Add the rows of a sheet as records, with the name of the sheet as their heading.
 
-    A name that a program gave, such as ``Sheet1``, does not become a heading.
+    A default name, such as ``Sheet1``, does not become a heading.
 
     Args:
         builder: builder of the content.
@@ -84,14 +84,14 @@ def _add_sheet(builder: TextBuilder, name: str, rows: Iterable[str]) -> None:
 def _format_rows(table: Iterable[Sequence[Any]], texts: Iterable[Mapping[int, str]], first: int) -> Iterator[str]:
     """Yield each row as a record; an empty string for a row without a record.
 
-    An empty row has no record. A row of column names has none, either, unless it is the last row. The first row with at
-    least two cells and a text has the names. Another table, with its own names, begins at a row after an empty row if
-    the new row has only texts, and the row below it does not.
+    Empty rows and rows of column names have no record, except for names in the last row. The first row with a text and
+    at least two values has the names. A row after an empty row begins a new table, with its own names, if it has only
+    texts and the row below it does not.
 
     Args:
         table: values of the cells by row.
         texts: formatted numbers by row; see ``iter_tables``.
-        first: column of the first value of each row, from 0.
+        first: index of the column of the first value of each row, from 0.
     """
     columns = list[str]()
     is_first, follows_empty = True, False
@@ -117,9 +117,7 @@ def _is_text_only(row: Sequence[Any]) -> bool:
 
 
 def format_value(value: Any) -> str:
-    """Return the value of a cell as a spreadsheet program shows it.
-
-    For example, a date at midnight becomes ``2024-03-01``.
+    """Return the value of a cell as text, such as ``2024-03-01`` for a date at midnight.
 
     Args:
         value: value that python-calamine returned: a text, number, truth value, date, time or duration.

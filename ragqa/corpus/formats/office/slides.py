@@ -55,12 +55,12 @@ def _read_slide(package: Package, name: str, builder: TextBuilder) -> None:
 
 
 def _iter_shapes(slide: Element) -> Iterator[Element]:
-    """Yield the shapes and tables of a slide in order, also those in groups."""
+    """Yield the shapes and tables of a slide in order, including grouped ones."""
     return (part for part in slide.iter() if get_name(part) in ("sp", "tbl"))
 
 
 def _get_kind(shape: Element) -> str:
-    """Return the kind of a placeholder; empty for other shapes."""
+    """Return the type of a placeholder, such as ``title``; empty for other shapes."""
     return get_value(find_child(shape, "nvSpPr", "nvPr", "ph"), "type")
 
 

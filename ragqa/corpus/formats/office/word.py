@@ -16,7 +16,7 @@ from ragqa.corpus.formats.office.package import (
 )
 
 _LEFT_OUT = ("del", "moveFrom", "Fallback", "txbxContent", "instrText", "delText", "pPr", "rPr")
-"""Elements without text of the paragraph: deleted text, second versions of drawings, boxes, fields and properties."""
+"""Elements whose text is not part of the paragraph, such as deleted text, text boxes, fields and properties."""
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "softHyphen": ""}
 _OFF = ("0", "false", "off")
 
@@ -33,7 +33,7 @@ def read_word(package: Package) -> Content:
 
 
 class _WordReader:
-    """Reader that adds the parts of a Word file to a builder."""
+    """Parser that adds the parts of a Word file to a builder."""
 
     def __init__(self, package: Package, main: str) -> None:
         self.builder = TextBuilder()
@@ -53,7 +53,7 @@ class _WordReader:
 
         Args:
             parent: element with the paragraphs and tables, or a list of them.
-            depth: number of containers around them; below ``MAX_DEPTH``, they are left out.
+            depth: number of containers around them; if it exceeds ``MAX_DEPTH``, they are left out.
         """
         if depth > MAX_DEPTH:
             self.builder.note_depth()
@@ -70,10 +70,7 @@ class _WordReader:
                 self.read_blocks(block, depth + 1)
 
     def read_margins(self) -> None:
-        """Add the running heads and feet that have more than four words.
-
-        Shorter ones are mostly page numbers.
-        """
+        """Add running heads and feet of over four words; shorter ones are mostly page numbers."""
         for name in sorted({name for kind, name in self._parts if kind in ("header", "footer")}):
             text = "\n".join(filter(None, (_read_text(part) for part in iter_named(self._package.parse(name), "p"))))
             if len(text.split()) > 4:
@@ -104,7 +101,7 @@ class _WordReader:
         properties = find_child(paragraph, "pPr")
         style = self._styles.get(get_value(find_child(properties, "pStyle"), "val"))
         outline = get_value(find_child(properties, "outlineLvl"), "val")
-        for _ in range(10):  # styles can be based on each other
+        for _ in range(10):  # in a damaged file, styles can be based on each other in a circle
             if outline.isdecimal() and int(outline) < 9:
                 return min(int(outline) + 2, BOLD_LEVEL)
             if style is None:
@@ -143,10 +140,7 @@ class _WordReader:
 
 
 def _unwrap(parent: Element) -> Iterator[Element]:
-    """Yield the children of an element, and those of its content controls and insertions.
-
-    The content controls and insertions themselves are not yielded.
-    """
+    """Yield an element's children, looking inside content controls and insertions."""
     for child in parent:
         if get_name(child) == "sdt":
             yield from get_children(find_child(child, "sdtContent"))
@@ -157,10 +151,7 @@ def _unwrap(parent: Element) -> Iterator[Element]:
 
 
 def _iter_visible(element: Element) -> Iterator[Element]:
-    """Yield the elements of a paragraph at any depth, in order.
-
-    Elements of ``_LEFT_OUT`` are yielded, but not the elements inside them.
-    """
+    """Yield the elements of a paragraph at any depth, except inside ``_LEFT_OUT`` elements."""
     pending = list(element)[::-1]
     while pending:
         part = pending.pop()

@@ -1,7 +1,4 @@
-"""Main module of the process that extracts the content of files.
-
-``process.py`` starts the process, and describes its messages.
-"""
+"""Main module of the process that extracts the content of files; see ``process.py``."""
 
 import json
 import os
@@ -12,11 +9,11 @@ from dataclasses import asdict
 from typing import Any, BinaryIO
 
 MEMORY_BYTES = 2 << 30
-"""Maximum size of the process's address space; a spreadsheet of a million rows needs less than half of it."""
+"""Maximum address space of the process in bytes; a spreadsheet of a million rows needs less than half of it."""
 
 
 def main() -> None:
-    """Answer the requests on standard input until it ends.
+    """Answer requests on standard input until it ends, within ``MEMORY_BYTES`` of memory.
 
     A request that takes too much CPU time ends the process.
     """
@@ -29,7 +26,7 @@ def main() -> None:
     while line := sys.stdin.buffer.readline():
         request = json.loads(line)
         data = _read_exactly(sys.stdin.buffer, request["size"])
-        # The CPU time does not depend on other work of the machine. The signal ends the process.
+        # CPU time, which other work of the machine does not change. At its end, a signal kills the process.
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         answer = json.dumps(_extract(data, request["tesseract"]), ensure_ascii=False).encode(errors="surrogatepass")
         signal.setitimer(signal.ITIMER_PROF, 0)
