@@ -1,8 +1,7 @@
 """Interface of the format readers: the opened file, its documents, the report of problems.
 
 A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
-record, which raises an error in strict mode, and ``file.note_undecodable`` for bytes that are not valid text. It passes
-on the ``READ_ERRORS`` of the stream.
+record, and ``file.note_undecodable`` for bytes that are not valid text. It does not catch the stream's ``READ_ERRORS``.
 """
 
 import codecs
@@ -26,13 +25,13 @@ from ragqa.text import format_count
 MAX_NOTES = 20
 """Maximum number of problems that a report describes; further problems are only counted."""
 MAX_PATHS = 100
-"""Maximum number of paths in a report for each kind of files left out."""
+"""Maximum number of paths in a report for each kind of file that is left out."""
 _MAX_NAMED = 5
 """Maximum number of files of a kind that the summary names."""
 EMPTY_FILE = "empty file"
-"""Kind of a file without text."""
+"""Kind under which a file without text is counted as left out."""
 DUPLICATE_FILE = "duplicate file"
-"""Kind of a whole file that has the title and text of an earlier document."""
+"""Kind under which a file is counted that repeats the title and text of an earlier document."""
 UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary counts but does not name, because nobody expects text in them."""
 READABLE = (
@@ -48,7 +47,7 @@ _NOT_OF_FORMAT = {
     "Input format not supported by decoder": "damaged, or no xz file",
     "Invalid data stream": "damaged, or no bzip2 file",
 }
-"""Messages that replace those of Python about compressed files, by what those say."""
+"""Clearer messages for compressed files, by the message of Python."""
 _NOUNS = {
     "duplicates": "duplicates",
     "empty": "empty documents",
@@ -58,7 +57,7 @@ _NOUNS = {
     "other_pages": "other pages",
     "bad": "malformed records",
 }
-"""Nouns of the counts of a report."""
+"""Plural noun for each count of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Section:
     sheet: str = ""
     """Name of the sheet of a spreadsheet."""
     has_records: bool = False
-    """True if each line is a record of a table; then no passage has text of two lines."""
+    """True if each line is a record of a table; then no passage spans two lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class Document:
     """Unit of places in the file, a key of ``ragqa.types.SEPARATORS``; empty if there is none."""
     tags: tuple[str, ...] = ()
     date: str = ""
-    """Date in the document itself, YYYY-MM-DD, or else of the last change of its file; empty if unknown."""
+    """Date in the document, YYYY-MM-DD, or else the date of the file's last change; empty if unknown."""
 
     def list_sections(self) -> tuple[Section, ...]:
         """Return the parts of the text that are indexed."""
@@ -102,7 +101,7 @@ class Document:
 
 
 NumberedDocument = tuple[int, Document]
-"""Number of a document's first line or row, from 1 (0 if the document is the whole file), and the document."""
+"""Document after the number of its first line or row, from 1; the number is 0 if the document is the whole file."""
 
 
 @dataclass
@@ -130,7 +129,7 @@ class CorpusReport:
     bytes_read: int = 0
     """Number of bytes read so far; for data sets of the hub, number of characters."""
     encodings: dict[str, int] = field(default_factory=dict)
-    """Number of files in an encoding that is not one of Unicode, by encoding."""
+    """Number of files in each encoding other than UTF-8, UTF-16 and UTF-32."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Number of files left out, by kind, such as ``encrypted PDF``."""
     left_out_paths: dict[str, list[str]] = field(default_factory=dict)
@@ -139,10 +138,9 @@ class CorpusReport:
     """The first ``MAX_NOTES`` problems, each as ``path[:line]: problem``."""
 
     def describe_problems(self) -> list[str]:
-        """Return the lines that tell users about problems; an empty list if there were none.
+        """Return lines for the user about everything left out or repaired, encodings and ``notes``.
 
-        The lines are about files and records that were left out or repaired, encodings other than Unicode, and
-        ``notes``.
+        Without problems, the list is empty.
         """
         counts = {k: v for k, v in vars(self).items() if isinstance(v, int) and k not in ("documents", "bytes_read")}
         counts["bad"] -= counts.pop("bad_files")  # the kinds of files left out contain them
@@ -177,9 +175,7 @@ class CorpusReport:
             paths.append(path)
 
     def count_duplicate(self, identifier: str, path: str) -> None:
-        """Count a document that is left out as a duplicate.
-
-        If the document is a whole file, the file is counted as left out, too.
+        """Count a document that is left out as a duplicate; a whole file also counts as left out.
 
         Args:
             identifier: id of the document.
@@ -202,14 +198,11 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class ProblemHandler:
-    """Handler of malformed input, which raises an error or records the problem in a report.
-
-    In strict mode, it raises an error. Else the report counts and notes the problem, and reading continues.
-    """
+    """Handler of malformed input, which raises an error or records the problem in a report."""
 
     report: CorpusReport
-    """Report that counts and notes the problems."""
     is_strict: bool
+    """True to raise an error; False to record the problem and continue."""
 
     def reject(self, path: str, problem: str, line: int = 0, kind: str = "unreadable file") -> None:
         """Raise an error for a malformed file or record in strict mode; else count and note it.
@@ -217,7 +210,7 @@ class ProblemHandler:
         Args:
             path: path of the file.
             problem: reason why the input is malformed.
-            line: number of the record's first line; 0 for the whole file.
+            line: number of the record's first line, from 1; 0 for the whole file.
             kind: kind under which a whole file is counted, such as ``encrypted PDF``.
 
         Raises:
@@ -235,16 +228,16 @@ class ProblemHandler:
 
 
 WaitHandler = Callable[[str, float], object]
-"""Function that receives the path of a file that is being read, and the seconds since the reading began."""
+"""Function that receives the path of the file being read, and the seconds since its reading began."""
 
 
 def ignore_wait(path: str, seconds: float) -> None:
-    """Ignore the wait; this is the default of ``WaitHandler`` arguments."""
+    """Do nothing; this is the default of ``WaitHandler`` arguments."""
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """Opened file or member of an archive, with the options of its reading."""
+    """Opened file or archive member, with the options for reading it."""
 
     path: str
     """Path that reports and documents show."""
@@ -253,16 +246,16 @@ class InputFile:
     stream: BufferedReader
     problems: ProblemHandler
     budget: ExpansionBudget = field(default_factory=ExpansionBudget)
-    """Budget of bytes to which the file can still expand; all members of an archive share it."""
+    """Budget of expanded bytes, which all members of an archive share."""
     date: str = ""
     """Date of the last change of the file, YYYY-MM-DD; empty if unknown."""
     tesseract: str = ""
-    """Path of the command ``tesseract``, which reads images and scanned pages; empty to leave them out."""
+    """Path of the command ``tesseract``, which reads images and scanned pages; empty to read neither."""
     on_wait: WaitHandler = ignore_wait
     """Function called every second while an Office file, a PDF or an image is read."""
 
     def make_title(self) -> str:
-        """Return a title made of the file's name: its stem with spaces for ``-`` and ``_``."""
+        """Return the stem of the file's name, with spaces for ``-`` and ``_``, as a title."""
         return PurePath(self.name).stem.replace("-", " ").replace("_", " ").strip()
 
     def read_text(self) -> str:
@@ -296,8 +289,8 @@ class InputFile:
         """Yield the number (from 1) and text of each line, and True if bytes were replaced.
 
         Args:
-            can_guess: True to decode lines that are not valid UTF-8 by another encoding, if ``choose_encoding`` finds
-                one; by default, their undecodable bytes are replaced.
+            can_guess: True to decode lines that are not valid UTF-8 by the encoding that ``choose_encoding`` finds; by
+                default, their undecodable bytes are replaced by U+FFFD.
 
         Raises:
             LimitError: a line is longer than MAX_RECORD_BYTES.
@@ -318,18 +311,15 @@ class InputFile:
                 yield number, text, "\ufffd" in text
 
     def reject(self, problem: str, line: int = 0, **options: str) -> None:
-        """Reject the file, or its record at ``line``, as malformed.
-
-        The arguments and errors are those of ``ProblemHandler.reject``.
-        """
+        """Reject the file, or its record at ``line``, as malformed; see ``ProblemHandler.reject``."""
         self.problems.reject(self.path, problem, line, **options)
 
     def reject_without_extra(self, extra: str, error: ImportError) -> None:
-        """Reject the file because an extra of ragqa that its format needs is not installed.
+        """Reject the file because its format needs an extra of ragqa that is not installed.
 
         Args:
             extra: name of the extra.
-            error: error of the import.
+            error: error of the failed import.
 
         Raises:
             MissingExtra: in strict mode.
@@ -343,7 +333,7 @@ class InputFile:
         """Note in the report that undecodable bytes were replaced by U+FFFD.
 
         Args:
-            line: number of the first line of the record that had them; 0 for the whole file.
+            line: number of the first line of the record with these bytes; 0 for the whole file.
         """
         self.problems.report.undecodable += 1
         self.problems.report.note(_format_place(self.path, line), "invalid bytes were replaced by U+FFFD")
@@ -369,7 +359,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _make_relative(text: str) -> str:
-    """Return a text that begins with a path, without the working directory at its start."""
+    """Remove the working directory from the start of a text that begins with a path."""
     return text.removeprefix(os.path.join(os.getcwd(), ""))
 
 
@@ -380,7 +370,7 @@ def _format_place(path: str, line: int) -> str:
 def _iter_wide_lines(stream: BufferedReader, encoding: str) -> Iterator[str]:
     """Yield the lines of a text in UTF-16 or UTF-32, in which a line end has several bytes."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    pieces: list[str] = []  # pieces of the line that has not ended yet
+    pieces: list[str] = []  # of the current line
     while data := stream.read(_CHUNK):
         first, *lines = decoder.decode(data).split("\n")
         pieces.append(first)

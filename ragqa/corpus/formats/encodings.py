@@ -1,4 +1,4 @@
-"""Encodings of texts: byte order marks, declarations, UTF-8, and guesses of older ones."""
+"""Find the encoding of a text by its byte order mark, its declaration or its bytes."""
 
 import codecs
 import re
@@ -16,10 +16,9 @@ _DECLARATION = re.compile(
 _DECLARATION_BYTES = 2048
 _SAMPLE_BYTES = 16_384
 _GUESSES = ["cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr"]
-"""Encodings of scripts other than Latin. A short text does not show which encoding of Latin script it has."""
+"""Encodings to guess among: scripts other than Latin, because a short Latin text does not reveal its encoding."""
 _FALLBACK = "cp1252"
-# Bytes that are symbols inside a word in cp1252, and bytes of rare letters: in cp1250 they are Polish ł and ą, Czech š
-# and ž.
+# In cp1252, these bytes are symbols inside a word, or rare letters; in cp1250, they are Polish ł and ą, Czech š and ž.
 _CENTRAL_LETTERS = re.compile(
     rb"(?<=[A-Za-z\xc0-\xff])[\xa3\xa5\xaf\xb3\xb9\xbe\xbf\x8f\x9d\x9f]+(?=[a-z\xdf-\xff])|[\x8a\x8e\x9a\x9d\x9e]"
 )
@@ -48,7 +47,7 @@ def detect_encoding(head: bytes) -> tuple[str, int]:
 
 
 def decode(data: bytes, encoding: str) -> tuple[str, bool]:
-    """Decode bytes; return the text, and True if undecodable bytes were replaced by U+FFFD."""
+    """Return the decoded text, and True if undecodable bytes were replaced by U+FFFD."""
     try:
         return data.decode(encoding), False
     except UnicodeDecodeError:
@@ -58,9 +57,8 @@ def decode(data: bytes, encoding: str) -> tuple[str, bool]:
 def choose_encoding(data: bytes) -> str:
     """Return the encoding of a text without a byte order mark.
 
-    The encoding is UTF-8 if the bytes are valid UTF-8, or if at most half of the characters outside ASCII are invalid.
-    Else the text's own declaration counts, if the bytes fit it, or else a guess. A text in ASCII can declare an
-    encoding of seven bits, such as ISO-2022-JP.
+    It is UTF-8 if at most half of the characters outside ASCII are invalid. Else it is the declared encoding if the
+    bytes fit that, or else a guess. A text in ASCII can declare an encoding of seven bits, such as ISO-2022-JP.
     """
     if data.isascii():
         return _find_declared(data, seven_bits=True) or "utf-8"
@@ -71,14 +69,13 @@ def choose_encoding(data: bytes) -> str:
 
 
 def decode_declared(data: bytes, name: str) -> str:
-    """Decode bytes by a declared encoding, or by another one if that does not fit.
+    """Decode bytes by the declared encoding; if it does not fit, by ``choose_encoding``.
 
-    If the encoding is unknown, or the bytes do not fit it, ``choose_encoding`` chooses another one. Bytes that this one
-    cannot decode are replaced by U+FFFD.
+    Bytes that the chosen encoding cannot decode are replaced by U+FFFD.
 
     Args:
         data: bytes of a text.
-        name: declared name of the encoding; it can be empty.
+        name: declared name of the encoding; it can be unknown or empty.
     """
     try:
         return data.decode(_find_codec(name))
@@ -89,8 +86,6 @@ def decode_declared(data: bytes, name: str) -> str:
 def _find_codec(name: str) -> str:
     """Return the name of Python's codec for an encoding of texts.
 
-    As in browsers, the codec of ISO-8859-1 and ASCII is that of Windows-1252.
-
     Raises:
         LookupError: there is no such codec, or it is not for texts.
     """
@@ -98,14 +93,15 @@ def _find_codec(name: str) -> str:
     is_of_texts = getattr(codec, "_is_text_encoding", True)
     if not is_of_texts or codec.name in ("idna", "punycode", "unicode_escape", "undefined"):
         raise LookupError(name)
-    return _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name  # as browsers do
+    # As in browsers, texts declared as ISO-8859-1 or ASCII are read as Windows-1252.
+    return _FALLBACK if codec.name in ("iso8859-1", "ascii") else codec.name
 
 
 def _find_declared(data: bytes, *, seven_bits: bool) -> str:
-    """Return the encoding that a text declares; an empty string if none is usable.
+    """Return the encoding that a text declares; an empty string if it is not usable.
 
-    A declaration of UTF-8, UTF-16 or UTF-32, or of an encoding that cannot decode the text, is not usable. Encodings of
-    seven bits count only with ``seven_bits``, and other encodings only without it.
+    UTF-8, UTF-16, UTF-32 and encodings that cannot decode the text are not usable. With ``seven_bits``, only encodings
+    of seven bits are usable; without it, only others.
     """
     match = _DECLARATION.search(data[:_DECLARATION_BYTES])
     if not match:

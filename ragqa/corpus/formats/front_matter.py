@@ -8,18 +8,18 @@ from typing import Any
 
 _BLOCK = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_CHARACTERS = 20_000
-"""Number of characters within which front matter must end."""
+"""Number of characters of a text within which front matter must end."""
 
 
 def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
     """Read the title, tags and date in the front matter of a text.
 
-    A field of another type, such as a list for the title, counts as empty. Text that is not a YAML mapping, or that has
-    YAML aliases, is not front matter.
+    A field of the wrong type, such as a list for the title, counts as empty. A block that is not a YAML mapping, or
+    that has YAML aliases, is not front matter.
 
     Returns:
-        The first character after the front matter, and the fields ``title``, ``tags`` (a tuple) and ``date``
-        (YYYY-MM-DD); 0 and an empty dictionary without front matter.
+        Index of the first character after the front matter, and the fields ``title``, ``tags`` (tuple of strings) and
+        ``date`` (YYYY-MM-DD); 0 and an empty dictionary without front matter.
     """
     match = _BLOCK.match(text[:_MAX_CHARACTERS])
     if not match:
@@ -46,7 +46,7 @@ def read_front_matter(text: str) -> tuple[int, dict[str, Any]]:
 def parse_date(text: str) -> str:
     """Return the date in a text as YYYY-MM-DD; an empty string if there is none.
 
-    The text begins with an ISO date, or is the date in the header of a mail.
+    The text can begin with an ISO date, or be the date of a mail header.
     """
     with suppress(ValueError):
         return date.fromisoformat(text.strip()[:10]).isoformat()

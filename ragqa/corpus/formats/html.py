@@ -1,9 +1,7 @@
 """Read HTML: the visible text of a page, with its headings and tables.
 
-Scripts, styles and navigation are left out.
-
-Two libraries were tried and rejected. inscriptis adds its own characters for lists and tables. selectolax only parses,
-so the rules below would still be needed.
+Scripts, styles and navigation are left out. Two libraries were rejected: inscriptis adds its own characters for lists
+and tables, and selectolax only parses, so the rules below would still be needed.
 """
 
 import re
@@ -26,7 +24,7 @@ _CELL_TAGS = frozenset(("td", "th"))
 _HEADING = re.compile("h[1-6]")
 _ATTRIBUTE = re.compile(r"([a-zA-Z][\w:.-]*)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
 _MAX_ATTRIBUTES = 5_000
-"""Number of characters of a tag's attributes that are read; the rest is ignored."""
+"""Maximum number of characters that are read of a tag's attributes."""
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.date", "dcterms.created")
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
@@ -46,12 +44,12 @@ def parse_html(page: str, file: InputFile) -> Document:
 
     Args:
         page: source of the page.
-        file: file that contains the page; its path is the document's id.
+        file: file that contains the page; its path becomes the document's id.
     """
     parser = _HtmlPage()
     parser.read(iter_tokens(page))
     parts, title = parser.finish(), parser.get_title()
-    # If no heading of level 1 repeats the title of the page, none of them is the title of the document.
+    # If no heading of level 1 repeats the page's title, all headings move down a level, so that none becomes the title.
     has_other_title = bool(title) and ("heading", 1, title) not in parts
     outline, texts, position = Outline(), list[str](), 0
     for kind, level, text in parts:
@@ -75,7 +73,7 @@ class _HtmlPage:
 
     def __init__(self) -> None:
         self.fields: dict[str, str] = {}
-        """Contents of the tags ``meta``, by name."""
+        """Content of each ``meta`` tag, by its name or property."""
         self._parts: list[tuple[str, int, str]] = []  # kind, level of a heading, text
         self._pieces: list[str] = []
         self._titles: list[list[str]] = []
@@ -99,19 +97,16 @@ class _HtmlPage:
             handlers[kind](value)
 
     def finish(self) -> list[tuple[str, int, str]]:
-        """Return the parts of the page: kind (text, heading or records), level of a heading, text."""
+        """Return the parts: kind (``text``, ``heading``, ``records``), level of a heading, text."""
         self._end_part()
         return self._parts
 
     def get_title(self) -> str:
-        """Return the first title of the page; an empty string if there is none.
-
-        Later titles are those of icons.
-        """
+        """Return the first title of the page, since others name icons; empty if there is none."""
         return _SPACES.sub(" ", "".join(self._titles[0] if self._titles else [])).strip()
 
     def _end_part(self) -> None:
-        """End the current part, a text or a heading."""
+        """End the current part, which is a text or a heading."""
         text = _BLANK_LINES.sub("\n\n", "".join(self._pieces)).strip()
         if text:
             is_heading = self._heading_level and len(text) <= MAX_HEADING_CHARACTERS

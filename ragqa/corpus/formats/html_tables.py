@@ -10,9 +10,9 @@ _MAX_HEADER_ROWS = 3
 _MAX_SPAN = 50
 """Maximum number of columns of a cell, so that a tag of a few bytes cannot become thousands of cells."""
 _MIN_CELLS, _MAX_GROWTH = 1_000, 10
-"""A table has at most ``_MIN_CELLS`` plus ``_MAX_GROWTH`` times its cells after cells are repeated."""
+"""Limit of a table's size after cells are repeated: ``_MIN_CELLS`` plus ``_MAX_GROWTH`` times its cells."""
 _MAX_REPEATED = 200
-"""Maximum length in characters of a text that is repeated in all rows that its cell covers."""
+"""Maximum length in characters of a text that is repeated in each row of its cell."""
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Cell:
 
     is_header: bool
     pieces: list[str] = field(default_factory=list)
-    """Pieces of its text."""
+    """Pieces of the cell's text."""
     columns: int = 1
     rows: int = 1
-    """Number of columns and rows that it covers."""
+    """Number of ``columns`` and ``rows`` that the cell covers."""
 
     def set_spans(self, attributes: str) -> None:
         """Set ``columns`` and ``rows`` from the attributes of the cell's tag."""
@@ -47,23 +47,20 @@ class HtmlTable:
         self.rows: list[list[Cell]] = []
         """Cells by row."""
         self.caption: list[str] = []
-        """Pieces of the text outside of the cells."""
+        """Pieces of the text outside of cells."""
         self.has_inner = False
-        """True if the table contains another table; then it serves layout and has no records."""
+        """True if the table contains another table; then it only serves layout, and gives no records."""
 
     def add_text(self, text: str) -> None:
-        """Add a text to the last cell; to the caption if the table has no cell in its last row."""
+        """Add a text to the last cell, or to the caption if the last row has no cell."""
         cells = self.rows[-1] if self.rows else []
         (cells[-1].pieces if cells else self.caption).append(text)
 
     def make_records(self) -> list[str]:
         """Return the rows of the table as records, without the header.
 
-        The list is empty if the table has no header, only a header, only one column, or another table in it, and if the
-        repetition of cells makes it too large.
-
-        The header is the first one to three rows, in a table of several columns. In a table of two columns, it can also
-        be the first column.
+        The header is the first one to three rows or, in a table of two columns, the first column. The list is empty if
+        the table has no header, no other row, only one column, an inner table, or too many repeated cells.
         """
         rows = [row for row in self.rows if row]
         if self.has_inner or not rows:
@@ -88,14 +85,13 @@ def _is_header(row: list[Cell]) -> bool:
 
 
 def _lay_out(rows: list[list[Cell]]) -> list[list[str]]:
-    """Return the texts of the cells of a table by row and column.
+    """Return a table's texts by row and column; an empty list if repetition makes too many.
 
-    The text of a cell over several rows is repeated in each row, unless it is long. The text of a header over several
-    columns is repeated in each column; any other text stands in the first column only. The list is empty if the
-    repetition makes too many cells.
+    A cell over several rows repeats its text in each row, unless it is long. A header over several columns repeats its
+    text in each column; other cells have it in their first column only.
     """
     grid, left = list[list[str]](), _MIN_CELLS + _MAX_GROWTH * sum(map(len, rows))
-    above: dict[int, tuple[str, int]] = {}  # by column: text of a cell from above, and rows that it still covers
+    above: dict[int, tuple[str, int]] = {}  # by column: text of a cell that began above, and its number of rows left
     for row in rows:
         texts, below = list[str](), dict[int, tuple[str, int]]()
 

@@ -1,8 +1,8 @@
 """Read the tags and texts of an HTML page, in linear time on any input.
 
-Python's ``html.parser`` takes quadratic time on constructs that are never closed (``<!--``, ``</``, ``<a``; versions of
-Python differ), and some declarations raise an error. This module follows the HTML standard
-(https://html.spec.whatwg.org/multipage/parsing.html), but reads a construct that is never closed as text.
+Python's ``html.parser`` takes quadratic time on unclosed constructs (``<!--``, ``</``, ``<a``; versions of Python
+differ), and raises errors on some declarations. This module follows the HTML standard
+(https://html.spec.whatwg.org/multipage/parsing.html), but reads an unclosed construct as text.
 """
 
 import re
@@ -26,8 +26,8 @@ _LONG_NUMBER = re.compile(r"&#(?:0*+[0-9]{8,}+|[xX]0*+[0-9a-fA-F]{8,}+);?")
 def iter_tokens(page: str) -> Iterator[Token]:
     """Yield the tags and texts of a page in order, with decoded character references.
 
-    Comments and the contents of scripts and styles are skipped. A token of attributes follows each start tag ``meta``,
-    ``td`` or ``th`` that has attributes.
+    Comments and the contents of scripts and styles are skipped. If a tag ``meta``, ``td`` or ``th`` has attributes, a
+    token ``attributes`` follows its start token.
     """
     scanner = _Scanner(page)
     text_start = position = 0
@@ -50,7 +50,7 @@ def _decode(text: str) -> str:
 
 
 class _Scanner:
-    """Reader of single tags and comments, which searches only once for an end that is missing."""
+    """Scanner of single tags and comments, which searches only once for a missing end."""
 
     def __init__(self, page: str) -> None:
         self._page = page
@@ -59,7 +59,7 @@ class _Scanner:
         self._are_quotes_closed = True
 
     def scan(self, start: int) -> tuple[list[Token], int] | None:
-        """Return the tokens of the tag or comment at ``start``, and its end; None for text."""
+        """Return the tokens and the end (exclusive) of the tag or comment at ``start``, or None."""
         page = self._page
         if start > self._last[">"]:
             return None
@@ -97,11 +97,11 @@ class _Scanner:
         return [("start", name)], closing.start() if closing else len(self._page)
 
     def _find_tag_end(self, start: int) -> int:
-        """Return the end of a tag; a > in a quoted value does not end the tag."""
+        """Return the end (exclusive) of a tag; a ``>`` in a quoted value does not end it."""
         position = start
         while self._are_quotes_closed:
             match = _BEFORE_VALUE_OR_END.search(self._page, position)
-            if match is None:  # a quote is never closed; without this flag, each tag would search for it again
+            if match is None:  # an unclosed quote; without this flag, each tag would search for its end again
                 self._are_quotes_closed = False
             elif match[0] == ">":
                 return match.end()

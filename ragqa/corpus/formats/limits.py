@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _BLOCK_BYTES = 512
-"""Size of the blocks that ``st_blocks`` counts, in bytes, on every file system."""
+"""Size in bytes of the blocks that ``st_blocks`` counts, on every file system."""
 MAX_RATIO = 200
 """Maximum number of expanded bytes per byte of a file; text has 4 to 10, repetitive logs about 100."""
 FREE_BYTES = 100 << 20
-"""Number of expanded bytes to which the ratio does not apply, so that small files always pass.
+"""Number of expanded bytes that are always allowed, whatever the ratio.
 
-It must be at least MAX_RATIO times the bytes that are read ahead from a file, because bytes count when they are read.
+It must be at least MAX_RATIO times the size of read buffers, because the ratio counts bytes when they are read.
 """
 MAX_TEXT_BYTES = 500_000_000
 """Maximum size of a file that is one document: copies of it must fit into memory, and its offsets into 32 bits."""
@@ -38,9 +38,9 @@ class LimitError(OSError):
 
 
 def check_size_on_disk(path: Path) -> None:
-    """Raise LimitError if a file is much larger than its blocks on the disk.
+    """Raise LimitError if a file is sparse: much larger than its blocks on the disk.
 
-    Such a file is sparse, and reads as endless zeros. A file whose file system counts no blocks passes.
+    A sparse file reads as endless zeros. If the file system counts no blocks, the file passes.
     """
     state = path.stat()
     on_disk = state.st_blocks * _BLOCK_BYTES
@@ -77,10 +77,7 @@ class ExpansionBudget:
         self._left = min(self._left, self._most)
 
     def count_whole(self, size: int) -> None:
-        """Count a whole file of ``size`` bytes as read.
-
-        Readers call this method for formats that are not read from start to end.
-        """
+        """Count a whole file of ``size`` bytes as read, for formats that are not read in order."""
         self._most = self._left = FREE_BYTES + MAX_RATIO * size
         self._position = size
 
@@ -112,7 +109,7 @@ def check_size(size: int, limit: int, what: str) -> None:
     Args:
         size: size in bytes.
         limit: maximum size in bytes, a multiple of 1,000,000.
-        what: name of the measured text, for the message.
+        what: noun phrase for the measured text, which begins the message.
     """
     if size > limit:
         raise LimitError(f"{what} is longer than {limit // 1_000_000} MB: split it")

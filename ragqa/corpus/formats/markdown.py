@@ -1,7 +1,7 @@
-"""Markdown: headings, front matter and tables.
+"""Read Markdown: headings, front matter and tables.
 
-The text of a document begins with the text of the file, so offsets of passages are positions in the file. The rows of
-tables are an exception: they become records, which follow the text of the file.
+The text of a document begins with the text of the file, so passage offsets are positions in the file. The records of
+tables follow that text.
 """
 
 import re
@@ -58,7 +58,7 @@ class _Table:
 
 
 class _Parser:
-    """Parser that reads a text line by line into an outline and a list of tables."""
+    """Parser of a text, line by line, into an outline and a list of tables."""
 
     def __init__(self, text: str, body: int) -> None:
         self.outline, self.tables = Outline(), list[_Table]()
@@ -90,11 +90,7 @@ class _Parser:
                 self._advance()
 
     def _peek(self, ahead: int) -> str:
-        """Return a line without its line end; an empty string after the last line.
-
-        Args:
-            ahead: number of lines from the current line down to the line to return.
-        """
+        """Return the line ``ahead`` lines below the current one, without its end; ``""`` if none."""
         number = self._line + ahead
         return self._lines[number].rstrip("\r\n") if number < len(self._lines) else ""
 

@@ -8,7 +8,7 @@ from ragqa.corpus.formats.base import Section
 MAX_HEADING_CHARACTERS = 300
 """Maximum length of a heading in characters; a longer line is a paragraph that looks like a heading."""
 _MAX_LEVELS = 8
-"""Maximum number of headings above a section; of more headings, the nearest ones count."""
+"""Maximum number of headings above a section; if there are more, the nearest ones count."""
 _VISIBLE = re.compile(r"\S")
 
 
@@ -16,8 +16,7 @@ class Outline:
     """Builder of the sections of a text; its methods are called in the order of the text.
 
     The characters of headings belong to no section, because passages have their headings as a separate field. If the
-    text has one heading of level 1, and no heading precedes it, that heading is the title of the document. The headings
-    of the finished sections do not contain the title.
+    first heading is the only one of level 1, it is the title of the document, and not among the headings of sections.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class Outline:
 
         Args:
             level: depth of the heading, from 1.
-            text: text of the heading without markup.
+            text: heading without markup; an empty text only ends the scope of headings of this level and below.
             start: first character of the heading, markup included.
             end: character after the heading.
         """
@@ -46,16 +45,13 @@ class Outline:
             self._path = [*self._path, (level, text)][-_MAX_LEVELS:]
 
     def skip(self, start: int, end: int) -> None:
-        """End the section at ``start``, and begin the next section at ``end``.
-
-        The characters from ``start`` up to ``end`` belong to no section.
-        """
+        """Leave out the characters ``start`` to ``end`` (exclusive), and begin a new section there."""
         if start > self._start:
             self._sections.append(Section(self._start, start, self.headings))
         self._start = end
 
     def add_records(self, start: int, end: int, *, number: int = 0, sheet: str = "") -> None:
-        """Add the lines ``start`` to ``end`` of a table, each of which is a record.
+        """Add the records of a table, one per line, as a section.
 
         Args:
             start: first character of the first record.
@@ -67,10 +63,7 @@ class Outline:
         self._sections.append(Section(start, end, self.headings, number, sheet, has_records=True))
 
     def finish(self, text: str) -> tuple[Section, ...]:
-        """Return all sections of a text; sections without a visible character are left out.
-
-        A text without any visible character has one section, which is empty.
-        """
+        """Return the sections of ``text`` that have a visible character; else one empty section."""
         self.skip(len(text), len(text))
         sections = [part for part in self._sections if _VISIBLE.search(text, part.start, part.end)]
         sections = sections or [Section(len(text), len(text))]
@@ -82,7 +75,7 @@ class Outline:
         return self._titles[0] if len(self._titles) == 1 and not self._has_lower_first else ""
 
     def drop_title(self, headings: tuple[str, ...]) -> tuple[str, ...]:
-        """Return headings without ``title``, if it is the first of them."""
+        """Return headings without the first one if it is the ``title``."""
         return headings[1:] if self.title and headings[:1] == (self.title,) else headings
 
     @property

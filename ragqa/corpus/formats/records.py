@@ -1,7 +1,4 @@
-"""Format the rows of tables as records, each of which is one line of text.
-
-In a record, the name of its column precedes each value.
-"""
+"""Format the rows of tables as records: lines of text with a column name before each value."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +11,7 @@ MAX_COLUMNS = 1_000
 def format_record(columns: Sequence[str], values: Sequence[str]) -> str:
     """Return a row as one line of text, such as ``Item: lamp; Stock: 42``.
 
-    An empty row gives an empty string. Empty cells, and cells after the first ``MAX_COLUMNS``, are left out.
+    Empty cells, and cells after the first ``MAX_COLUMNS``, are left out; an empty row gives an empty string.
 
     Args:
         columns: names of the columns; a value whose column has no name stands alone.

@@ -1,8 +1,8 @@
-"""Table of the document formats, and the choice of the format of a file.
+"""Table of the document formats, and the choice of a file's format.
 
-To add a format, write its file with a function ``read`` and add one entry to ``FORMATS``; docs/architecture.md also has
-the steps for Office files, light markup and containers. The suffix of the file name determines the format; if the
-suffix is unknown, the first bytes of the content determine it.
+To add a format, write a module with a function ``read``, and add an entry to ``FORMATS``; docs/architecture.md also has
+the steps for Office files, light markup and containers. The suffix of the file name determines the format or, if the
+suffix is unknown, the first bytes of the content.
 """
 
 import bz2
@@ -41,7 +41,7 @@ _OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
 @dataclass(frozen=True)
 class Format:
-    """Format of documents: its reader, and the suffixes and first bytes of its files."""
+    """Document format: its reader, and the suffixes and first bytes of its files."""
 
     read: Callable[[InputFile], Iterator[NumberedDocument]]
     """Reader of the documents of a file; see ``ragqa.corpus.formats.base``."""
@@ -50,18 +50,18 @@ class Format:
     is_binary: bool = False
     """True if the files are not text; other formats refuse files that are not text."""
     signature: re.Pattern[bytes] | None = None
-    """Pattern of the first bytes of a file of this format; it decides if no format has the file's suffix."""
+    """Pattern of the first bytes; a match determines the format if no format has the file's suffix."""
     overrides: tuple[str, ...] = ()
-    """Suffixes of other formats; for files with these suffixes, the signature decides as well."""
+    """Suffixes of other formats; for files with these suffixes, a match determines the format, too."""
     is_weak: bool = False
-    """True if the signature decides only about files whose names have no suffix, and about ``overrides``."""
+    """True if a match counts only for files without a suffix and for ``overrides``."""
 
     def matches(self, suffix: str, is_known_suffix: bool, head: bytes) -> bool:
-        """Return True if the signature decides that a file has this format.
+        """Return True if the signature determines that a file has this format.
 
         Args:
             suffix: suffix of the file name, in lower case; empty if there is none.
-            is_known_suffix: True if a format has this suffix.
+            is_known_suffix: True if any format has this suffix.
             head: first bytes of the file.
         """
         if self.signature is None or not self.signature.match(head):
@@ -81,7 +81,7 @@ FORMATS = (
     Format(delimited.read, _DELIMITED),
     Format(json_values.read, (".json",)),
     Format(wikiextractor.read, signature=re.compile(_OPTIONAL_MARK + b'<doc id="'), overrides=_PLAIN_TEXT),
-    # No suffix: the parts of a dump have names that end in .xml-p1p41242 and the like.
+    # A dump has no fixed suffix: the names of its parts end in .xml-p1p41242 and the like.
     Format(dump.read, signature=re.compile(_OPTIONAL_MARK + rb"(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")),
     Format(jsonl.read, (".jsonl", ".ndjson"), signature=re.compile(_OPTIONAL_MARK + rb'\{"'), is_weak=True),
     Format(markdown.read, _MARKDOWN),
@@ -90,7 +90,7 @@ FORMATS = (
     Format(plain.read, _PLAIN, signature=re.compile(b""), is_weak=True),
     Format(plain.read_lines, signature=re.compile(b"")),
 )
-"""All formats; if several signatures decide, the first format is chosen."""
+"""All formats; if several signatures match, the first format is chosen."""
 _BY_SUFFIX = {suffix: entry for entry in FORMATS for suffix in entry.suffixes}
 _DECOMPRESSORS: dict[str, Callable[[BufferedReader], Any]] = {
     ".xz": lzma.open,
@@ -127,17 +127,17 @@ _MAX_DEPTH = 4
 def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of a file, or of all members of an archive.
 
-    Each document comes with its file, and with the number of its first line as in ``NumberedDocument``. A file of an
-    unknown format is left out, and counted in the report.
+    Each document follows its file and its number as in ``NumberedDocument``. A file of an unknown format is left out,
+    and counted in the report.
 
     Args:
         file: file, or member of an archive.
-        depth: number of archives that contain the file.
+        depth: number of archives and mails that contain the file.
 
     Raises:
         BadInput, BadLine, MissingExtra: in strict mode, as for the reader of the format.
         tarfile.TarError, zipfile.BadZipFile: an archive is damaged or cut short.
-        LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many archives.
+        LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many nested archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.
     """
     file = _decompress(file)
@@ -184,10 +184,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _is_unprintable(head: bytes) -> bool:
-    """Return True if the first bytes of a file are not text.
-
-    They have zeros or many control characters, and no byte order mark of UTF-16 or UTF-32.
-    """
+    """Return True for zeros or many control characters without a mark of UTF-16 or UTF-32."""
     controls = len(head) - len(head.translate(None, _CONTROLS))
     return _is_binary(head) or (controls > _MAX_CONTROLS * len(head) and detect_encoding(head)[0] == "utf-8")
 

@@ -1,4 +1,4 @@
-"""Output of WikiExtractor: articles between ``<doc id="…" … title="…">`` and ``</doc>``."""
+"""Read WikiExtractor's output: articles between ``<doc id="…" … title="…">`` and ``</doc>``."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the articles of the file as documents.
 
-    If the first line of an article repeats the title, it belongs to no section.
+    A first line that repeats the title of its article belongs to no section.
 
     Raises:
         BadLine: in strict mode, text is outside of an article, or an article is malformed or has no end.
@@ -37,11 +37,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _parse_head(line: str) -> tuple[str, str] | None:
-    """Return the id and title in a ``<doc …>`` line; None if the line is malformed.
-
-    A title can contain quotes.
-    """
-    # One pattern for both would take quadratic time on ' title="' repeated.
+    """Return the id and title in a ``<doc …>`` line; None if the line is malformed."""
+    # A title can contain quotes. One pattern for both would take quadratic time on ' title="' repeated.
     identifier, line = _ID.match(line), line.rstrip()
     title = line.find(_TITLE, identifier.end()) + len(_TITLE) if identifier else 0
     end = len(line) - len(_HEAD_END)
@@ -51,12 +48,9 @@ def _parse_head(line: str) -> tuple[str, str] | None:
 
 
 def _iter_articles(file: InputFile) -> Iterator[tuple[int, list[str], bool]]:
-    """Yield three values for each article: its first line number, its lines, and a flag.
+    """Yield each article as its first line number, its lines, and True if bytes were replaced.
 
-    The flag is True if undecodable bytes were replaced. Text outside of articles is yielded like an article.
-
-    Raises:
-        LimitError: an article is longer than MAX_RECORD_BYTES.
+    Text outside of articles is yielded like an article.
     """
     lines: list[str] = []
     first, any_replaced, size = 0, False, 0
