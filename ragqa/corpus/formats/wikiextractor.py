@@ -1,4 +1,4 @@
-"""Read WikiExtractor's output: articles between ``<doc id="…" … title="…">`` and ``</doc>``."""
+"""Read WikiExtractor's output: articles between ``<doc id="…" title="…">`` and ``</doc>``."""
 
 import re
 from collections.abc import Iterator

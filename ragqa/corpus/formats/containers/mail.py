@@ -1,6 +1,6 @@
-"""Mails with their attachments, from files of one mail (``.eml``) and mailboxes (``mbox``).
+"""Read mails with their attachments, from single files (``.eml``) and mailboxes (``mbox``).
 
-A mailbox is read as a stream, so memory holds one mail. Python's ``mailbox`` would read the whole mailbox first.
+A mailbox is read as a stream, so memory holds one mail. Python's ``mailbox`` would read the whole file first.
 """
 
 import re
@@ -24,13 +24,13 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 from ragqa.corpus.formats.records import format_record
 
 MAILBOX = re.compile(rb"From \S+ [^\n]{10,60}\d{4}[^\n]{0,10}\n[A-Za-z][\w-]*:")
-"""Pattern of the first bytes of a mailbox, whose file often has no suffix."""
+"""Pattern of the first bytes of a mailbox; mailboxes often have no suffix."""
 _FIELDS = ("From", "To", "Cc", "Date")
 _MAX_FIELD_CHARACTERS = 5_000
-"""Number of characters of a field that are read; a field can have thousands of addresses."""
+"""Maximum number of characters that are read of a header field, which can have thousands of addresses."""
 _BOUNDARY = re.compile(rb"boundary\s*=", re.IGNORECASE)
 _MAX_WORK = 500_000_000
-"""Maximum of a mail's bytes times its boundaries, because Python compares each line with all open boundaries."""
+"""Maximum product of a mail's bytes and boundaries, because Python compares each line with all open boundaries."""
 _MAX_LEVELS = 30
 """Maximum depth of nested parts; deeper parts are left out."""
 MailItem = Document | InputFile
@@ -38,7 +38,7 @@ MailItem = Document | InputFile
 
 
 def iter_mail(file: InputFile) -> Iterator[MailItem]:
-    """Yield the mail of a file, and then its attachments, whose paths are ``FILE/NAME``.
+    """Yield the mail in a file, and then its attachments, whose paths are ``FILE/NAME``.
 
     Raises:
         BadInput: in strict mode, the mail cannot be parsed.
@@ -55,7 +55,7 @@ def iter_mailbox(file: InputFile) -> Iterator[MailItem]:
     The id of a mail is ``FILE#NUMBER``, with numbers from 1. The path of an attachment is ``FILE#NUMBER/NAME``.
 
     Raises:
-        BadLine: in strict mode, a mail cannot be parsed or is too long; its number stands in place of the line.
+        BadLine: in strict mode, a mail cannot be parsed or is longer than MAX_RECORD_BYTES; the message has its number.
         BadInput: in strict mode, the file is not a mailbox.
     """
     lines, size, number = list[bytes](), 0, 0
@@ -86,7 +86,7 @@ def _finish_mail(lines: list[bytes], size: int, file: InputFile, number: int) ->
 
 
 def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -> Iterator[MailItem]:
-    """Yield a mail and its attachments."""
+    """Yield a mail and its attachments; reject a mail that cannot be parsed."""
     try:
         if len(data) * len(_BOUNDARY.findall(data)) > _MAX_WORK:
             raise ValueError("it has too many parts")
@@ -106,8 +106,8 @@ def _read_mail(data: bytes, file: InputFile, identifier: str, number: int = 0) -
 def _iter_parts(part: Message, level: int = 0) -> Iterator[Message]:
     """Yield the parts of a mail that contain no further parts; a forwarded mail is one part.
 
-    If parts are versions of the same text (``multipart/alternative``), only the plain versions are yielded, or the
-    first version if none is plain. Parts that are not texts of the mail are always yielded.
+    Of several versions of a text (``multipart/alternative``), only the plain ones are yielded, or the first one if none
+    is plain. Attachments are always yielded.
     """
     if part.get_content_maintype() != "multipart" or not part.is_multipart():
         yield part
@@ -144,19 +144,19 @@ def _make_document(mail: Message, bodies: list[Message], file: InputFile, identi
 
 
 def _get_bytes(part: Message) -> bytes:
-    """Return the content of a part; for a forwarded mail, the source of that mail."""
+    """Return the content of a part; for a forwarded mail, its source; empty if damaged."""
     payload: Any = part.get_payload(decode=True)
     if isinstance(payload, bytes):
         return payload
     inner: Any = part.get_payload()
     try:
         return inner[0].as_bytes() if isinstance(inner, list) and inner else b""
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # it cannot be written again
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # damaged mails raise all of these
         return b""
 
 
 def _get_field(mail: Message, name: str) -> str:
-    """Return a decoded field of a mail in one line; empty if the mail does not have the field."""
+    """Return a decoded header field in one line; empty if the mail does not have the field."""
     raw = next((value for key, value in mail.raw_items() if key.lower() == name.lower()), "")
     data = str(raw)[:_MAX_FIELD_CHARACTERS].encode("utf-8", "surrogateescape")
     text, _ = decode(data, choose_encoding(data))

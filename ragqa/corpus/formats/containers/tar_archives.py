@@ -18,7 +18,7 @@ BUFFER_BYTES = 1 << 18
 """Size of the buffer of a file that is read, in bytes."""
 _TAR_BLOCK_BYTES = 512
 _MAX_HEADER_BYTES = 1 << 16
-"""Maximum size of an extended header, which has names (on Linux up to 4 KiB) and attributes."""
+"""Maximum size of an extended header in bytes; it has names (on Linux up to 4 KiB) and attributes."""
 _MAX_READS_AT_END = 10
 """Maximum number of reads after the end of an archive; tarfile needs three for a complete archive."""
 _HEADER_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
@@ -29,10 +29,10 @@ _SPARSE, _NOT_SPARSE = "GNU.sparse.", "not.sparse."
 
 
 def iter_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a tar archive, which must be read one after the other.
+    """Yield the visible files of a tar archive; read each one before the next is yielded.
 
-    A file cannot be read after the next one was yielded. Sparse files are left out, and counted in the report. The path
-    of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
+    Sparse files are left out, and counted in the report. The path of a member is ``ARCHIVE/PATH``; parts of PATH that
+    lead out of the archive are removed.
 
     Raises:
         tarfile.TarError: the archive is damaged or cut short, or has headers of an unreasonable size.
@@ -47,8 +47,8 @@ def iter_members(file: InputFile) -> Iterator[InputFile]:
                 member = tar.next()
             if member is None:
                 break
-            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header in memory
-            # A name need not be UTF-8.
+            tar.members = []  # type: ignore[attr-defined]  # otherwise tarfile keeps every header in memory
+            # Names need not be UTF-8; tarfile represents other bytes by surrogates.
             inside = member.name.encode("utf-8", "surrogateescape").decode(errors="replace")
             inside = make_member_path(inside)
             if not member.isreg() or is_hidden(inside):
@@ -68,7 +68,7 @@ def format_date(seconds: float) -> str:
     """Return the local date of a time as YYYY-MM-DD; an empty string for an invalid time.
 
     Args:
-        seconds: time in seconds since 1970; it is invalid if it is not positive, or too large for a date.
+        seconds: time in seconds since 1970; invalid if it is not positive, or too large for a date.
     """
     try:
         return date.fromtimestamp(seconds).isoformat() if seconds > 0 else ""
@@ -104,10 +104,9 @@ class _CheckedMember(tarfile.TarInfo):
 
 
 def _check_records(header: bytes) -> None:
-    """Raise ReadError if a record of an extended header is malformed.
+    """Raise ReadError if an extended header is malformed, or has a number of 200 digits.
 
-    A record has the form ``LENGTH KEYWORD=VALUE`` and ends with a line end. A number of 200 digits counts as malformed,
-    too.
+    It consists of records ``LENGTH KEYWORD=VALUE``, each followed by a line end.
     """
     place = 0
     while place < len(header):
@@ -139,7 +138,7 @@ class _EndingStream:
 
 
 class _Replay:
-    """Stream that returns bytes which were already read from ``stream``, and then the rest."""
+    """Stream that returns ``data``, which was already read from ``stream``, and then the rest."""
 
     def __init__(self, data: bytes, stream: BinaryIO) -> None:
         self._data, self._stream = BytesIO(data), stream
@@ -153,7 +152,7 @@ class _Replay:
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Convert errors that tarfile raises on malformed headers to ReadError."""
+    """Convert other errors that tarfile raises on malformed headers to ReadError."""
     try:
         yield
     except (ValueError, RecursionError) as error:  # RecursionError: thousands of extended headers in a row
@@ -161,12 +160,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _check_end(archive: BinaryIO) -> None:
-    """Check that only zeros follow the last member of a tar archive.
-
-    Raises:
-        tarfile.ReadError: something else follows, or the archive does not end with a whole block.
-        LimitError: more than MAX_RECORD_BYTES of zeros follow.
-    """
+    """Check that only zeros follow the last member of a tar archive, at most MAX_RECORD_BYTES."""
     # tarfile mistakes a damaged header for the end of the archive.
     end = archive.tell()
     while tail := archive.read(BUFFER_BYTES):
@@ -179,10 +173,10 @@ def _check_end(archive: BinaryIO) -> None:
 
 
 def make_member_path(name: str) -> str:
-    """Return the name of a member as a relative path that does not lead out of the archive."""
+    """Return the name of an archive member as a relative path that stays in the archive."""
     return posixpath.normpath(f"/{name}").lstrip("/")
 
 
 def is_hidden(path: str) -> bool:
-    """Return True if a file, or a folder above it, is hidden."""
+    """Return True if a part of a path begins with a dot, so that the file is hidden."""
     return any(part.startswith(".") for part in path.split("/"))

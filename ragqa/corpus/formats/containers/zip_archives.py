@@ -15,15 +15,15 @@ from ragqa.corpus.formats.containers.tar_archives import BUFFER_BYTES, is_hidden
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitedStream, LimitError, check_size
 
 _MAX_DIRECTORY_BYTES = 16 << 20
-"""Maximum size of an archive's list of members, about 150,000 members; each takes a kilobyte of memory."""
+"""Maximum size in bytes of an archive's list of members: about 150,000 members, each of which takes 1 KB of memory."""
 _SIZE_OF_DIRECTORY = 5
-"""Number of the field with the size of this list, in the end record that ``zipfile`` reads."""
+"""Index of the size of this list in the end record that ``zipfile`` reads."""
 _MALFORMED = (ValueError, OverflowError, RuntimeError, NotImplementedError, struct.error)
 """Errors of other modules that ``zipfile`` raises on malformed archives and unknown compressions."""
 
 
 def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
-    """Yield the visible files of a zip archive; encrypted files are left out.
+    """Yield the visible files of a zip archive; encrypted ones are left out and counted.
 
     The path of a member is ``ARCHIVE/PATH``; parts of PATH that lead out of the archive are removed.
 
@@ -51,11 +51,8 @@ def iter_zip_members(file: InputFile) -> Iterator[InputFile]:
 
 
 def _format_date(info: zipfile.ZipInfo) -> str:
-    """Return the date of a member as YYYY-MM-DD; an empty string if it has no valid date.
-
-    For a member without a date, zip stores the year 1980.
-    """
-    year, month, day = info.date_time[:3]
+    """Return the date of a member as YYYY-MM-DD; an empty string if it has no valid date."""
+    year, month, day = info.date_time[:3]  # for a member without a date, zip stores the year 1980
     try:
         return date(year, month, day).isoformat() if year > 1980 else ""
     except ValueError:
@@ -66,7 +63,7 @@ def _open(file: InputFile) -> zipfile.ZipFile:
     if isinstance(file.stream.raw, FileIO):
         stream: BinaryIO = file.stream
         file.budget.count_whole(os.fstat(file.stream.fileno()).st_size)
-    else:  # within another archive, whose members cannot be read from their end
+    else:  # a stream out of another archive cannot seek to the list of members at its end
         data = file.stream.read(MAX_RECORD_BYTES + 1)
         check_size(len(data), MAX_RECORD_BYTES, "an archive in an archive")
         stream = BytesIO(data)

@@ -1,7 +1,7 @@
-"""XML dumps of Wikipedia (``…-pages-articles.xml``), read page by page.
+"""Read XML dumps of Wikipedia (``…-pages-articles.xml``) page by page.
 
-The format is described at https://www.mediawiki.org/wiki/Help:Export: a ``<siteinfo>``, then the pages, each with its
-title, namespace, id and one or more revisions.
+Source of the format: https://www.mediawiki.org/wiki/Help:Export. A ``<siteinfo>`` precedes the pages, each of which has
+a title, a namespace, an id and one or more revisions.
 """
 
 import re
@@ -21,7 +21,7 @@ _MAX_DEPTH = 8
 _MAX_PAGE_CHARACTERS = 20_000_000
 """Maximum length of a page in characters: ten times the limit of MediaWiki."""
 _MAX_TOKEN_BYTES = 1 << 20
-"""Maximum size of a tag or comment, since expat reads it again from its start with every chunk."""
+"""Maximum size of a tag or comment, because expat reads it again from its start with every chunk."""
 _ARTICLES, _FILES, _CATEGORIES = "0", "6", "14"
 # In dumps from before 2010, only the text shows that a page is a redirect.
 _REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
@@ -81,7 +81,7 @@ class _WikiPage:
 
 
 class _DumpParser:
-    """XML parser (expat) that collects the finished pages, which ``take_pages`` returns."""
+    """XML parser (expat) that collects finished pages until ``take_pages`` returns them."""
 
     def __init__(self) -> None:
         self.expat = expat.ParserCreate()
@@ -104,11 +104,11 @@ class _DumpParser:
 
     @cached_property
     def invisible_prefixes(self) -> frozenset[str]:
-        """Normalised prefixes of links that show no text, in English and in the wiki's language."""
+        """Normalised prefixes of links without visible text, in English and in the wiki's language."""
         return INVISIBLE_PREFIXES | {self._namespaces[key] for key in (_FILES, _CATEGORIES) if key in self._namespaces}
 
     def find_namespace(self, page: _WikiPage) -> str:
-        """Return the key of a page's namespace; in dumps from before 2012, the title determines it."""
+        """Return the key of a page's namespace, which the title shows in dumps from before 2012."""
         if page.namespace:
             return page.namespace
         prefix = normalize_prefix(page.title.partition(":")[0]) if ":" in page.title else ""
@@ -116,14 +116,11 @@ class _DumpParser:
 
     @cached_property
     def _namespace_keys(self) -> dict[str, str]:
-        """Keys of the namespaces by normalised name; of equal names, the first counts.
-
-        All namespaces precede the first page, so the dictionary can be cached.
-        """
+        """Keys of the namespaces by normalised name; all namespaces precede the first page."""
         return {name: key for key, name in reversed(self._namespaces.items())}
 
     def describe_place(self) -> str:
-        """Describe the parser's place in the file, for error messages."""
+        """Return the parser's position in the file as a phrase for error messages."""
         if "page" in self._path:
             return f"in {self._page}"
         return f"after {self._page}" if self._page.line else "before the first page"
@@ -140,7 +137,7 @@ class _DumpParser:
             self._page.is_redirect = True
         elif path == _NAMESPACE:
             self._namespace_key = attributes.get("key", "")
-        # Only the texts of articles are needed; skipping the others saves time.
+        # Only the texts of articles are needed; skipping other texts saves time.
         is_needed = name != "text" or self._page.namespace in ("", _ARTICLES)
         if path == _NAMESPACE or (path in _FIELDS and is_needed):
             self._characters = 0
@@ -170,7 +167,7 @@ class _DumpParser:
 
 
 def _iter_pages(file: InputFile, parser: _DumpParser) -> Iterator[_WikiPage]:
-    """Yield the pages of the file; if reading fails, reject the file and name the place."""
+    """Yield the pages of a file; if reading fails, reject the file at the current line."""
     problem, read = "the XML is broken", 0
     try:
         while data := file.stream.read(_CHUNK_BYTES):

@@ -1,7 +1,7 @@
 """Remove comments, elements, templates, tables and tags from wikitext before it is parsed.
 
-The parser's running time can grow faster than the length of the text. The functions of this module take linear time for
-any text, and leave few tokens to the parser.
+The parser's running time can grow faster than the length of the text. This module takes linear time for any text, and
+leaves few tokens to the parser.
 """
 
 import re
@@ -52,11 +52,11 @@ _SIGN = re.compile(r"(&#?\w+;)|[^\w \t.,/]|_")
 
 
 def remove_markup(text: str) -> str:
-    """Return the wikitext with simple markup removed or replaced by the marks of this module."""
+    """Return wikitext with simple markup removed, or replaced by the marks of this module."""
     text = _FORMATTING.sub(_replace_tag, _remove_elements(text))
     text = _remove_nested(_remove_templates(text), _TABLE)
     text = _TABLE_TAG.sub(BREAK, _remove_nested(text, _HTML_TABLE))
-    # The remaining openings are never closed. Escaped, they are text, and the parser does not search for their ends.
+    # The remaining openings are never closed. They are escaped, so that the parser does not search for their ends.
     text = _NO_TAG.sub("&lt;", _OPEN_TABLE.sub("|", text.replace("{{", "&#123;" * 2)))
     return _LIST.sub(BREAK, text)
 
@@ -72,7 +72,7 @@ def _replace_tag(tag: re.Match[str]) -> str:
 def escape_verbatim(name: str, content: str) -> str:
     """Return the content of a verbatim element, with entities in place of possible markup.
 
-    BREAK stands before and after the content of a block element. An empty content becomes SEPARATOR.
+    BREAK is added before and after the content of a block element. An empty content becomes SEPARATOR.
 
     Args:
         name: name of the element, in lower case.
@@ -85,7 +85,7 @@ def escape_verbatim(name: str, content: str) -> str:
 
 
 def _remove_elements(text: str) -> str:
-    """Remove comments and elements of DROPPED_TAGS; escape the contents of VERBATIM_TAGS."""
+    """Remove comments, replace DROPPED_TAGS by GAP, and escape the contents of VERBATIM_TAGS."""
     pieces: list[str] = []
     position, unclosed = 0, set[str]()
     while tag := _OPENING.search(text, position):
@@ -104,27 +104,26 @@ def _remove_elements(text: str) -> str:
 def _find_end(text: str, start: int, name: str, unclosed: set[str]) -> tuple[int, int]:
     """Return the end of the content of a comment or element, and the end of its end tag.
 
-    For an element that is never closed, the result is -1 and ``start``. A comment that is never closed ends with the
-    text.
+    For an unclosed element, the result is -1 and ``start``. An unclosed comment ends with the text.
 
     Args:
         text: the wikitext.
         start: first character of the content.
         name: name of the element; empty for a comment.
-        unclosed: names of elements without a further end tag; the function adds to it.
+        unclosed: names of elements without another end tag; the function adds names.
     """
     if not name:
         end = text.find("-->", start)
         return (end, end + 3) if end >= 0 else (len(text), len(text))
     closing = None if name in unclosed else _CLOSING[name].search(text, start)
     if closing is None:
-        unclosed.add(name)  # linear time: the end is searched only once, not from every opening
+        unclosed.add(name)  # searching for the end from every opening would take quadratic time
         return -1, start
     return closing.span()
 
 
 def _remove_templates(text: str) -> str:
-    """Remove templates and arguments, which stand between matching runs of two or more braces."""
+    """Replace templates and arguments, between matching runs of two or more braces, by GAP."""
     open_brackets: list[tuple[int, int]] = []  # place and length of the unclosed runs
     spans: list[tuple[int, int]] = []
     for braces in _BRACES.finditer(text):
@@ -143,9 +142,9 @@ def _remove_templates(text: str) -> str:
 
 
 def _remove_nested(text: str, brackets: re.Pattern[str]) -> str:
-    """Replace the text between matching brackets, and the brackets, by GAP.
+    """Replace matching brackets and the text between them by GAP.
 
-    Group 1 of the pattern of the brackets matches only an opening bracket.
+    Group 1 of the pattern must match opening brackets only.
     """
     open_brackets: list[int] = []
     spans: list[tuple[int, int]] = []

@@ -20,14 +20,13 @@ from ragqa.corpus.formats.mediawiki.prepare import (
 _HEADING = "\x04"
 """Mark at the start of a heading's line; the heading's level (a digit) follows."""
 _RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
-# In the worst case, the parser's time grows with the square of the length of the text after a bracket that is never
-# closed.
+# In the worst case, the parser's time grows with the square of the length of the text after an unclosed bracket.
 _CHUNK = 16_000
 """Maximum number of characters that are parsed at a time."""
 _SHORT_CHUNK = 1_000
-"""The same for a text with more than ``_MANY_OPEN`` unclosed brackets."""
+"""Maximum number for a text with more than ``_MANY_OPEN`` unclosed brackets."""
 _MANY_OPEN = 100
-"""Number of unclosed brackets above which chunks are short; a usual page has few or none."""
+"""Number of unclosed brackets above which chunks are short; most pages have few or none."""
 
 _PLAIN_LINK = re.compile(r"\[\[([^][{}|<>\n]++)(?:\|([^][{}|<>\n]*+))?\]\]")
 _QUOTES = re.compile("('{2,})")
@@ -48,12 +47,12 @@ def extract_plain_text(
 ) -> str:
     """Return the visible text of a page, with one line for each paragraph, item or heading.
 
-    Templates, tables, references, pictures and formulas are left out. A heading is left out if no text follows it. A
-    heading that does not end in ``.``, ``!``, ``?`` or ``…`` gets a full stop, as in the output of WikiExtractor.
+    Templates, tables, references, pictures, formulas and headings without text below them are left out. A heading that
+    does not end in ``.``, ``!``, ``?`` or ``…`` gets a full stop, as in the output of WikiExtractor.
 
     Args:
         wikitext: text of a page.
-        invisible: normalised prefixes of links that show no text where they stand.
+        invisible: normalised prefixes of links without visible text.
         remove_first: True to remove simple markup before parsing, which is faster; tests compare both ways.
 
     Raises:
@@ -90,7 +89,7 @@ def _split_chunks(text: str) -> Iterator[str]:
 
 
 def _extract_nodes(code: Any, invisible: frozenset[str]) -> str:
-    """Return the visible text of the nodes of a parsed text, with undecoded entities."""
+    """Return the visible text of parsed wikitext, in which entities are not decoded."""
     return "".join([_NODES[type(node).__name__](node, invisible) for node in code.nodes])
 
 
@@ -100,7 +99,7 @@ def _extract_link(node: Any, invisible: frozenset[str]) -> str:
 
 
 def _choose_link_text(title: str, text: str, invisible: frozenset[str]) -> str:
-    """Return the visible text of a link to the page ``title``: ``text``, the title, or nothing."""
+    """Return the visible text of a link to the page ``title``: ``text``, or else the title."""
     prefix, colon, _ = title.partition(":")
     if colon and normalize_prefix(prefix) in invisible:
         return ""
@@ -122,7 +121,7 @@ def _extract_tag(node: Any, invisible: frozenset[str]) -> str:
     name = str(node.tag).strip().lower()
     if name in DROPPED_TAGS or name == "table":
         return GAP
-    if node.wiki_markup:  # of a list or a rule
+    if node.wiki_markup:  # a list item or a horizontal rule
         return BREAK
     if name in VERBATIM_TAGS:
         return escape_verbatim(name, str(node.contents or ""))
@@ -144,10 +143,7 @@ _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the visible lines of a text whose other markup was removed before.
-
-    The text can have quotes for bold and italics, entities, and the marks of this package.
-    """
+    """Yield the lines of a text with headings, after removing quotes, entities and marks."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -164,7 +160,7 @@ def _iter_lines(text: str) -> Iterator[str]:
 def _remove_last_markup(text: str) -> str:
     text = "\n".join([_remove_quotes(line) for line in text.replace(BREAK, "\n").split("\n")])
     text = _TABLE_LINE.sub("", _SWITCH.sub("", text))  # tables that were never closed
-    # Join marks in a row to one mark: the next patterns would take quadratic time over many marks.
+    # Adjacent marks become one mark, because the next patterns would take quadratic time over many marks.
     text = _GAPS.sub(lambda gap: f" {GAP}" if " " in gap[0] else GAP, text)
     text = _EMPTY_PARENTHESES.sub("", text)
     text = _OPENING_PARENTHESIS.sub(r"\1", text)
@@ -176,9 +172,9 @@ def _remove_last_markup(text: str) -> str:
 def _remove_quotes(line: str) -> str:
     """Remove the quotes that mark bold and italic text (MediaWiki, Parser::doQuotes).
 
-    Runs of two, three and five quotes are marks. In a run of four, one quote is text; in a longer run, all quotes but
-    five are text. If neither bold nor italic text is closed, one run of three is an apostrophe and a mark of two, as in
-    ``l'''amour''``.
+    Runs of two, three and five quotes are marks. In a run of four, one quote is text; in a run of over five, all but
+    five are. If the numbers of bold and of italic marks are odd, one run of three is an apostrophe and an italic mark,
+    as in ``l'''amour''``.
     """
     if "''" not in line:
         return line
@@ -194,8 +190,8 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank the likelihood of an apostrophe in a run of quotes by the text before the run.
+    """Rank runs of three quotes by the text before them: the lowest rank has the apostrophe.
 
-    The rank is 0 (the likeliest) after a word of one letter, 2 after a space, and 1 after any other text.
+    The rank is 0 after a word of one letter, 2 after a space, and 1 after any other text.
     """
     return 2 if before.endswith(" ") else 0 if before[-2:-1] == " " else 1

@@ -1,7 +1,4 @@
-"""Read tables of documents: Arrow files, Parquet files and data sets of the hub.
-
-The tables have the columns id, title and text; ``read_table`` describes them.
-"""
+"""Read Arrow files, Parquet files and data sets of the hub with columns id, title and text."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +13,13 @@ from ragqa.corpus.formats.tables.arrow_messages import MessageStream
 from ragqa.corpus.formats.tables.parquet_pages import find_largest_page
 
 Table = tuple[pa.Schema, Iterable[Any]]
-"""Schema of a table, and its rows in batches (pa.RecordBatch or pa.Table)."""
+"""Schema of a table, and the batches of its rows (pa.RecordBatch or pa.Table)."""
 BATCH_ROWS = 256
 """Maximum number of rows in a batch of Parquet or of a data set of the hub."""
 _BATCH_BYTES = 256 << 20
 """Maximum size of a batch of Parquet in bytes; with pages of the usual 1 MB, a batch can have BATCH_ROWS rows."""
 _ROW_BYTES = 64
-"""Size in memory of a row without its text, in bytes; a row of nulls has the same size."""
+"""Size in memory of a row without its text, in bytes; even a row of nulls has this size."""
 _MIN_ROW_BYTES = 16
 """Minimum size of a row with an id and a text in Arrow's buffers, in bytes."""
 _COLUMNS = ("id", "title", "text")
@@ -34,9 +31,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def read_arrow(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the rows of an Arrow file or of an Arrow stream as documents.
-
-    The library ``datasets`` saves data sets as Arrow streams.
+    """Yield the rows of an Arrow file, or of a stream that ``datasets`` saved, as documents.
 
     Raises:
         BadInput, BadLine: as for ``read_table``, which also describes the columns.
@@ -56,15 +51,15 @@ def read_parquet(file: InputFile) -> Iterator[NumberedDocument]:
 def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[NumberedDocument]:
     """Yield the rows of a table as documents, numbered from 1; memory holds one batch.
 
-    The column ``text`` is required. Without a column ``id``, the id of a row is ``FILE:ROW``. Without a column
-    ``title``, titles are empty. Other columns are ignored.
+    The column ``text`` is required. Without a column ``id``, ids are ``FILE:ROW``. Without a column ``title``, titles
+    are empty. Other columns are ignored.
 
     Args:
-        file: file or data set that the documents and the report name.
+        file: file or data set, for the documents and the report.
         open_table: function that opens the table.
 
     Raises:
-        BadInput: in strict mode, the table has no column of texts or cannot be read.
+        BadInput: in strict mode, the columns do not fit, or the table cannot be read or expands too much.
         BadLine: in strict mode, a row has no text or no id, or cannot be read.
     """
     row = 0
@@ -76,7 +71,7 @@ def read_table(file: InputFile, open_table: Callable[[], Table]) -> Iterator[Num
         for batch in batches:
             yield from _read_batch(batch, row + 1, file)
             row += batch.num_rows
-    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:  # names of columns, too
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:  # names of columns can be bad UTF-8
         further = " further" if row else ""
         file.reject(f"cannot be read{further}: {' '.join(describe_error(error).split())}", row)
 
@@ -113,7 +108,7 @@ def _iter_parquet(table: Any, file: InputFile) -> Iterator[pa.RecordBatch]:
 
 
 def _find_problem(schema: pa.Schema) -> str:
-    """Return the reason why rows of this schema are not documents; an empty string if they are."""
+    """Return the reason why rows of a schema are not documents; an empty string if they are."""
     if "text" not in schema.names:
         names = ", ".join(map(repr, schema.names[:_MAX_NAMES])) + (", …" if len(schema.names) > _MAX_NAMES else "")
         return f"no column 'text', only {names or 'no columns at all'}"
@@ -134,7 +129,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDocument]:
     has_ids = "id" in batch.schema.names
-    # Rows of nulls take no space in a file, and rows can share a string of a dictionary.
+    # Rows of nulls take no space in a file, and rows can share a string of a dictionary, so both are counted here.
     size = batch.get_total_buffer_size()  # nbytes would follow offsets that are not checked yet
     file.budget.spend(max(0, _ROW_BYTES * (batch.num_rows - size // _MIN_ROW_BYTES)))
     columns, is_replaced = zip(*(_read_column(batch, name) for name in _COLUMNS), strict=True)
@@ -152,13 +147,7 @@ def _read_batch(batch: Any, first: int, file: InputFile) -> Iterator[NumberedDoc
 
 
 def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
-    """Return a column's values, and True if undecodable bytes were replaced.
-
-    All values are None if the column is missing.
-
-    Raises:
-        pa.ArrowException: an offset or an index points outside the column's data.
-    """
+    """Return a column's values (None if it is missing), and True if bytes were replaced."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows, False
     column = batch.column(name)
@@ -170,13 +159,11 @@ def _read_column(batch: Any, name: str) -> tuple[list[Any], bool]:
 def _read_array(array: pa.Array) -> tuple[list[Any], bool]:
     """Return the values of an array, and True if undecodable bytes were replaced.
 
-    The array comes from a file, so it need not be valid.
-
     Raises:
         pa.ArrowException: an offset or an index points outside the array's data.
     """
     if pa.types.is_dictionary(array.type):
-        # Rows share the strings of the dictionary: a copy for each row could be a million times as large.
+        # Rows share the strings of the dictionary; with a copy for each row, the data could grow a million times.
         values, is_replaced = _read_array(array.dictionary)
         array.indices.validate(full=True)
         pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(values)), safe=True)  # checks the range of indices

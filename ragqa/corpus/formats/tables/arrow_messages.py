@@ -1,7 +1,7 @@
 """Stream of Arrow messages that checks their expanded sizes before Arrow allocates memory.
 
-Source of the format: https://arrow.apache.org/docs/format/Columnar.html (encapsulated messages, compression), and the
-tables of Message.fbs. This module reads only a few fields of the tables.
+Source of the format: https://arrow.apache.org/docs/format/Columnar.html (encapsulated messages, compression) and
+Message.fbs, from whose tables this module reads a few fields.
 """
 
 import struct
@@ -14,9 +14,9 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, check_size
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 _MESSAGE_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
-"""Numbers of three fields of the table Message."""
+"""Numbers of fields of the table Message."""
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
-"""Numbers of two types of messages."""
+"""Types of messages."""
 _DICTIONARY_DATA, _BATCH_BUFFERS, _BATCH_COMPRESSION = 1, 2, 3
 """Numbers of fields: one of the table DictionaryBatch, two of the table RecordBatch."""
 
@@ -28,7 +28,7 @@ class MessageStream:
         file: file whose stream begins with a message.
     """
 
-    closed = False
+    closed = False  # pa.PythonFile reads this attribute
 
     def __init__(self, file: InputFile) -> None:
         self._stream, self._budget = file.stream, file.budget
@@ -39,7 +39,7 @@ class MessageStream:
         """Return at most ``size`` bytes of a message; empty bytes at the end of the stream.
 
         Raises:
-            LimitError: a message expands to more than the budget of the file, or its head is too long.
+            LimitError: a message expands to more than the budget of the file, or its head exceeds MAX_RECORD_BYTES.
             pa.ArrowException: a message is damaged.
         """
         if data := self._head.read(size):
@@ -55,7 +55,7 @@ class MessageStream:
         return self._head.read(size)
 
     def _read_message(self) -> None:
-        """Read the head of the next message, and also its body if the body is compressed."""
+        """Read the head of the next message, and its body if this is compressed."""
         head = self._stream.read(4)
         if head == _CONTINUATION:  # files from before 2019 have no continuation mark
             head += self._stream.read(4)
@@ -73,7 +73,7 @@ class MessageStream:
 
 
 def _parse_message(data: bytes) -> tuple[int, list[tuple[int, int]]]:
-    """Return the body length, and the offset and length of each compressed buffer in the body."""
+    """Return the body's length, and the offset and length of each compressed buffer in bytes."""
     message: int = _unpack("<I", data, 0)
     position = _find_field(data, message, _MESSAGE_BODY_LENGTH)
     length = _unpack("<q", data, position) if position else 0
@@ -102,7 +102,7 @@ def _read_expanded_size(body: bytes, start: int, length: int) -> int:
 
 
 def _find_field(data: bytes, table: int, number: int) -> int:
-    """Return the position of a field of a flatbuffers table, or 0 if the table lacks it."""
+    """Return the position of a field of a FlatBuffers table, or 0 if the table lacks it."""
     fields = table - _unpack("<i", data, table)
     if 4 + 2 * number >= _unpack("<H", data, fields):
         return 0

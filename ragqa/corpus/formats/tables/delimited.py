@@ -1,7 +1,6 @@
 """Read tables of delimited text (CSV, TSV): each row becomes a record.
 
-A record has the names of the columns before its values. A table is read as a stream. A long table becomes several
-documents, so memory holds only one part of it.
+A table is read as a stream. A long table becomes several documents, so memory holds only one of them.
 """
 
 import csv
@@ -16,13 +15,13 @@ from ragqa.corpus.formats.limits import MAX_RECORD_BYTES
 from ragqa.corpus.formats.records import format_record
 
 PART_CHARACTERS = 4_000_000
-"""Number of characters of records after which a table continues in a further document."""
+"""Number of characters after which a table continues in another document."""
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 100, 1 << 16
-"""Maximum length of the beginning of a file that determines the delimiter."""
+"""Maximum number of first lines, and of their characters, that determine the delimiter of a file."""
 _SAMPLE_ROWS = 20
-"""Number of rows that determine the names of the columns."""
+"""Number of first rows that determine the names of the columns."""
 _MAX_ROW_LINES, _MAX_ROW_CHARACTERS = 1_000, 100_000
-"""Limits of a row over several lines, in lines and characters; a quote that is open longer is malformed."""
+"""Maximum number of lines and of characters in a quoted row; a quote that is open for longer is malformed."""
 _DELIMITERS = ",;\t|"
 _DECLARATION = re.compile(r"sep=(.)\r?\n")  # the first line of files for Excel
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # the csv module refuses a single \r within a line
@@ -34,8 +33,8 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the table as one document, or as several documents if it is long.
 
-    Rows are numbered from 1, the header included, as in a spreadsheet. The id of each further document is
-    ``FILE#ROW``, with the first row of the document.
+    Rows are numbered from 1, the header included, as in a spreadsheet. Documents after the first one have the id
+    ``FILE#ROW``, with the number of their first row.
 
     Raises:
         BadLine: in strict mode, a quote is not closed, or text follows a closing quote.
@@ -59,7 +58,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _join_parts(records: Iterable[str], first: int) -> Iterator[tuple[int, str]]:
-    """Yield the number of the first row of each part of a table, and its records, one a line."""
+    """Yield each part of a table: the number of its first row, and its records, one per line."""
     lines, size, start = list[str](), 0, first
     for number, record in enumerate(records, first):
         lines.append(f"{record}\n")
@@ -79,10 +78,9 @@ def _iter_lines(file: InputFile) -> Iterator[str]:
 
 
 def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
-    """Return the delimiter of a table, chosen by the first lines of its file.
+    """Return the delimiter that divides the most lines into the same number of cells.
 
-    It divides the most lines into the same number of cells, at least two. In a file ``.tsv`` or ``.tab``, the tab is
-    the delimiter if a line has one.
+    Lines of a single cell do not count. In a file ``.tsv`` or ``.tab``, the tab is the delimiter if a line has one.
 
     Args:
         lines: first lines of the file.
@@ -105,11 +103,7 @@ def _find_delimiter(lines: Sequence[str], suffix: str) -> str:
 def _iter_rows(lines: Iterator[str], delimiter: str, file: InputFile) -> Iterator[list[str]]:
     """Yield the rows of a table; reject each row that has a malformed quote.
 
-    The first line of a rejected row is read as a row of its own, in which quotes have no meaning if that gives more
-    cells.
-
-    Raises:
-        BadLine: in strict mode, a quote is malformed.
+    The first line of a rejected row becomes a row; its quotes are read as plain characters if that gives more cells.
     """
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; the default is 128 KiB
     row_lines, pending_lines = list[str](), deque[str]()
@@ -150,7 +144,7 @@ def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[s
         rows: first rows of the table.
 
     Returns:
-        Number of rows above the records, texts of the headings, and names of the columns; no names without a header.
+        Number of rows above the records, texts of the headings, and names of the columns (none without a header).
     """
     widths = Counter(len(row) for row in rows if row)
     width = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))[0]
@@ -170,8 +164,7 @@ def _find_columns(rows: Sequence[Sequence[str]]) -> tuple[int, list[str], list[s
 def _has_names(row: Sequence[str], following: Sequence[Sequence[str]]) -> bool:
     """Return True if the cells of a row can be the names of columns.
 
-    Names are short and distinct. Values, such as numbers and addresses, are no names, except for years if the rows
-    below have no years in the same columns.
+    Names are short and distinct. Numbers and addresses are not names, except a year above a column without years.
     """
     names = [cell.strip() for cell in row if cell.strip()]
     if not names or len({*names}) < len(names) or max(map(len, names)) > _MAX_NAME_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Passage files of DPR (``psgs_w100.tsv``): id, text and title, separated by tabs."""
+"""Read DPR's passage files (``psgs_w100.tsv``): id, text and title, separated by tabs."""
 
 import csv
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
         BadLine: in strict mode, the header is missing or a row is malformed.
         LimitError: a line is longer than MAX_RECORD_BYTES.
     """
-    # The default limit of 128 KiB is too small for some passages. The limit holds for the whole process.
+    # The default limit of 128 KiB is too small for some passages. The new limit holds for the whole process.
     csv.field_size_limit(MAX_RECORD_BYTES)
-    # Without strict, a stray quote would swallow the passages after it.
+    # With strict=False, a stray quote would swallow the passages after it.
     rows = csv.reader(_iter_lines(file), delimiter="\t", strict=True)
     has_header = False
     while True:

@@ -1,6 +1,6 @@
-"""Read JSON: each object becomes a record under the names of the fields around it.
+"""Read JSON: each object becomes a record, under headings from the fields around it.
 
-``{"boats": [{"name": "Tern", "built": 1936}]}`` has the record ``name: Tern; built: 1936`` under the heading boats.
+``{"boats": [{"name": "Tern", "built": 1936}]}`` gives the record ``name: Tern; built: 1936`` under the heading boats.
 """
 
 import json
@@ -13,20 +13,19 @@ from ragqa.corpus.formats.records import format_record
 from ragqa.corpus.formats.text import plain
 
 _MAX_CHARACTERS = 32_000_000
-"""Maximum length of a file in characters; a longer file is read as plain text, because parsing takes much memory."""
+"""Maximum length of a JSON file in characters; because of the memory for parsing, a longer one is read as plain text."""
 _MAX_LEVELS = 50
-"""Maximum depth of values that become records of their own; a deeper value becomes one record of JSON."""
+"""Maximum depth of values that are divided into records; a deeper value becomes one record of JSON."""
 _NAMES = ("name", "title", "label", "id")
-"""Fields of an object that can give its heading, the first that exists."""
+"""Fields that can name an object in its heading, in order of preference."""
 _MAX_INLINE = 200
-"""Maximum length in characters of a list of texts inside a record; each item of a longer list is a record."""
+"""Maximum length in characters of a list of strings inside a record; each item of a longer list becomes a record."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document of records.
+    """Yield the file as one document of records, numbered from 1 in each list.
 
-    The number of a record is its place in its list, from 1. A file that is not JSON, or is too long, is read as plain
-    text.
+    A file that is not JSON, or is too long, is read as plain text.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -66,8 +65,8 @@ class _Records:
 
         Args:
             value: value to add.
-            level: level of the headings below the value, from 2, because a heading of level 1 could become the title.
-            number: place of the value in the nearest list, from 1.
+            level: level of headings in the value, from 2, because a heading of level 1 could become the title.
+            number: position of the value in the nearest list, from 1.
         """
         if level > _MAX_LEVELS:
             self._add_records([json.dumps(value, ensure_ascii=False)], number)
@@ -83,10 +82,7 @@ class _Records:
             self._add_records([" ".join((_format_value(value) or "").split())], number)
 
     def _add_list(self, items: list[Any], level: int) -> None:
-        """Add the records of the items of a list.
-
-        An item that ``_flatten`` accepts is one record. Any other item gets a heading, and records of its own below it.
-        """
+        """Add the items of a list: each as one record, or else as records below a heading."""
         records, first = list[str](), 1
         for number, item in enumerate(items, 1):
             flat = _flatten(item)
@@ -101,7 +97,7 @@ class _Records:
     def _add_below(self, heading: str, value: Any, level: int, number: int) -> None:
         self.outline.add_heading(level, heading, self._position, self._position)
         self.add(value, level + 1, number)
-        self.outline.add_heading(level, "", self._position, self._position)  # what follows is not below it
+        self.outline.add_heading(level, "", self._position, self._position)  # ends the scope of the heading
 
     def _add_records(self, records: list[str], number: int) -> None:
         if not any(records):
@@ -114,9 +110,9 @@ class _Records:
 
 
 def _format_value(value: Any) -> str | None:
-    """Return a scalar, or a list of scalars, as text; None for other values.
+    """Return a scalar or a list of scalars as text; None for other values and for long lists.
 
-    A list that contains a string counts as another value if its text is longer than ``_MAX_INLINE`` characters.
+    A list is long if it contains a string, and its text has more than ``_MAX_INLINE`` characters.
     """
     if isinstance(value, str):
         return value
@@ -134,10 +130,7 @@ def _format_fields(fields: dict[str, str]) -> str:
 
 
 def _flatten(item: Any) -> str | None:
-    """Return an item of a list as one record; None if it does not fit into one.
-
-    An item does not fit if it has objects or lists at too many levels, or a list of texts that is too long.
-    """
+    """Return a list item as one record; None if it is nested too deeply or has a long list."""
     if not isinstance(item, dict):
         text = _format_value(item)
         return None if text is None else " ".join(text.split())
@@ -153,9 +146,6 @@ def _flatten(item: Any) -> str | None:
 
 
 def _find_name(item: Any) -> str:
-    """Return the first string or whole number in the fields ``_NAMES`` of an object.
-
-    It is an empty string if there is none, or the item is not an object.
-    """
+    """Return the first of an object's ``_NAMES`` that is a string or whole number; else ``""``."""
     fields = item if isinstance(item, dict) else {}
     return next((str(fields[key]) for key in _NAMES if isinstance(fields.get(key), str | int)), "")

@@ -1,4 +1,4 @@
-"""Read JSON lines: one document per line, ``{"id": …, "title": …, "text": …}``."""
+"""Read JSON lines with one document each, ``{"id": …, "title": …, "text": …}``."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the document of each line with its line number.
 
-    The fields ``title`` and ``id`` can be missing; then the title is empty, and the id is ``FILE:LINE``. Fields other
-    than ``id``, ``title`` and ``text`` are ignored.
+    Without a field ``title``, the title is empty; without ``id``, the id is ``FILE:LINE``. Fields other than ``id``,
+    ``title`` and ``text`` are ignored.
 
     Raises:
         BadLine: in strict mode, a line is not a document.
@@ -43,12 +43,10 @@ def _parse_line(line: str, path: str, number: int) -> Document:
 
 
 def _get_id(record: dict[str, object]) -> str:
-    """Return the field ``id`` as text; an empty string if there is none.
-
-    Many exports have whole numbers as ids.
+    """Return the field ``id``, a string or whole number, as text; an empty string if missing.
 
     Raises:
-        ValueError: the id is neither a string nor a whole number.
+        ValueError: the id has another type.
     """
     value = record.get("id")
     if isinstance(value, int) and not isinstance(value, bool):

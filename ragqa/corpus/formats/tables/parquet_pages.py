@@ -12,13 +12,13 @@ from ragqa.corpus.formats.limits import FREE_BYTES, MAX_RATIO, LimitError
 
 _HEAD_BYTES = 1 << 13
 _MAX_HEADER_BYTES = 16 << 20
-"""Maximum length in bytes of a page header that Arrow reads."""
+"""Maximum length of a page header in bytes; Arrow has the same limit."""
 _MAX_PADDING = 100
 """Maximum number of extra bytes that old writers include in the size of a column (PARQUET-816)."""
 _MAX_DEPTH = 8
 """Maximum number of nested structs and lists in a header; the format has three."""
 _UNCOMPRESSED, _COMPRESSED = 2, 3
-"""Numbers of the fields of a page header with the uncompressed and the compressed size."""
+"""Numbers of two fields of a page header: the uncompressed and the compressed size."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 """Numbers of Thrift's types."""
@@ -29,11 +29,11 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
     Args:
         stream: content of the file; its position changes.
-        group: metadata of a group of rows (pa.parquet.RowGroupMetaData).
+        group: metadata of a row group (pa.parquet.RowGroupMetaData).
         names: names of the columns.
 
     Raises:
-        LimitError: a page expands to more than MAX_RATIO times its size.
+        LimitError: a page expands to more than FREE_BYTES, and to more than MAX_RATIO times its size.
         pa.ArrowException: a page is damaged.
     """
     largest = 0
@@ -48,7 +48,7 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
             try:
                 place, compressed, uncompressed = _read_header(stream, place)
             except IndexError:
-                if end - place <= _MAX_PADDING:  # the column has no further page
+                if end - place <= _MAX_PADDING:  # padding, not a page
                     break
                 raise pa.ArrowInvalid("the header of a page is damaged") from None
             if uncompressed > max(FREE_BYTES, MAX_RATIO * compressed):
@@ -59,17 +59,9 @@ def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> i
 
 
 def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
-    """Read the header of a page of a Parquet file.
+    """Return the end of the page header at ``place``, and the page's two sizes, in bytes.
 
-    Args:
-        stream: content of the file; its position changes.
-        place: first byte of the header.
-
-    Returns:
-        End of the header, and compressed and uncompressed size of the page, in bytes.
-
-    Raises:
-        IndexError: the header is malformed.
+    The compressed size comes first. A malformed header raises IndexError.
     """
     size = _HEAD_BYTES
     while True:
@@ -79,7 +71,7 @@ def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
             reader = _CompactReader(data)
             fields = reader.read_struct()
             break
-        except IndexError:  # texts of statistics can make a header long
+        except IndexError:  # the header can be longer, because it has strings as statistics
             if len(data) < size or size >= _MAX_HEADER_BYTES:
                 raise
             size *= 16

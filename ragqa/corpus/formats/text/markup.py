@@ -1,6 +1,6 @@
-"""reStructuredText, AsciiDoc, Org and LaTeX: the text of the file, with its headings.
+"""Read reStructuredText, AsciiDoc, Org and LaTeX: the text of the file, with its headings.
 
-The text is not changed, so offsets of passages are positions in the file.
+The text is not changed, so passage offsets are positions in the file.
 """
 
 import re
@@ -14,7 +14,7 @@ from ragqa.corpus.formats.markdown import CLOSING_HASHES, HEADING
 from ragqa.corpus.formats.outline import MAX_HEADING_CHARACTERS, Outline
 
 Mark = tuple[int, str, int, int]
-"""Heading: its level, its text, its first character and the character after it; level 0 for a part to leave out."""
+"""Level, text, start and end (exclusive) of a heading; level 0 marks a part to leave out."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _OPTION = r"(?:\[[^\]\n]{0,300}\])?"
 _BRACES = r"\{((?:[^{}\n]|\{[^{}\n]{0,300}\}){0,300})\}"
@@ -25,14 +25,14 @@ _RST_LINE = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 
 
 def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block: re.Pattern[str]) -> Iterator[Mark]:
-    """Yield the headings in a part of a text; each heading is one line.
+    """Yield the headings in the characters ``start`` to ``end`` (exclusive) of a text.
 
     Args:
-        text: the text.
+        text: text of the file.
         start: first character.
         end: character after the last.
-        heading: pattern of a heading; the length of its first group is the level, the second group is the text.
-        block: pattern of the line before and after a block of code, in which no line is a heading.
+        heading: pattern of a heading line; the length of its first group is the level, the second group is the text.
+        block: pattern of the lines before and after a block of code, in which no line is a heading.
     """
     inside = ""
     for line in _LINE.finditer(text, start, end):
@@ -45,7 +45,7 @@ def find_marks(text: str, start: int, end: int, heading: re.Pattern[str], block:
 
 
 def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
-    """Yield the headings ``# …`` of Markdown in the characters ``start`` to ``end`` of a text."""
+    """Yield Markdown's headings ``# …`` in the characters ``start`` to ``end`` of a text."""
     for level, title, first, after in find_marks(text, start, end, HEADING, re.compile(r"[ \t]*(?:```|~~~)")):
         yield level, CLOSING_HASHES.sub("", title).strip(), first, after
 
@@ -53,7 +53,7 @@ def find_markdown_headings(text: str, start: int, end: int) -> Iterator[Mark]:
 def _find_rst_marks(text: str) -> Iterator[Mark]:
     """Yield the underlined headings of a text in reStructuredText.
 
-    The first style of underlining in the text has level 1, the next new style level 2, and so on.
+    The first style of underlining has level 1, the second level 2, and so on, in the order of the text.
     """
     kinds, before = list[tuple[str, bool]](), [(0, 0, ""), (0, 0, "")]  # the two lines before
     for line in _LINE.finditer(text):
@@ -74,7 +74,7 @@ def _find_rst_marks(text: str) -> Iterator[Mark]:
 def _find_tex_marks(text: str) -> Iterator[Mark]:
     """Yield the headings of a LaTeX file, and marks of level 0 for parts to leave out.
 
-    Comments, and the text outside of the environment ``document``, are left out.
+    These parts are comments and the text outside of the environment ``document``.
     """
     beginning, ending = text.find("\\begin{document}"), text.find("\\end{document}")
     start = text.find("\n", beginning) + 1 or len(text) if beginning >= 0 else 0
@@ -97,7 +97,7 @@ class _Markup:
     """Function that yields the marks of a text in order."""
     title: re.Pattern[str] | None = None
     date: re.Pattern[str] | None = None
-    """Patterns of the title and the date; the first group is the value."""
+    """Patterns of ``title`` and ``date``; the first group is the value. None if the language has no such field."""
 
 
 def _make_org_pattern(name: str) -> re.Pattern[str]:
@@ -110,10 +110,7 @@ _ORG_KEYWORD = re.compile(r"[ \t]*#\+\w+:")
 
 
 def _find_org_marks(text: str) -> Iterator[Mark]:
-    """Yield the headings of an Org file, and a mark of level 0 for a part to leave out.
-
-    The keywords at the head, such as ``#+TITLE:``, are left out.
-    """
+    """Yield an Org file's headings, after a mark of level 0 for its keywords (``#+TITLE:``)."""
     start = 0
     for line in _LINE.finditer(text):
         if line[0].strip() and not _ORG_KEYWORD.match(line[0]):
@@ -134,7 +131,7 @@ _MARKUPS = {
     ".tex": _Markup(_find_tex_marks, re.compile(rf"\\title{_OPTION}{_BRACES}"), re.compile(r"\\date\{([\d-]{10})\}")),
 }
 SUFFIXES = tuple(_MARKUPS)
-"""Suffixes of the files that ``read`` reads."""
+"""Suffixes of the files that ``read`` can read."""
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:

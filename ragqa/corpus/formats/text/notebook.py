@@ -1,4 +1,4 @@
-"""Notebooks of Jupyter (``.ipynb``): the cells, their headings, and short results."""
+"""Read Jupyter notebooks (``.ipynb``): cells, their headings, and short results."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MAX_OUTPUT = 2_000
 def read(file: InputFile) -> Iterator[NumberedDocument]:
     """Yield the notebook as one document, in which each cell ends with a form feed.
 
-    A file that is not a notebook is read as plain text.
+    If the file is not a notebook, it is read as plain text.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -41,8 +41,8 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def _iter_cells(notebook: Any) -> Iterator[tuple[bool, str]]:
-    """Yield two values for each cell: True if it is Markdown, and its text."""
-    cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]  # before 2015
+    """Yield two values for each cell: True if it is Markdown, and its text with short results."""
+    cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]  # format 3, before 2015
     for cell in cells:
         parts = [_join(cell["source"] if "source" in cell else cell["input"])]
         for output in cell.get("outputs", ()):

@@ -1,7 +1,4 @@
-"""Read plain text, source code, logs and configuration: each file is one document.
-
-Places in a document are lines.
-"""
+"""Read plain text, source code, logs and settings: each file is one document of lines."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +7,14 @@ from ragqa.corpus.formats.base import Document, InputFile, NumberedDocument
 from ragqa.corpus.formats.markdown import CLOSING_HASHES
 from ragqa.corpus.formats.outline import Outline
 
-# A longer first line is a paragraph that happens to begin with a hash sign.
+# A longer line is a paragraph that happens to begin with a hash sign.
 _HEADING = re.compile(r"\s*+#[ \t]++([^\r\n]{1,300})(?=[\r\n]|\Z)")
 
 
 def read(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document.
+    """Yield the file as one document; a heading ``# …`` in its first line is the title.
 
-    If the first line with text is a heading ``# …``, the heading is the title of the document.
+    Blank lines before the heading do not count.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -30,9 +27,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
-    """Yield the file as one document without headings.
-
-    In source code and settings, ``#`` begins a comment.
+    """Yield the file as one document without headings, since ``#`` can begin a comment.
 
     Raises:
         LimitError: as for ``InputFile.read_bytes``.
@@ -41,8 +36,5 @@ def read_lines(file: InputFile) -> Iterator[NumberedDocument]:
 
 
 def make_document(text: str, file: InputFile) -> Document:
-    """Return the text of a file as a document without headings.
-
-    The title of the document is made of the name of the file.
-    """
+    """Return a document without headings, whose title comes from the name of the file."""
     return Document(file.path, file.make_title(), text, file.path, unit="line")
