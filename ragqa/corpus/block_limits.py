@@ -1,7 +1,7 @@
 """Limits on the length of blocks, in characters and in wordpieces.
 
-Chinese, base64 and minified JSON have few spaces or none, so a hundred of their words can be a whole file. A block that
-exceeds a limit is cut into parts of similar length.
+Chinese, base64 and minified JSON have few spaces, so a hundred of their words can be a whole file. A block that exceeds
+a limit is cut into parts of similar length.
 """
 
 import re
@@ -19,16 +19,16 @@ Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
 MAX_CHARACTERS = 2_000
 """Maximum length in characters of a block of up to 100 words; 100 English words have about 600 characters."""
 MAX_WORDPIECES = 512
-"""Maximum length in wordpieces of a block of up to 102 words: the input of BERT. 100 English words have about 140."""
+"""Maximum length in wordpieces of a block of up to 102 words: BERT's input. 100 English words have about 140."""
 _CHARACTERS_PER_WORD, _WORDPIECES_PER_WORD = 20, 5
-"""Limits per word of the block size; they apply to larger sizes, for which they exceed the limits above."""
+"""Limits for each word of the block size; they replace the limits above for larger block sizes."""
 _CONTEXT = 64
-"""Number of characters after a limit that are searched, because they decide whether a boundary is at the limit."""
+"""Number of characters after the longest possible part that are searched, since they can move a boundary at its end."""
 _BYTES = 4
 """Maximum number of wordpieces per character: a byte-level vocabulary splits a character into up to four bytes."""
 
 _VISIBLE = re.compile(r"\S")
-# From the right: white space, the end of a sentence in scripts without spaces, and a word boundary of Unicode (UAX 29).
+# These patterns search from the right. _STOP ends sentences in scripts without spaces; word boundaries follow UAX 29.
 _SPACE = regex.compile(r"(?r)\s")
 _STOP = regex.compile(r"(?r)[。！？!?…；;][」』”’）)》\]]*(?![\p{M}\u200d])")
 _WORD_BOUNDARY = regex.compile(r"(?rw)\b")
@@ -40,7 +40,7 @@ def limit_blocks(split: Splitter, words: int, tokenizer: "TextTokenizer | None" 
 
     Args:
         split: splitter whose blocks are cut.
-        words: block size of ``split``, in words; sizes above 100 have higher limits.
+        words: block size of ``split`` in words; sizes above 100 have higher limits.
         tokenizer: tokenizer that counts the wordpieces; None to limit only the characters.
     """
     characters = max(MAX_CHARACTERS, _CHARACTERS_PER_WORD * words)
@@ -61,8 +61,7 @@ def cut_block(text: str, start: int, end: int, limit: int, *, is_even: bool = Tr
     """Cut a block into parts of at most ``limit`` characters; yield their starts and ends.
 
     A part ends at white space, at the end of a sentence or at a word boundary: the first of these kinds that occurs in
-    the second half of the longest possible part. If none occurs, the part ends between two characters as readers see
-    them (grapheme clusters).
+    the second half of the longest possible part. If none occurs, the part ends between two grapheme clusters.
 
     Args:
         text: text that contains the block.
@@ -84,7 +83,7 @@ def _cut_wordpieces(
 ) -> Iterator[tuple[int, int]]:
     """Cut a block into parts of at most ``limit`` wordpieces; yield their starts and ends.
 
-    The rest of a block stays whole if its wordpieces share a character, so that no cut can separate them.
+    The rest of a block stays whole if its wordpieces share a character.
     """
     while True:
         offsets = tokenizer.tokenize(text[start:end]).offsets
@@ -92,7 +91,7 @@ def _cut_wordpieces(
             break
         parts = -(-len(offsets) // limit)
         length = offsets[-(-len(offsets) // parts)][0]
-        if not 0 < length < end - start:  # the wordpieces share a character
+        if not 0 < length < end - start:  # the wordpieces share a character, so no cut can separate them
             break
         stop, rest = _cut_once(text, start, end, length)
         yield start, stop
@@ -117,7 +116,7 @@ def _find_boundary(text: str, length: int) -> int:
     if space := _SPACE.search(text, half + 1, length + 1):
         return int(space.start())
     for pattern in (_STOP, _WORD_BOUNDARY):
-        # The characters after the limit decide about the boundary at it.
+        # A boundary at the limit depends on the characters after it, so the search begins after the limit.
         ends = (match.end() for match in pattern.finditer(text, half))
         if (cut := next((end for end in ends if end <= length), 0)) > half:
             return int(cut)

@@ -23,9 +23,9 @@ MAX_SIZE = 1_000_000
 
 _WORD = re.compile(r"\S+")
 _WORDS_PER_CALL = 1000
-"""Number of words that a tokenizer gets at a time, so that a long text needs little memory."""
+"""Number of words per call of a tokenizer, so that a long text needs little memory."""
 _CHARACTERS_PER_CALL = 100_000
-"""Maximum number of characters that a tokenizer gets at a time; it applies if the words are long."""
+"""Maximum number of characters per call of a tokenizer, for long words."""
 
 
 def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer | None" = None) -> Splitter:
@@ -34,7 +34,7 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
     Args:
         kind: kind of splitter, a key of ``DEFAULT_SIZES``.
         size: maximum size of a block, in wordpieces for the kind ``wordpieces``, else in words; None for the default.
-        tokenizer: tokenizer that counts wordpieces; the kind ``wordpieces`` needs it. Other kinds use it for
+        tokenizer: tokenizer that counts wordpieces. The kind ``wordpieces`` needs it; for other kinds, see
             ``limit_blocks``.
 
     Raises:
@@ -55,7 +55,7 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
 
 
 def make_word_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter into blocks of ``size`` words, each of which ``limit_blocks`` can cut.
+    """Return a splitter into blocks of ``size`` words, which ``limit_blocks`` limits.
 
     The last block of a text can be shorter. Source: Karpukhin et al. 2020 (DPR), section 4.1.
 
@@ -95,8 +95,8 @@ def make_wordpiece_splitter(size: int = 288, *, tokenizer: "TextTokenizer") -> S
 def _join_units(units: Iterable[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
     """Join consecutive units into blocks of at most ``size``; yield their starts and ends.
 
-    A unit is a sentence, a word or a part of one, with its start, its end and its length. The lengths and ``size`` are
-    numbers of words or of wordpieces.
+    A unit is the start, end and length of a sentence, a word or a part of one. Lengths and ``size`` are numbers of
+    words or of wordpieces.
     """
     start, end, count = -1, -1, 0
     for left, right, length in units:
@@ -117,10 +117,7 @@ def _match_words(size: int, text: str, first: int = 0, last: int = sys.maxsize) 
 
 
 def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and number of words of each sentence, or of its parts.
-
-    A sentence of more than ``size`` words is divided into parts of at most ``size`` words.
-    """
+    """Yield the start, end and number of words of each sentence, or of parts of a long one."""
     for start, end, length in find_sentences(text, first):
         spans = _match_words(size, text, start, end) if length > size else [(start, end)]
         for number, (left, right) in enumerate(spans):
@@ -130,8 +127,7 @@ def _iter_sentences(text: str, first: int, size: int) -> Iterator[tuple[int, int
 def _iter_words(text: str, first: int, size: int, tokenizer: "TextTokenizer") -> Iterator[tuple[int, int, int]]:
     """Yield the start, end and number of wordpieces of each word, or of its parts.
 
-    A word of more than ``size`` wordpieces is divided into parts of at most ``size`` wordpieces, unless wordpieces
-    share a character.
+    A word of more than ``size`` wordpieces is divided into parts of ``size``, unless wordpieces share a character.
     """
     runs = _match_words(_WORDS_PER_CALL, text, first)
     for left, right in chain.from_iterable(cut_block(text, *run, _CHARACTERS_PER_CALL, is_even=False) for run in runs):

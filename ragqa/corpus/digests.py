@@ -1,7 +1,4 @@
-"""Set of digests that takes little memory, to find duplicates among millions of documents.
-
-DPR's corpus, for example, has 21 million documents.
-"""
+"""Set of digests that takes little memory, to find duplicates among millions of documents."""
 
 from array import array
 from struct import unpack
@@ -10,10 +7,10 @@ _FIRST_SLOTS = 1024
 
 
 class DigestSet:
-    """Set of 16-byte digests that takes 24 to 48 bytes of memory for each of them.
+    """Set of 16-byte digests that takes 24 to 48 bytes per digest, and at least 16 KiB.
 
-    A set of few digests takes 16 KiB. A Python ``set`` takes over 100 bytes for each digest. This set is a hash table
-    with open addressing and linear probing. A slot has two numbers; the first number of a free slot is zero.
+    A Python ``set`` takes over 100 bytes per digest. This set is a hash table with open addressing and linear probing.
+    A slot consists of two numbers of 64 bits; the first number of a free slot is zero.
     """
 
     def __init__(self) -> None:
@@ -29,7 +26,7 @@ class DigestSet:
         return self._slots[slot] == first
 
     def add(self, digest: bytes) -> None:
-        """Add a digest to the set."""
+        """Add a digest of 16 bytes to the set."""
         first, second = _split_digest(digest)
         slot = self._find_slot(first, second)
         if self._slots[slot]:
@@ -40,7 +37,7 @@ class DigestSet:
             self._grow()
 
     def _find_slot(self, first: int, second: int) -> int:
-        """Return the slot of a digest, or the free slot where it belongs."""
+        """Return the index of a digest's first number, or of the free slot where it belongs."""
         slots = self._slots
         last = len(slots) - 2
         slot = (second << 1) & last
@@ -58,9 +55,5 @@ class DigestSet:
 
 
 def _split_digest(digest: bytes) -> tuple[int, int]:
-    """Return a digest as two numbers, of which the first is never zero.
-
-    The lowest bit of the first number is always set, because zero marks a free slot.
-    """
     first, second = unpack("<QQ", digest)
-    return first | 1, second
+    return first | 1, second  # zero marks a free slot

@@ -1,4 +1,4 @@
-"""Documents of a passage store: their list, and their passages in order."""
+"""List the documents of a passage store, and read their passages in order."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from ragqa.errors import BadInput
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
-_OF_RECORD = "::"
-"""Mark between the path of a file and the id of a record in it."""
+_RECORD_MARK = "::"
+"""Separator of a file's path and the id of a record in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """Document of an index; see ``Passage`` for the fields without a description."""
+    """Document of an index; ``Passage`` describes the fields without a description."""
 
     id: str
     path: str
@@ -24,26 +24,26 @@ class IndexedDocument:
     tags: tuple[str, ...]
     date: str
     passages: int
-    """Number of its passages."""
+    """Number of passages."""
     first_row: int
-    """Row of its first passage."""
+    """Row of the first passage in the passage store."""
 
 
 def format_reference(passage: Passage) -> str:
     """Return a reference to the start of a passage, such as ``/docs/tides.txt#120``.
 
     The form is ``ID#START``, or ``PATH::ID#START`` for a record of a file. ID is the id of the document, PATH the path
-    of its file, and START the first character of the passage in the document's text.
+    of its file, and START the offset of the passage in the document's text, in characters.
     """
-    is_record = passage.document != passage.path  # other files can have records of the same id
-    return f"{passage.path + _OF_RECORD if is_record else ''}{passage.document}#{passage.start}"
+    is_record = passage.document != passage.path  # other files can have records with the same id
+    return f"{passage.path + _RECORD_MARK if is_record else ''}{passage.document}#{passage.start}"
 
 
 class DocumentList:
     """Documents of a passage store, in the order of their passages.
 
-    The list needs 16 bytes of memory for each document; everything else is read on demand. If a file of the passages is
-    damaged, a method that reads it raises DamagedArtefact.
+    The list needs 16 bytes of memory for each document, and reads everything else on demand. If a file of the passages
+    is damaged, a method that reads it raises DamagedArtefact.
     """
 
     def __init__(self, store: PassageStore) -> None:
@@ -60,25 +60,24 @@ class DocumentList:
         return len(self._first_rows)
 
     def read(self, first: int, count: int) -> list[IndexedDocument]:
-        """Return at most ``count`` documents from number ``first`` on, counted from 0."""
+        """Return at most ``count`` documents, from number ``first`` (from 0) on."""
         part = slice(first, first + count)
         pairs = zip(self._first_rows[part].tolist(), self._counts[part].tolist(), strict=True)
         return [_describe(self._store[row], passages) for row, passages in pairs]
 
     def find(self, identifier: str) -> list[IndexedDocument]:
-        """Return all documents with an id; several files can have documents with the same id."""
+        """Return all documents with the given id, which documents of several files can share."""
         numbers = np.flatnonzero(np.isin(self._first_rows, self._store.find_rows([identifier])))
         return [self.read(number, 1)[0] for number in numbers.tolist()]
 
     def find_reference(self, reference: str) -> tuple[IndexedDocument, int]:
-        """Find the document, and the character in its text, that a reference names.
+        """Find the document that a reference names, and the offset in its text.
 
         Args:
             reference: result of ``format_reference``, or the id of a document.
 
         Returns:
-            The document and the number of the character, from 0; the number is 0 if the reference names only the
-            document.
+            The document and the offset in characters; the offset is 0 if the reference names only a document.
 
         Raises:
             BadInput: no document has the id, or several have it.
@@ -88,17 +87,17 @@ class DocumentList:
         if head and tail.isascii() and tail.isdecimal() and len(tail) < 16:
             choices = [(head, int(tail)), *choices]
         for name, start in choices:
-            path, mark, record = name.partition(_OF_RECORD)
+            path, mark, record = name.partition(_RECORD_MARK)
             found = [document for document in self.find(record) if document.path == path] if mark else []
             found = found or self.find(name)
             if len(found) > 1:
-                raise BadInput(f"{len(found)} documents have the id {name[:100]!r}: name one as PATH{_OF_RECORD}ID")
+                raise BadInput(f"{len(found)} documents have the id {name[:100]!r}: name one as PATH{_RECORD_MARK}ID")
             if found:
                 return found[0], start
         raise BadInput(f"there is no document {reference[:100]!r}: search for its id")
 
     def read_passages(self, document: IndexedDocument) -> list[Passage]:
-        """Return the passages of a document, in the order of its text."""
+        """Return the live passages of a document, in the order of its text."""
         rows = self.find_passage_rows(document)
         wanted = set(rows.tolist())
         return [p for p in self._store.read_rows(int(rows[0]), int(rows[-1]) + 1) if p.id in wanted]

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``.
+"""Read data sets of the Hugging Face hub, named ``hf:NAME[@REVISION][/CONFIG][:SPLIT]``.
 
 Rows are streamed through ``datasets`` (extra ``torch``): nothing is stored on disk, and memory holds one batch.
 """
@@ -26,7 +26,7 @@ _FORM = re.compile(
     re.VERBOSE,
 )
 _OUTSIDE = re.compile(r"^[/~\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|\Z)|://|::")
-"""Pattern of a path that can lead out of a folder: it is absolute, contains ``..``, or is a URL."""
+"""Pattern of a path that can lead out of a folder: an absolute path, a path with ``..``, or a URL."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def is_hub_name(path: str | Path) -> bool:
 
 
 def make_absolute(path: str | Path) -> Path:
-    """Return an absolute path, also for the folder in ``hf:./…``; hub names do not change."""
+    """Return an absolute path, also in ``hf:./…``; names of data sets on the hub do not change."""
     if not is_hub_name(path):
         return paths.make_absolute(path)
     name = str(path).removeprefix(_PREFIX)
@@ -54,17 +54,17 @@ def make_absolute(path: str | Path) -> Path:
 
 
 def read_dataset(path: Path, problems: ProblemHandler) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield each row of a data set as a document, with its file and its row number from 1.
+    """Yield each row of a data set as a document, after its file and its row number from 1.
 
     ``arrow.read_table`` describes the columns.
 
     Args:
         path: name of the data set, ``hf:…``.
-        problems: handler of malformed rows and of data sets that cannot be read.
+        problems: handler of malformed rows and of a data set that cannot be read.
 
     Raises:
-        BadInput: the name is malformed; or in strict mode, as for ``arrow.read_table``.
-        BadLine: as for ``arrow.read_table``.
+        BadInput: the name is malformed.
+        BadInput, BadLine: in strict mode, as for ``arrow.read_table``.
         MissingExtra: in strict mode, ``datasets`` is not installed.
     """
     file = InputFile(str(path), path.name, BufferedReader(BytesIO()), problems)
@@ -97,7 +97,7 @@ def _open_table(name: _DatasetName) -> arrow.Table:
 
 
 def _load_split(name: _DatasetName) -> Any:
-    """Return the split as a ``datasets.IterableDataset``."""
+    """Return the named or only split as a ``datasets.IterableDataset``; else raise OSError."""
     from datasets import load_dataset_builder
 
     is_folder = name.name.startswith(("/", "."))
@@ -115,7 +115,7 @@ def _load_split(name: _DatasetName) -> Any:
 
 
 def _check_card(folder: Path) -> None:
-    """Raise OSError if the card of a data set names data outside of its folder."""
+    """Raise OSError if the metadata of a data set names data outside of its folder."""
     import yaml
     from huggingface_hub import DatasetCard
 
@@ -133,9 +133,9 @@ def _check_card(folder: Path) -> None:
 def _iter_strings(value: object, seen: set[int]) -> Iterator[str]:
     """Yield the strings under ``data_files`` and ``data_dir`` at any depth of a card.
 
-    Each dictionary or list is read once; ``seen`` collects the ids (``id``) of those that were read.
+    Each container is read once; ``seen`` collects the ids (``id``) of the containers that were read.
     """
-    # YAML can name the same container many times, and containers that contain themselves.
+    # In YAML, a container can occur many times, and can contain itself.
     if not isinstance(value, (dict, list)) or id(value) in seen:
         return
     seen.add(id(value))
@@ -155,7 +155,7 @@ def _iter_strings(value: object, seen: set[int]) -> Iterator[str]:
 def _check_data_files(folder: Path, data_files: Mapping[str, Sequence[str]]) -> None:
     """Raise OSError if a data file that ``datasets`` found is outside of the folder."""
     for path in chain.from_iterable(data_files.values()):
-        # ``zip://name::/path/of/the/archive`` is a file of an archive
+        # zip://NAME::/PATH is the file NAME in the archive PATH.
         if not Path(str(path).rpartition("::")[2]).is_relative_to(folder.resolve()):
             raise OSError(f"it names data outside of the folder: {str(path)[:80]!r}")
 

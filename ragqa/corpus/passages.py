@@ -1,4 +1,4 @@
-"""Split documents into passages, each with the headings above it and its place in the file."""
+"""Split documents into passages, each with its headings and its place in the file."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, i
 
     Args:
         document: document to split.
-        split: splitter; it gets the text of each section, or of each record of a table, separately.
+        split: splitter, which gets each section, or each record of a table, as a separate text.
     """
     for section in document.list_sections():
         for start, end in _iter_parts(document.text, section):
@@ -37,7 +37,7 @@ def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Itera
 
     Args:
         document: document of the passages.
-        spans: start and end of each passage in characters, in order; each lies within one section.
+        spans: start and end (exclusive) of each passage in characters, in order; each lies within one section.
     """
     sections = iter(document.list_sections())
     section = next(sections)
@@ -64,10 +64,7 @@ def make_passages(document: Document, spans: Iterable[tuple[int, int]]) -> Itera
 
 
 class _Place:
-    """Counter of the lines, pages or other units before positions of a document.
-
-    The positions must ascend, so that all of them together take linear time.
-    """
+    """Counter of the units (line, page, …) before ascending positions, in linear time overall."""
 
     def __init__(self, text: str, unit: str, section: Section) -> None:
         self._text, self._separator = text, SEPARATORS.get(unit, "")
@@ -75,17 +72,11 @@ class _Place:
         self.enter(section)
 
     def enter(self, section: Section) -> None:
-        """Count the units before the following positions from the start of a section.
-
-        If the number of the section's unit is unknown, they are counted from the start of the text.
-        """
+        """Count units from the start of a section, or of the text if the section has no number."""
         self._from_section = (section.start, section.number) if section.number else None
 
     def find_number(self, position: int) -> int:
-        """Return the number of the unit at a position; 0 if the document has no units.
-
-        The position must not be before that of the last call.
-        """
+        """Return the number of the unit at a position; 0 if the document has no units."""
         if not self._separator:
             return 0
         counted, number = self._from_section or self._from_start

@@ -1,4 +1,4 @@
-"""Check of quotations from the documents of an index."""
+"""Check quotations from the documents of an index."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ragqa.types import SEPARATORS, Hit, Passage, Source, Span
 
 @dataclass(frozen=True, slots=True)
 class QuoteCheck:
-    """Result of the check of a quotation from a document."""
+    """Result of checking a quotation against a document."""
 
     document: IndexedDocument
     match: QuoteMatch
@@ -22,10 +22,7 @@ class QuoteCheck:
     """Passage in which the match begins, and the span of the match in the passage; None if there is no match."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as JSON values.
-
-        The place of the match has the keys of ``Source.to_dict``.
-        """
+        """Return the result as JSON values, with the place as in ``Source.to_dict``."""
         match = self.match
         row: dict[str, Any] = {
             "found": match.is_found,
@@ -46,7 +43,7 @@ class QuoteCheck:
 
 
 def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) -> QuoteCheck:
-    """Find a quotation in a document of an index, or else the words nearest to it.
+    """Find a quotation in a document of an index, or else the document's most similar part.
 
     Titles and headings are not searched, because an index does not store them in the text of a document.
 
@@ -56,7 +53,7 @@ def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) 
         quote: the quotation.
 
     Raises:
-        BadInput: the quotation has no letter or digit, or the quotation or the document is too long.
+        BadInput: as for ``find_quote``.
         DamagedArtefact: a file of the passages is damaged.
     """
     passages = documents.read_passages(document)
@@ -72,9 +69,9 @@ def check_quote(documents: DocumentList, document: IndexedDocument, quote: str) 
 
 
 def join_passages(passages: Sequence[Passage]) -> str:
-    """Return the text of a document from its first passage on.
+    """Return the text of a document from the first passage on.
 
-    Line breaks stand for the characters between passages, which an index does not store.
+    Each character between passages, which an index does not store, becomes a line break.
 
     Args:
         passages: passages of the document in order, at least one.

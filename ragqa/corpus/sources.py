@@ -1,4 +1,4 @@
-"""Documents from files, folders, archives and the hub: one at a time, without duplicates."""
+"""Read documents from files, folders and the hub: one at a time, without duplicates."""
 
 import os
 import re
@@ -32,11 +32,11 @@ from ragqa.text import replace_surrogates
 __all__ = ["CorpusReport", "Document", "count_input_bytes", "read_documents", "to_document_id"]
 
 MAX_CHARACTERS = 500_000_000
-"""Maximum length of a document in characters; up to it, offsets in UTF-8 bytes fit into 32 bits."""
+"""Maximum length of a document in characters, so that its offsets in UTF-8 bytes fit into 32 bits."""
 MAX_TITLE_CHARACTERS = 1_000
 """Maximum length of a title in characters; a longer one is cut, because each passage of a document repeats it."""
 MAX_ID_CHARACTERS = 10_000
-"""Maximum length of an id in characters; a document with a longer id is malformed. A path has at most 4,096 bytes."""
+"""Maximum length of an id in characters; a document with a longer id is malformed. Paths have up to 4,096 bytes."""
 _VISIBLE = re.compile(r"\S")
 
 
@@ -61,23 +61,22 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents of files, folders and data sets of the hub, always in the same order.
 
-    ``ragqa.corpus.formats.registry`` chooses the format of a file. The members of tar and zip archives are read like
-    files. Files can be compressed as ``.xz``, ``.gz`` or ``.bz2``. ``ragqa.corpus.formats.encodings`` chooses the
-    encoding of a text. The text of a plain text file is not changed: line ends and control characters stay.
+    ``ragqa.corpus.formats.registry`` chooses the format of a file, ``ragqa.corpus.formats.encodings`` the encoding of
+    a text. The members of tar and zip archives are read like files. Files can be compressed as ``.xz``, ``.gz`` or
+    ``.bz2``. Plain text does not change: line ends and control characters stay.
 
     Args:
         paths: files, folders, or names of data sets ``hf:…`` (see ``ragqa.corpus.hub``).
         strict: True to raise an error for malformed input; by default it is left out or repaired, counted and noted.
-        ocr: read images and scanned pages with Tesseract.
-        report: report in which files and documents that were read or left out are counted.
+        ocr: True to read images and scanned pages with Tesseract.
+        report: report that counts the files and documents that were read or left out.
         on_left_out: function called with each document that is left out as empty or as a duplicate.
-        on_wait: function called every second while an Office file, a PDF or an image is read; it gets the path and the
-            seconds since the start.
+        on_wait: function called every second while an Office file, a PDF or an image is read.
 
     Raises:
         BadInput: as for ``check_paths``; with ``ocr``, Tesseract is not installed; with ``strict``, a file cannot be
             read.
-        BadLine: with ``strict``, a record is malformed, or an earlier document of the file has its id and another text.
+        BadLine: with ``strict``, a record is malformed, or an earlier record of the file has its id and another text.
         MissingExtra: with ``strict``, the extra ``wiki`` (for dumps) or ``torch`` (for the hub) is not installed.
     """
     check_paths(paths)
@@ -109,7 +108,7 @@ def _iter_unique(
             continue
         try:
             text, identifier = _compute_digests(document)
-        except UnicodeEncodeError:  # JSON and PDF can contain half a surrogate pair, which UTF-8 cannot
+        except UnicodeEncodeError:  # JSON and PDF can contain lone surrogates, which UTF-8 cannot encode
             file.note_undecodable(line)
             document = _replace_surrogates(document)
             text, identifier = _compute_digests(document)
@@ -134,7 +133,7 @@ def _has_text(document: Document) -> bool:
 def _read_paths(
     paths: Sequence[Path], problems: ProblemHandler, tesseract: str, on_wait: WaitHandler
 ) -> Iterator[tuple[InputFile, int, Document]]:
-    """Yield the documents of each file; count its bytes, and report an unreadable file."""
+    """Yield the documents of each file, count its bytes, and reject unreadable files."""
 
     def reject(path: str | Path, error: Exception) -> None:
         problems.reject(_as_text(path), f"cannot be read: {describe_error(error)}")
@@ -176,10 +175,7 @@ def _as_text(path: str | Path) -> str:
 
 
 def to_document_id(name: str) -> str:
-    """Return an id or a path in the form in which an index stores it.
-
-    U+FFFD stands in place of characters that UTF-8 cannot encode.
-    """
+    """Return an id or path as an index stores it: U+FFFD replaces what UTF-8 cannot encode."""
     try:
         return _as_text(name)
     except UnicodeEncodeError:

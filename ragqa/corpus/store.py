@@ -1,4 +1,4 @@
-"""Passages on disk, in memory-mapped Arrow files that open in milliseconds."""
+"""Store passages on disk, in memory-mapped Arrow files that open in milliseconds."""
 
 import hashlib
 from bisect import bisect_right
@@ -40,27 +40,27 @@ SCHEMA = pa.schema(
     ]
 )
 _LISTS = ("headings", "tags")
-"""Columns of lists of strings, which are joined by line breaks. An empty list of Arrow would take space."""
+"""Columns of lists, stored as strings joined by line breaks, because even empty lists of Arrow take space."""
 _PASSAGE_FIELDS = [field.name for field in fields(Passage) if field.name != "id"]
 DELETED = "deleted.npy"
-"""File with the rows of deleted passages: int64, sorted."""
+"""File with the rows of deleted passages, as sorted int64."""
 _BATCH = 1000
-"""Number of rows in each batch of a file but the last."""
+"""Number of rows in a batch; only the last batch of a file can have fewer."""
 _BATCH_CHARACTERS = 32 << 20
-"""Number of characters in a batch after which its file ends early, because Arrow limits a column to 2 GiB."""
+"""Number of characters in a batch after which its file ends, because Arrow limits a column to 2 GiB."""
 _CACHED_BATCHES = 256
 
 
 class PassageWriter:
     """Context manager that writes passages into ``folder/00000.arrow`` and so on.
 
-    Each file has a temporary name until it is complete. If the block ends with an exception, the incomplete file is
+    A file has a temporary name until it is complete. If the block ends with an exception, the incomplete file is
     deleted.
 
     Args:
         folder: folder of the files; it is created if it is missing.
         rows_per_file: maximum number of passages in a file.
-        first_file: number of the first file to write; None to write file 0 into a folder without passages.
+        first_file: number of the first file to write; None to begin with 0 in a folder without passages.
 
     Raises:
         ArtefactError: the folder holds passages, and ``first_file`` is None.
@@ -88,19 +88,14 @@ class PassageWriter:
             self._temporary_file.unlink()
 
     def add_document(self, document: Document, spans: Iterable[tuple[int, int]]) -> int:
-        """Append the passages of a document and return their number.
-
-        Args:
-            document: document of the passages.
-            spans: as for ``make_passages``.
-        """
+        """Append the passages of a document, and return their number; see ``make_passages``."""
         before = self.rows
         for passage in make_passages(document, spans):
             self.add_passage(passage)
         return self.rows - before
 
     def add_passage(self, passage: Passage) -> None:
-        """Append a passage; it gets the next row number as its id."""
+        """Append a passage at the next row, whose number replaces the passage's id."""
         self._pending.append(passage)
         self._pending_characters += len(passage.text)
         self.rows += 1
@@ -182,10 +177,10 @@ class PassageStore:
         return len(self) - len(self.deleted)
 
     def get_live_rows(self, ranks: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the rows of live (not deleted) passages [N] by their ranks.
+        """Return the rows [N] of live (not deleted) passages by their ranks among these.
 
         Args:
-            ranks: numbers of live passages in row order, from 0 to ``live_count`` - 1 [N].
+            ranks: [N] numbers of live passages in row order, from 0 to ``live_count`` - 1.
         """
         live_before = self.deleted - np.arange(len(self.deleted))
         return np.asarray(ranks, np.int64) + np.searchsorted(live_before, ranks, side="right")
@@ -206,7 +201,7 @@ class PassageStore:
         Returns:
             [N] int64 rows.
         """
-        import pyarrow.compute as pc  # importing it takes as long as answering a question
+        import pyarrow.compute as pc  # importing this takes as long as answering a question
 
         names = pa.array(sorted(values), pa.string())
         rows = [
@@ -216,11 +211,11 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows) if rows else self.deleted[:0], self.deleted)
 
     def find_matching_rows(self, tests: Mapping[str, Callable[[str], bool]]) -> npt.NDArray[np.int64]:
-        """Return the sorted rows of all live passages whose columns pass all tests.
+        """Return the sorted rows [N] of all live passages whose columns pass all tests.
 
         Args:
-            tests: function for each column, which returns True if a value passes. It gets each distinct value of a file
-                once.
+            tests: function that returns True if a value passes, by column of strings. It gets each distinct value of a
+                file once.
         """
         rows = [np.empty(0, np.int64)]
         for first, file, *columns in zip(self._first_rows, self._files, *map(self._iter_column, tests), strict=False):
@@ -233,7 +228,7 @@ class PassageStore:
         return np.setdiff1d(np.concatenate(rows), self.deleted)
 
     def find_starts(self, columns: Iterable[str]) -> npt.NDArray[np.int64]:
-        """Return row 0 and all rows, even deleted, that differ in ``columns`` from the row before."""
+        """Return the rows [N] at which ``columns`` change, including row 0 and deleted rows."""
         import pyarrow.compute as pc
 
         is_start = np.zeros(len(self), bool)
@@ -313,8 +308,8 @@ class PassageStore:
         return passages
 
     def _open_unmapped(self) -> Callable[[int, int], list[pa.Array]]:
-        """Return a function (file, batch) that reads the columns of a batch, for scans."""
-        # Scans do not use memory mapping: mapped pages count as memory of the process.
+        """Return a function that reads the columns of a batch by file and batch number, for scans."""
+        # Scans do not use memory mapping, because mapped pages count as memory of the process.
         reader = lru_cache(1)(lambda file: pa.ipc.open_file(pa.OSFile(str(self._files[file].path))))
         return lru_cache(1)(lambda file, batch: _read_columns(self._files[file], reader(file), batch))
 
@@ -341,11 +336,7 @@ class _PassageFile(NamedTuple):
 
 
 def _read_columns(file: _PassageFile, reader: Any, batch: int) -> list[pa.Array]:
-    """Return the columns of a batch in the order of ``_PASSAGE_FIELDS``.
-
-    Raises:
-        DamagedArtefact: the batch is damaged, even if the checksums in the manifest fit.
-    """
+    """Return the columns of a batch in the order of ``_PASSAGE_FIELDS``, after checking them."""
     try:
         columns = reader.get_batch(batch)
         # Arrow does not check offsets: a wrong offset would expose memory of the process or crash it. The check skips

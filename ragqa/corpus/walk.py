@@ -12,7 +12,7 @@ from ragqa.corpus import hub
 from ragqa.errors import BadInput
 
 _STATE_FILE, _SPLITS_FILE = "state.json", "dataset_dict.json"
-"""Files that ``datasets`` writes next to the data of one split, and next to the folders of several splits."""
+"""Files that ``datasets`` writes beside the data of a split, and beside the folders of several splits."""
 _MAX_STATE_BYTES = 16 << 20
 """Maximum size of a ``state.json`` that is read; 16 MiB hold the names of 100,000 data files."""
 
@@ -21,11 +21,11 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
     """Yield the files under ``paths`` in order; the files of a folder precede its subfolders.
 
     Hidden files and folders, backups of editors, and directories that ragqa wrote are left out, unless ``paths`` names
-    them. A link to a folder is yielded like a file. Of a data set saved by ``datasets``, only the data files are
-    yielded. A path that is not a folder, such as a name of the hub, is yielded unchanged.
+    them. A link to a folder is yielded like a file. For a data set that ``datasets`` saved, only the data files are
+    yielded. A path that is not a folder, such as a name on the hub, is yielded unchanged.
 
     Args:
-        paths: files, folders and names of the hub.
+        paths: files, folders and names of data sets on the hub.
         on_error: function called with the error if a folder cannot be listed or a file of a saved data set is missing.
     """
     for path in paths:
@@ -45,18 +45,14 @@ def walk_files(paths: Sequence[Path], on_error: Callable[[OSError], object]) -> 
 
 
 def is_ignored(name: str) -> bool:
-    """Return True if a file or folder is hidden, or is a backup or swap file of an editor.
-
-    Args:
-        name: name of the file or folder, without the folders above it.
-    """
+    """Return True for the base name of a hidden file or folder, or of an editor's backup file."""
     return name.startswith(".") or name.endswith(("~", ".swp"))
 
 
 def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the visible folders in a folder, and the names of its visible files.
+    """Return the visible folders in a folder, and the names of its visible files, both sorted.
 
-    Both lists are sorted. Links to folders count as files.
+    Links to folders count as files.
     """
     folders, files = [], []
     with os.scandir(folder) as entries:
@@ -76,7 +72,7 @@ def _list_visible(folder: Path) -> tuple[list[Path], list[str]]:
 
 def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], object]) -> Iterator[Path]:
     """Yield the files of a folder; in a saved data set, only the data files that it lists."""
-    # A saved data set can have further files: caches of its method ``map``.
+    # A saved data set can also have files that cache results of its method ``map``.
     if _SPLITS_FILE in files:
         files.remove(_SPLITS_FILE)
     state = folder / _STATE_FILE
@@ -94,10 +90,10 @@ def _select_files(folder: Path, files: list[str], on_error: Callable[[OSError], 
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Check that each path is a file, a folder or a well-formed name of the hub.
+    """Check that each path is a file, a folder or a well-formed name of a data set on the hub.
 
     Raises:
-        BadInput: a path is none of these, cannot be read, or is part of an artefact; the message names the first one.
+        BadInput: a path is none of these, cannot be read, or belongs to an artefact; the message names the first one.
     """
     for path in paths:
         if hub.is_hub_name(path):

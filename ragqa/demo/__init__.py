@@ -1,4 +1,4 @@
-"""Demo: a small encyclopedia written for ragqa, its questions, and its index."""
+"""Demo of ragqa: a small encyclopedia, its questions, and its index."""
 
 import hashlib
 import json
@@ -13,15 +13,15 @@ from ragqa.progress import SILENT, Progress
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     """Return the directory of the demo index; build it if it is missing or damaged.
 
-    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format, so that a
-    changed ragqa builds a new index. While another process builds the index, this function waits for that process.
+    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format of indexes,
+    so a changed ragqa builds a new index. If another process builds the index, the function waits for it.
 
     Args:
-        rebuild: True to build the index again even if it is whole.
+        rebuild: True to build the index even if it is whole.
         progress: receiver of progress reports.
 
     Raises:
-        BadInput: the index cannot be written.
+        BadInput, ArtefactError, DamagedArtefact: as for ``build_index``.
     """
     target = get_cache_dir() / f"demo-{_compute_signature()}"
     if not rebuild and _is_whole(target):
@@ -46,9 +46,9 @@ def _is_whole(target: Path) -> bool:
 
 
 def _compute_signature() -> str:
-    """Return a digest of all that the demo index depends on, as 12 hexadecimal digits.
+    """Return a digest, in 12 hexadecimal digits, of all inputs of the demo index.
 
-    These are the format of artefacts, and the paths, sizes and modification times of the articles and of the encoder's
+    These are the format of artefacts, and the paths, sizes and modification times of the articles and the encoder's
     manifest.
     """
     files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]

@@ -7,14 +7,14 @@ from ragqa.matching.patterns import Search
 from ragqa.text import join_tokens, split_words, to_nfd
 
 _GRAM = 3
-"""Length in characters of the prefixes of needed texts; if a passage lacks the prefix, it lacks the text."""
+"""Length in characters of the prefixes by which needed texts are looked up."""
 
 
 class AnswerFinder:
     """Finder of the questions that have an answer in a passage.
 
-    A passage is tokenized once. It is searched only for those answers whose longest token, probably the rarest, is in
-    the passage. It is searched for a pattern only if it contains a text that each match of the pattern contains.
+    A passage is tokenized once. It is searched for an answer only if it has the answer's longest token, which is
+    probably the rarest, and for a pattern only if it has a text that the pattern needs (``ragqa.matching.patterns``).
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
@@ -56,17 +56,9 @@ class AnswerFinder:
 
 
 class _PatternIndex:
-    """Index that finds the patterns which can have a match in a text.
-
-    The keys are the first characters of the needed texts, which ``ragqa.matching.patterns`` describes.
-    """
+    """Index of patterns with the numbers of their questions, by the prefix of needed texts."""
 
     def __init__(self, numbers: dict[str, list[int]]) -> None:
-        """Index patterns.
-
-        Args:
-            numbers: numbers of the questions that have a pattern as an answer, by pattern.
-        """
         self._searches: list[tuple[Search, list[int]]] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
@@ -77,7 +69,7 @@ class _PatternIndex:
     def _add(self, search: Search, numbers: list[int]) -> None:
         position = len(self._searches)
         self._searches.append((search, numbers))
-        # Every text contains the empty text, so the search for a pattern without needed texts is never skipped.
+        # Every text contains the empty text, so a pattern without needed texts is always searched.
         for text in search.needed_texts or [""]:
             entries = self._by_gram.setdefault(text[:_GRAM], []) if len(text) >= _GRAM else self._short
             entries.append((text, position))

@@ -1,7 +1,4 @@
-"""Fold texts to the form in which quotations are compared.
-
-Differences of typesetting, such as the kind of quotation marks, are removed.
-"""
+"""Fold texts to a form without differences of typesetting, to compare quotations."""
 
 import re
 import unicodedata
@@ -22,19 +19,19 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u
 
 @dataclass(frozen=True)
 class FoldedText:
-    """Text in the form in which quotations are compared; ``fold_text`` describes this form."""
+    """Text in the form that ``fold_text`` describes, with the offsets of its characters."""
 
     text: str
     codes: Codes
-    """Code points of ``text``."""
+    """[M] code points of ``text``."""
     offsets: Offsets
-    """Index in the original text of the character from which each character of ``text`` comes."""
+    """[M] index in the original text, for each character of ``text``, of the character from which it comes."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
-        """Return the place in the original text of a part of ``text``.
+        """Return the place in the original text from which a part of ``text`` comes.
 
         Args:
-            start: first character of the part.
+            start: index of the part's first character in ``text``.
             end: end (exclusive) of the part, greater than ``start``.
 
         Returns:
@@ -48,10 +45,9 @@ def fold_text(text: str) -> FoldedText:
 
     Case is folded, and compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents.
     Quotation marks and dashes get their ASCII forms, and invisible characters such as soft hyphens are removed. Runs of
-    white space become one space, and white space at both ends is removed. A hyphen between letters is removed with the
-    white space after it, because the line can have been broken there. Between digits, only the white space is removed.
-
-    The time is proportional to the length of the text.
+    white space become one space, and white space at both ends is removed. A hyphen between letters is removed with a
+    space after it, because it can divide a word at a line end; after a hyphen beside a digit, only the space is
+    removed. The time is proportional to the length of the text.
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     distinct, numbers = _number_codes(codes)
@@ -73,7 +69,7 @@ def fold_text(text: str) -> FoldedText:
 
 
 def is_between_words(text: str, place: int) -> bool:
-    """Return True if a word can begin or end before the character ``place`` of a text."""
+    """Return True if a word can begin or end before the character at index ``place``."""
     if not 0 < place < len(text):
         return True
     before, after = text[place - 1], text[place]
@@ -90,11 +86,7 @@ def _select(codes: Codes, offsets: Offsets, keep: npt.NDArray[np.bool_]) -> tupl
 
 
 def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
-    """Return the distinct code points of a text, and the number of each character's code point.
-
-    Returns:
-        The distinct code points in ascending order, and for each character the index of its code point among them.
-    """
+    """Return the sorted distinct code points [N], and the index of each character's [M]."""
     numbers = np.zeros(0x110000, np.int32)
     numbers[codes] = 1
     distinct = np.flatnonzero(numbers)
@@ -103,9 +95,7 @@ def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
 
 
 def _find_hyphens(codes: Codes) -> npt.NDArray[np.bool_]:
-    """Mark the hyphens inside words, and the spaces after them.
-
-    Hyphens are marked between letters, and spaces after a hyphen between letters or digits.
+    """Mark hyphens between letters, and the space after a hyphen between letters or digits.
 
     Args:
         codes: [M] code points of a text.

@@ -1,10 +1,10 @@
 r"""Search texts for patterns within a time limit, and skip texts that cannot have a match.
 
 Answers of CuratedTREC are patterns, for example ``New\s+York|Long Island``. Every match contains "york" or
-"long island". So a text that contains neither of these needed texts is not searched. Needed texts are lower-case ASCII.
-If a pattern has none, every text is searched.
+"long island". Only a text that contains one of these needed texts is searched. Needed texts are lower-case ASCII. For a
+pattern without needed texts, every text is searched.
 
-Patterns come from question files, and some need exponential time in Python's ``re``. Therefore the package ``regex``,
+Patterns come from question files, and some take exponential time in Python's ``re``. Therefore the package ``regex``,
 which has a time limit, searches for them. Syntax that ``regex`` reads differently from ``re`` is translated first.
 """
 
@@ -22,14 +22,14 @@ from ragqa.text import to_nfd
 from ragqa.types import Question
 
 SEARCH_SECONDS = 1.0
-"""Time limit in seconds for the search in a text; patterns of CuratedTREC take microseconds."""
+"""Time limit in seconds for searching a text; patterns of CuratedTREC take microseconds."""
 _FLAGS = re.IGNORECASE | re.UNICODE | re.MULTILINE
 _MAX_TEXTS = 64
-"""Maximum number of texts to list for a part of a pattern; ``[0-9]{4}`` can match ten thousand texts."""
+"""Maximum number of texts to list for a part of a pattern; ``[0-9]{4}`` matches ten thousand texts."""
 _SAME_CASE_FOLD = str.maketrans({"ſ": "s", "ı": "i"})
 """Letters that ``re.IGNORECASE`` equates with ASCII letters, unlike ``str.lower``."""
 _TO_TRANSLATE = re.compile(r"(?P<set>\[\^?\]?(?:\\.|[^]\\])*\])|\\N\{[^}]*\}|\\.|\{(?!\d*,?\d*\})", re.DOTALL)
-"""Parts of patterns that ``regex`` can read differently: sets, escapes, and a brace that is no repeat."""
+"""Parts of patterns that ``regex`` can read differently: sets, escapes, and braces that are not repeats."""
 _WORD_SET, _SPACE_SET = r"\p{L}\p{N}_", r"\s\x1c-\x1f"
 _IN_SETS = {r"\w": _WORD_SET, r"\s": _SPACE_SET, "[": r"\["}
 _OUTSIDE_SETS = {
@@ -41,7 +41,7 @@ _OUTSIDE_SETS = {
     r"\B": f"(?:(?<=[{_WORD_SET}])(?=[{_WORD_SET}])|(?<![{_WORD_SET}])(?![{_WORD_SET}]))",
     "{": r"\{",
 }
-"""Escapes of ``re`` in the syntax of ``regex``, whose own ``\\w`` also matches accents."""
+"""Syntax of ``regex`` for each escape of ``re``; the ``\\w`` of ``regex``, for example, also matches accents."""
 _SAME_I = str.maketrans({"ı": "i", "İ": "I"})
 
 Texts = frozenset[str]
@@ -49,19 +49,12 @@ EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Return a text in lower case, for the search of needed texts.
-
-    Args:
-        text: text in the form NFD (``to_nfd``).
-    """
+    """Return a text in the Unicode form NFD in lower case, for the search of needed texts."""
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
 class Pattern:
-    """Compiled pattern that ignores case and has a time limit for searches.
-
-    The limit is ``SEARCH_SECONDS``.
-    """
+    """Compiled pattern that ignores case; a search takes at most ``SEARCH_SECONDS``."""
 
     def __init__(self, pattern: str) -> None:
         """Compile a pattern in the syntax of Python's ``re``.
@@ -71,7 +64,7 @@ class Pattern:
         """
         import regex
 
-        re.compile(pattern, _FLAGS)  # regex accepts more than re, but a pattern that re rejects is invalid
+        re.compile(pattern, _FLAGS)  # regex accepts more than re, but a pattern that re rejects must be invalid
         self.text = pattern
         # re.IGNORECASE equates the dotless i with i; regex.IGNORECASE does not.
         self._folds_i = "(?-i:" not in pattern
@@ -82,14 +75,11 @@ class Pattern:
             raise ValueError(str(error)) from error
 
     def search(self, text: str) -> Any:
-        """Return the first match in a text, or None; raise SlowPattern after the time limit."""
+        """Return the first match in a text, or None; raise SlowPattern at the time limit."""
         return self._run(self._compiled.search, text)
 
     def find_all(self, text: str) -> list[tuple[int, int]]:
-        """Return the places of all matches in a text.
-
-        Returns:
-            Start and end (exclusive) of each match, in characters.
+        """Return the start and end (exclusive) of all matches in a text, in characters.
 
         Raises:
             SlowPattern: the search takes longer than ``SEARCH_SECONDS``.
@@ -97,7 +87,7 @@ class Pattern:
         return self._run(lambda *args, **limit: [m.span() for m in self._compiled.finditer(*args, **limit)], text)
 
     def match(self, text: str) -> Any:
-        """Return the match at the start of a text, or None; raise SlowPattern after the time limit."""
+        """Return the match at the start of a text, or None; raise SlowPattern at the time limit."""
         return self._run(self._compiled.match, text)
 
     def _run(self, find: Callable[..., Any], text: str) -> Any:
@@ -128,13 +118,13 @@ def compile_pattern(pattern: str) -> Pattern | None:
         warnings.simplefilter("ignore")  # Python warns about patterns whose meaning a later version could change
         try:
             return Pattern(pattern)
-        except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags that exclude each other
+        except (ValueError, re.error, OverflowError, RecursionError):  # ValueError: flags exclude each other
             return None
 
 
 @contextmanager
 def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
-    """Add the id of the pattern's question to a SlowPattern error of the block.
+    """Add the id of the pattern's question to a SlowPattern error that the block raises.
 
     Args:
         questions: questions whose answers are the patterns.
@@ -153,17 +143,17 @@ def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Search:
-    """Compiled pattern, to search for in many texts."""
+    """Compiled pattern, with needed texts that make searches of many texts fast."""
 
     pattern: Pattern
     needed_texts: Texts | None
-    """Lower-case ASCII texts of which every match contains at least one; None if no such texts are known."""
+    """Lower-case ASCII texts; every match contains at least one of them. None if no such texts are known."""
 
     def matches(self, text: str, folded: str) -> bool:
         """Return True if ``text`` contains a match.
 
         Args:
-            text: text in the form NFD.
+            text: text in the Unicode form NFD.
             folded: ``fold_case(text)``, which the caller computes once for many patterns.
 
         Raises:
@@ -182,27 +172,23 @@ def compile_search(pattern: str) -> Search | None:
 
 
 def find_needed_texts(pattern: str) -> Texts | None:
-    """Return texts of which every match of a pattern contains at least one.
-
-    Returns:
-        Lower-case ASCII texts; None if no such texts are known.
-    """
+    """Return the needed texts of a pattern: every match contains one of them; None if unknown."""
     try:
         parser = import_module("re._parser")  # not public, but the parser of re itself
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _, needed = _analyse_sequence(parser.parse(pattern, _FLAGS))
-            # A text that contains another needed text adds nothing to the search.
+            # A needed text that contains another one adds nothing to the search.
             return needed and frozenset(t for t in needed if not any(other in t for other in needed - {t}))
     except Exception:  # another version of Python can have another parser
         return None
 
 
 def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, Texts | None]:
-    """Return texts that parts of a pattern can match, and texts of which each match has one.
+    """Return all texts that parts of a pattern can match, and the needed texts of the parts.
 
-    All texts are lower-case ASCII. Either result is None if it is unknown, the first also if there are more than
-    ``_MAX_TEXTS``.
+    All texts are lower-case ASCII. Either result is None if it is unknown; the first is also None if it has more than
+    ``_MAX_TEXTS`` texts.
     """
     run, best, is_whole = EMPTY, None, True
     for kind, value in parts:
@@ -215,7 +201,7 @@ def _analyse_sequence(parts: Iterable[tuple[Any, Any]]) -> tuple[Texts | None, T
 
 
 def _choose_rarest(*choices: Texts | None) -> Texts | None:
-    """Return the choice whose shortest text is longest; None if no choice is usable."""
+    """Return the needed texts whose shortest text is longest; None if no choice is usable."""
     known = [texts for texts in choices if texts and "" not in texts]
     return max(known, key=lambda texts: (min(map(len, texts)), -len(texts)), default=None)
 
@@ -260,10 +246,9 @@ def _analyse_repeat(minimum: int, maximum: int, parts: Any) -> tuple[Texts | Non
 
 
 def _list_class(members: list[tuple[Any, Any]]) -> Texts | None:
-    """Return the characters of a class ``[…]`` in lower case.
+    """Return the characters of a set ``[…]`` in lower case.
 
-    Returns:
-        The characters; None if one is not ASCII, a range is too long, or the class is negated or names a category.
+    The result is None if one is not ASCII, a range is too long, or the set is negated or names a category.
     """
     codes: list[int] = []
     for kind, value in members:

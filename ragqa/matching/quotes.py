@@ -1,4 +1,4 @@
-"""Check whether a text contains a quotation; if not, find the most similar part."""
+"""Find a quotation in a text, or else the most similar part of the text."""
 
 import re
 from collections.abc import Iterator
@@ -19,17 +19,17 @@ MAX_TEXT = 10_000_000
 MAX_COUNT = 1_000
 """Maximum number of occurrences that are counted."""
 MIN_SIMILARITY = 0.4
-"""Minimum similarity of a part of a text that is reported instead of the quotation."""
+"""Minimum similarity of a part of the text that is reported for a missing quotation."""
 _GRAM = 3
-"""Length in characters of the sequences by which candidates are found."""
+"""Length in characters of the n-grams by which candidates are found."""
 _CANDIDATES = 4
-"""Maximum number of places that are compared with the quotation word by word."""
+"""Maximum number of places whose words are aligned with the quotation."""
 _SHOWN = 30
-"""Number of equal characters that are shown on each side of a difference."""
+"""Number of characters of equal words that are shown on each side of a difference."""
 _LONGEST_DIFFERENCE = 1_000
 """Maximum length of ``QuoteMatch.difference`` in characters; the rest is cut."""
 _LONGEST_WORD = 100
-"""Number of characters in which the ends of a cut word are searched."""
+"""Maximum distance in characters at which the start or end of a cut word is searched."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])\w)+|[^\w\s]")
 """Word, ideograph or punctuation mark."""
 
@@ -38,7 +38,7 @@ Match = Literal["exact", "typographic", "different", "none"]
 
 @dataclass(frozen=True, slots=True)
 class QuoteMatch:
-    """Result of the check of a quotation."""
+    """Place of a quotation in a text, or of the most similar part."""
 
     match: Match
     """Kind of the match:
@@ -55,7 +55,7 @@ class QuoteMatch:
     count: int = 0
     """Number of occurrences of either kind, at most ``MAX_COUNT``; 0 if there is none."""
     similarity: float = 0.0
-    """Share of the characters, in the words of the quotation and of the part, that are in equal words, from 0 to 1."""
+    """Share of equal words in the quotation and the part, weighted by their characters, from 0 to 1."""
     difference: str | None = None
     """The part in one line, with ``[-words of the quotation alone-]`` and ``{+words of the text alone+}``; None unless
     the match is ``different``."""
@@ -69,16 +69,16 @@ class QuoteMatch:
 def find_quote(quote: str, text: str) -> QuoteMatch:
     """Find a quotation in a text, or else the most similar part of the text.
 
-    A quotation begins and ends with whole words: "art" is no quotation from "party". The time is proportional to the
-    length of the text.
+    A quotation consists of whole words: "art" is no quotation from "party". The time is proportional to the length of
+    the text.
 
     Args:
-        quote: the quotation, at most ``MAX_QUOTE`` characters.
-        text: the text, at most ``MAX_TEXT`` characters.
+        quote: quotation of at most ``MAX_QUOTE`` characters.
+        text: text of at most ``MAX_TEXT`` characters.
 
     Returns:
-        The first occurrence and the number of occurrences. If there is none, the most similar part; its ``match`` is
-        ``none`` if no part has a similarity of ``MIN_SIMILARITY``.
+        The first occurrence and the number of occurrences, or else the most similar part. If no part has a similarity
+        of ``MIN_SIMILARITY``, ``match`` is ``none``.
 
     Raises:
         BadInput: the quotation has no letter or digit, or the quotation or the text is too long.
@@ -104,10 +104,7 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
 
 
 def _find_all(part: str, text: str) -> Iterator[int]:
-    """Yield the places of ``part`` in a text at which it consists of whole words.
-
-    At most ``MAX_COUNT`` places are yielded, in ascending order.
-    """
+    """Yield, in order, up to ``MAX_COUNT`` places of ``part`` in a text as whole words."""
     place, found = text.find(part), 0
     while place >= 0 and found < MAX_COUNT:
         if is_between_words(text, place) and is_between_words(text, place + len(part)):
@@ -135,10 +132,7 @@ def _find_nearest(quote: str, folded_quote: FoldedText, text: str, folded: Folde
 
 
 def _split_words(text: str, start: int, end: int) -> list[Word]:
-    """Return the words of a part of a text.
-
-    Words that the ends of the part would cut are included whole.
-    """
+    """Return the words of a part of a text; words that its ends would cut are whole."""
     start = max(0, min(start, len(text) - 1))
     low = max(start - _LONGEST_WORD, text.rfind(" ", max(0, start - _LONGEST_WORD), start) + 1, 0)
     high = text.find(" ", end, end + _LONGEST_WORD)
@@ -147,9 +141,9 @@ def _split_words(text: str, start: int, end: int) -> list[Word]:
 
 
 def _find_candidates(quote: FoldedText, text: FoldedText) -> list[int]:
-    """Return the places of a text that share most character trigrams with a quotation.
+    """Return the ``_CANDIDATES`` places of a text that share most trigrams with a quotation.
 
-    Rare trigrams count more. At most ``_CANDIDATES`` places are returned, best first.
+    Rare trigrams of characters count more. The best place is first.
     """
     if len(text.codes) < _GRAM or len(quote.codes) < _GRAM:
         return []
@@ -179,10 +173,7 @@ _Side = tuple[str, FoldedText, list[Word]]
 
 
 def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
-    """Format an alignment as ``QuoteMatch.difference``.
-
-    Of equal words, only those next to a difference are shown.
-    """
+    """Format an alignment as ``QuoteMatch.difference``, with equal words only near differences."""
     parts = []
     for number, step in enumerate(alignment.steps):
         if step.is_equal:
@@ -201,7 +192,7 @@ def _format_difference(alignment: Alignment, quote: _Side, text: _Side) -> str:
 
 
 def _cut_words(side: _Side, words: range) -> str:
-    """Return words in their original form, in one line."""
+    """Return the words with the given numbers in their original form, in one line."""
     if not words:
         return ""
     original, folded, all_words = side

@@ -7,11 +7,11 @@ from itertools import chain
 _OPENING = "\"'“‘«([¿¡"
 _CLOSING = "\"'”’»)]"
 _STOPS = (".", "!", "?", "…")
-# White space that can end a sentence. The possessive repeats (``++``) prevent backtracking, so the time is linear.
+# White space that can follow a sentence. Possessive repeats (``++``) do not backtrack, so the time is linear.
 _GAP = re.compile(rf"(?<=[.!?…{re.escape(_CLOSING)}])\s++(?=\S)|\n[^\S\n]*+\n")
 _CONTEXT = 40
-"""Number of characters before white space that decide whether it ends a sentence."""
-# Abbreviations that never end a sentence, and abbreviations that do not end one before a number.
+"""Number of characters before white space that are read to decide whether it ends a sentence."""
+# Abbreviations that never end a sentence, and below them abbreviations that do not end one before a number.
 _BEFORE_ANY = re.compile(
     r"""(?: (?: [^\W\d_]\. )+ [^\W\d_] | mr | mrs | ms | mme | mlle | messrs | dr | drs | prof | st | sts | ste |
     rev | hon | fr | sr | sra | gen | col | maj | capt | cpt | lt | cmdr | adm | sgt | cpl | pvt | gov | sen |
@@ -34,8 +34,8 @@ def find_sentences(text: str, first: int = 0) -> Iterator[tuple[int, int, int]]:
     A blank line always ends a sentence.
 
     Args:
-        text: the text.
-        first: character at which the first sentence begins.
+        text: text to divide.
+        first: index of the character at which the first sentence begins.
 
     Yields:
         Start and end (exclusive) of a sentence in the text, in characters, and its number of words.

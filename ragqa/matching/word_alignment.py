@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 _PREFIX = 16
-"""Number of characters at the beginning of two words that are compared."""
+"""Number of first characters of two words that are compared."""
 
 
 class Word(NamedTuple):
@@ -19,10 +19,7 @@ class Word(NamedTuple):
 
 
 class AlignedWords(NamedTuple):
-    """Run of words that are all equal or all different in the quotation and the text.
-
-    ``quote`` and ``text`` are the ranges of the numbers of these words.
-    """
+    """Run of words that are all equal or all different, with their numbers in both texts."""
 
     is_equal: bool
     quote: range
@@ -41,7 +38,7 @@ class Alignment:
     cost: int
     """Cost as in ``align_words``, about the number of different characters."""
     similarity: float
-    """Share of the characters, in the aligned words of both sides, that are in equal words, from 0 to 1."""
+    """Share of equal words in the aligned words of both sides, weighted by their characters, from 0 to 1."""
     first: int
     """Number of the first aligned word of the text."""
     last: int
@@ -52,9 +49,8 @@ def align_words(quote: Sequence[Word], text: Sequence[Word]) -> Alignment:
     """Align all words of a quotation with the consecutive words of a text that cost least.
 
     - A word that is only on one side costs its length in characters.
-    - A different word in place of a word of the quotation costs the length of the longer word without their common
-      beginning; at least 1, and at most the length of the quotation's word. So a changed last word of the quotation is
-      aligned as changed, and not as missing.
+    - A changed word costs the length of the longer word without the common prefix; at least 1, and at most the length
+      of the quotation's word, so that a changed last word does not count as missing.
     - Words of the text before and after the aligned part cost nothing.
 
     Time and memory are proportional to the product of the two numbers of words.
@@ -79,7 +75,7 @@ def align_words(quote: Sequence[Word], text: Sequence[Word]) -> Alignment:
         deleted = costs[row] + len(word.text)
         best = deleted.copy()
         best[1:] = np.minimum(deleted[1:], costs[row, :-1] + changes[row])
-        # Words that only the text has cost their lengths, so the cost is a minimum over all places before.
+        # A word that only the text has costs its length, so the cost is a minimum over all columns to the left.
         costs[row + 1] = insertion + np.minimum.accumulate(best - insertion)
     return _trace_back(quote, text, costs, changes)
 
@@ -89,7 +85,7 @@ def _pad(word: str) -> list[int]:
 
 
 def _compare(word: str, letters: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the cost of each word of a text in place of another word."""
+    """Return the cost of each word of a text in place of ``word``, int [words of the text]."""
     common = np.cumprod((letters == _pad(word)) & (letters != 0), axis=1).sum(axis=1)
     return np.asarray(np.clip(np.maximum(lengths, len(word)) - common, 1, len(word)))
 

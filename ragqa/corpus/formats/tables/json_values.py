@@ -13,7 +13,7 @@ from ragqa.corpus.formats.records import format_record
 from ragqa.corpus.formats.text import plain
 
 _MAX_CHARACTERS = 32_000_000
-"""Maximum length of a JSON file in characters; because of the memory for parsing, a longer one is read as plain text."""
+"""Maximum length of a JSON file in characters; a longer one is read as plain text, because parsing needs memory."""
 _MAX_LEVELS = 50
 """Maximum depth of values that are divided into records; a deeper value becomes one record of JSON."""
 _NAMES = ("name", "title", "label", "id")
