@@ -40,7 +40,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``import ragqa`` stays fast."""
+    """Import a public name at its first use, so that ``import ragqa`` stays fast."""
     if name in __all__:
         return getattr(import_module(f"ragqa.{_MODULES.get(name, 'errors')}"), name)
     raise AttributeError(f"module 'ragqa' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """HTTP connections that limit the time and the size of a response.
 
-``http.client`` limits only the time of each socket call. So a server that sends single bytes can keep a client waiting
-for ever, and a response can have any size. Here, each request has a deadline and a maximum number of received bytes.
+``http.client`` limits only the time of each socket call. So a server that sends single bytes can block a client
+forever, and a response can have any size. Here, each request has a deadline and a maximum number of received bytes.
 """
 
 import io
@@ -15,17 +15,17 @@ from time import monotonic
 from typing import Any
 
 READ_BYTES = 64 << 10
-"""Number of bytes of a body to read in one call."""
+"""Maximum number of bytes of a body to read in one call."""
 HEADER_BYTES = 256 << 10
 """Maximum number of bytes of headers, trailers and chunk sizes, in addition to the body."""
 
 
 class TooLarge(HTTPException):
-    """Response that exceeds the size limit of its request."""
+    """Response that is larger than its request allows."""
 
 
 class _Bounds:
-    """Deadline of a request, and the number of bytes that it can still receive."""
+    """Deadline of a request, and the number of bytes that its response can still have."""
 
     def __init__(self) -> None:
         self.deadline, self.left = 0.0, 0
@@ -47,7 +47,7 @@ class _BoundedReader(io.RawIOBase):
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
-        self._raw = connection.makefile("rb", buffering=0)  # keeps the socket open as long as the response needs it
+        self._raw = connection.makefile("rb", buffering=0)  # the socket stays open as long as the response needs it
 
     def readable(self) -> bool:
         return True
@@ -66,7 +66,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 class _BoundedSocket:
-    """Socket with the methods that ``http.client`` uses, within the bounds of a request."""
+    """Socket with the methods that ``http.client`` calls, within the bounds of a request."""
 
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
@@ -76,7 +76,7 @@ class _BoundedSocket:
         return io.BufferedReader(_BoundedReader(self._connection, self._bounds))
 
     def sendall(self, data: Any) -> None:
-        """Send all data; raise TimeoutError if the deadline has passed or passes during a call."""
+        """Send all data; raise TimeoutError at the deadline."""
         self._connection.settimeout(self._bounds.get_seconds())
         self._connection.sendall(data)
 
@@ -95,8 +95,7 @@ class BoundedConnection:
             host: name or address of the server.
             port: port of the server; None for the default port.
             use_tls: True for HTTPS, False for HTTP.
-            connect_seconds: time limit in seconds of opening the connection; the deadline of the request also limits
-                this time.
+            connect_seconds: time limit for opening the connection, in seconds; the request's deadline applies, too.
         """
         self._bounds, self._connect_seconds = _Bounds(), connect_seconds
         self._connection = HTTPSConnection(host, port) if use_tls else HTTPConnection(host, port)
@@ -112,16 +111,16 @@ class BoundedConnection:
         deadline: float,
         max_bytes: int,
     ) -> Iterator[HTTPResponse]:
-        """Send a request and yield the response, which the block reads.
+        """Send a request, and yield the response for the block to read.
 
         Redirections are not followed. The connection stays open for the next request if the server allows this and the
         block reads the response to its end.
 
         Args:
             method: GET or POST.
-            path: path of the address.
+            path: path of the URL.
             body: JSON to send; None for a request without a body.
-            headers: headers to send in addition to the type of the body.
+            headers: headers to send in addition to ``Content-Type``.
             deadline: value of ``time.monotonic`` at which the request must be over.
             max_bytes: maximum size of the response's body in bytes.
 
@@ -146,16 +145,7 @@ class BoundedConnection:
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request and return the status and body of the response.
-
-        Redirections are not followed.
-
-        Args:
-            method: GET or POST.
-            path: path of the address.
-            body: JSON to send; None for a request without a body.
-            deadline: value of ``time.monotonic`` at which the exchange must be over.
-            max_bytes: maximum size of the response's body in bytes.
+        """Send a request, and return the response; the arguments are those of ``request``.
 
         Returns:
             Status code, body, and True if the connection stays open for another request.
@@ -165,7 +155,7 @@ class BoundedConnection:
             TooLarge: the response is larger than ``max_bytes``.
             HTTPException: the response is not HTTP, or shorter than its header says.
             OSError: the server cannot be reached, or the connection breaks.
-            UnicodeError: the name of the server cannot be a host name.
+            UnicodeError: the name of the server is not a valid host name.
         """
         with self.request(method, path, body, deadline=deadline, max_bytes=max_bytes) as response:
             data = read_body(response, max_bytes)
@@ -185,7 +175,7 @@ class BoundedConnection:
 def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
     """Return the body of a response.
 
-    The body is read in pieces, so that a false length in the header cannot make the client reserve that much memory.
+    It is read in pieces, so that the client does not reserve memory for a false ``Content-Length``.
 
     Args:
         response: response of ``BoundedConnection.request``.

@@ -1,6 +1,6 @@
 """Format answers as chat messages in Markdown, and read such messages back.
 
-A message comes with the places of its citations. This is the text of a message:
+A message has a text and the places of its citations. An example of a text:
 
     Ada Holm [1]
 
@@ -8,8 +8,8 @@ A message comes with the places of its citations. This is the text of a message:
 
     [1] **Skarvik Lighthouse**, skarvik.md, line 3: “The lighthouse was built in 1871 by the engineer Ada Holm.”
 
-Text from documents and models is escaped, so that it makes no links, images or HTML. Otherwise a document could add an
-image whose address contains the conversation, and a chat program that loads images would send it to a stranger.
+Text from documents and models is escaped, so that it cannot make links, images or HTML. Otherwise a document could add
+an image whose URL contains the conversation, and a chat program that loads images would send it to a stranger.
 """
 
 import re
@@ -25,7 +25,7 @@ from ragqa.types import SENTENCE_ENDS, Answer, Source
 NO_ANSWER = "These documents do not answer the question"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
 _LINKING = re.compile(r"(?P<marker>\[\d+\](?P<target>\()?)|[\\\[\]<]")
-"""Number of a source, such as ``[1]``, or a character that can begin a link, an image or HTML."""
+"""Number of a source, such as ``[1]``, or a character that can be part of a link, an image or HTML."""
 _ESCAPED = re.compile(r"\\([\\`*_\[\]<>|])")
 _MARKER = re.compile(r"(?: ?\[\d+\])+$")
 _SOURCE = re.compile(r"^\[1\] \*\*(.*?)\*\*, ", re.MULTILINE)
@@ -33,7 +33,7 @@ _SOURCE = re.compile(r"^\[1\] \*\*(.*?)\*\*, ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Citation:
-    """Citation of a source: characters ``start`` to ``end`` (exclusive) of the message's text."""
+    """Source and place of a citation: characters ``start`` to ``end`` (exclusive) of the text."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """Answer as a chat message in Markdown, and its citations in order."""
+    """Chat message: an answer in Markdown, and the citations in order."""
 
     text: str
     citations: tuple[Citation, ...]
@@ -51,11 +51,10 @@ class ChatMessage:
 def format_message(answer: Answer) -> ChatMessage:
     """Return an answer as a chat message, with its confidence and its sources.
 
-    The message of a declined question has the reason, the best guess and the nearest passages. At most ``MAX_SOURCES``
-    sources are listed, but all of an answer with statements.
+    The message for a declined question has the reason, the best guess and the nearest passages. At most ``MAX_SOURCES``
+    sources are listed; for an answer with statements, all sources are listed, because statements can cite any.
     """
     writer = _Writer()
-    # Every source that a statement cites is listed.
     count = MAX_SOURCES if not answer.statements else len(answer.sources)
     sources = answer.sources[:count]
     if answer.text is None:
@@ -86,33 +85,27 @@ def format_message(answer: Answer) -> ChatMessage:
 
 
 class _Writer:
-    """Builder of the text of a message and of the places of its citations."""
+    """Builder of the text and the citations of a message."""
 
     def __init__(self) -> None:
         self.text = ""
         self.citations: list[Citation] = []
 
     def write(self, text: str) -> str:
-        """Append a text and return it, with a space before it if needed.
-
-        ``[1]`` followed by ``(`` would be a link in Markdown, so a space is put between them.
-        """
+        """Append a text and return it; a space prevents ``](``, which would make a link."""
         added = " " * (self.text.endswith("]") and text.startswith("(")) + text
         self.text += added
         return added
 
     def cite(self, sources: Sequence[Source], numbers: Iterable[int]) -> None:
-        """Append the numbers of sources, counted from 1, in brackets, and record the citations."""
+        """Append the numbers of sources (from 1) in brackets, and record them as citations."""
         for number in numbers:
             start = len(self.text)
             self.text += f"[{number}]"
             self.citations.append(Citation(start, len(self.text), sources[number - 1]))
 
     def write_statements(self, text: str, answer: Answer) -> None:
-        """Append the text of an answer with the citations of its statements.
-
-        The citations stand where ``Answer.cited_text`` has them.
-        """
+        """Append the text of an answer, with citations in the places of ``Answer.cited_text``."""
         end = 0
         for statement in answer.statements:
             self.write(_escape_links(text[end : statement.start]))
@@ -131,14 +124,14 @@ class StreamedMessage:
         self._writer = _Writer()
 
     def add(self, piece: str) -> str:
-        """Return the Markdown to send for a piece of text that ``Pipeline.stream`` yielded."""
+        """Return the Markdown to send for a piece of an answer from ``Pipeline.stream``."""
         return self._writer.write(_escape_links(piece))
 
     def finish(self, answer: Answer) -> ChatMessage:
-        """Return the text to send after the last piece, and the citations.
+        """Return the text to send after the last piece, with the citations.
 
-        If the sent pieces are not the beginning of the answer's message, for example because the question is declined,
-        the whole message follows after an empty line. The places of the citations count from the first piece.
+        If the answer's message does not begin with the sent pieces, for example because the question is declined, the
+        whole message follows after an empty line. The places of the citations count from the first piece.
         """
         sent, message = self._writer.text, format_message(answer)
         if message.text.startswith(sent):
@@ -149,14 +142,14 @@ class StreamedMessage:
 
 
 def read_message(question: str, text: str) -> Turn:
-    """Return the turn of a conversation in which a question got a chat message as its answer.
+    """Return a turn of a conversation from a question and the chat message that answered it.
 
     Args:
         question: question of the turn.
-        text: the message, from ``format_message`` or another program. The answer of the turn is its first line; the
-            title is that of its first source, if it has sources.
+        text: message of ``format_message`` or another program. The turn gets its first line as the answer, and the
+            title of its first source.
     """
-    first_line = text.strip().partition("\n")[0][:MAX_CHARS]  # the time of the pattern grows with its square, too
+    first_line = text.strip().partition("\n")[0][:MAX_CHARS]  # the time of _MARKER grows with the square of the length
     if first_line.startswith(NO_ANSWER):
         return Turn(question, None)
     title = _SOURCE.search(text)
@@ -172,8 +165,7 @@ def _format_source(source: Source, question: str) -> str:
 def _escape_links(text: str) -> str:
     """Escape links, images, HTML and control characters in a text of a model or document.
 
-    Numbers of sources such as ``[1]`` stay. If ``(`` follows one, it would be a link in Markdown, so a space is put
-    between them.
+    Numbers of sources such as ``[1]`` stay. A space prevents ``[1](``, which would make a link.
     """
 
     def escape(match: re.Match[str]) -> str:
@@ -185,7 +177,7 @@ def _escape_links(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text in one line without special characters of Markdown."""
+    """Return a text in one line with escaped special characters of Markdown."""
     return _SPECIAL.sub(r"\\\1", to_one_line(text))
 
 

@@ -1,4 +1,4 @@
-"""Conversations, in which a follow-up question is completed from the turn before it."""
+"""Conversations, in which a follow-up question is completed from the previous turn."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -10,14 +10,14 @@ from ragqa.types import Answer
 
 
 def make_standalone(question: str, turns: Iterable[Turn]) -> str:
-    """Return a question in a form that stands alone, completed from the turns before it.
+    """Return a question in a form that stands alone, completed from earlier turns.
 
     Args:
-        question: the question; if it stands alone, ``clean_question`` is its only change.
+        question: follow-up question; a question that stands alone is only cleaned by ``clean_question``.
         turns: earlier turns, oldest first; their questions can also be follow-ups.
 
     Raises:
-        BadInput: one of the questions is empty.
+        BadInput: one of the questions is empty or not text.
     """
     last: Turn | None = None
     for turn in (*turns, Turn(question, None)):
@@ -28,18 +28,18 @@ def make_standalone(question: str, turns: Iterable[Turn]) -> str:
 
 
 class Conversation:
-    """Sequence of questions to a pipeline, each of which can refer to the question before it.
+    """Sequence of questions to a pipeline, each of which can refer to the previous question.
 
     Pronouns, as in "When did he do it?", are replaced by the names that they stand for, and short questions such as
-    "Why?" are completed. ``Answer.question`` is the question as the user typed it, and ``Answer.asked`` the question in
-    the form that stands alone. A question that stands alone does not change.
+    "Why?" are completed. ``Answer.question`` is the question as the user typed it. ``Answer.asked`` is its form that
+    stands alone, or None if that is the same.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         """Begin a conversation with ``pipeline``, which answers the questions."""
         self.pipeline = pipeline
         self.last_turn: Turn | None = None
-        """Last question, in the form that stands alone, and its answer; None before the first question."""
+        """Last question in the form that stands alone, and its answer; None before the first answer."""
 
     def ask(
         self,
@@ -62,10 +62,7 @@ class Conversation:
         min_confidence: float | None = None,
         filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer, then the answer.
-
-        Arguments and errors are those of ``Pipeline.stream``.
-        """
+        """Yield pieces of the answer, then the answer; see ``Pipeline.stream``."""
         cleaned = clean_question(question)
         asked = make_standalone(question, [self.last_turn] if self.last_turn else [])
         for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):

@@ -1,21 +1,12 @@
-"""Errors that users can fix.
-
-The message of an error is one line that names the problem, the place and the remedy.
-"""
+"""Errors that users can fix; each message is one line with problem, place and remedy."""
 
 
 class RagqaError(Exception):
-    """Base class of errors that the input, the settings or the machine cause.
-
-    Other exceptions are bugs.
-    """
+    """Base class of errors due to the input, the settings or the machine; others are bugs."""
 
 
 def summarize_error(error: Exception) -> str:
-    """Return the first line of an error's message, without its full stop.
-
-    If the message is empty, the result is the name of the error's class.
-    """
+    """Return an error's first line without its full stop; its class name if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -24,7 +15,7 @@ class BadInput(RagqaError):
 
 
 class BadLine(BadInput):
-    """Malformed record of a file; the message names file and line."""
+    """Malformed record of a file; the message names the file and the line."""
 
 
 class SlowPattern(BadInput):
@@ -34,9 +25,9 @@ class SlowPattern(BadInput):
         """Make the error.
 
         Args:
-            pattern: the pattern.
-            characters: length of the searched text.
-            seconds: time limit that the search exceeded.
+            pattern: pattern of the search.
+            characters: length of the searched text in characters.
+            seconds: time limit that the search exceeded, in seconds.
             question: id of the pattern's question; None if it is unknown.
         """
         self.pattern, self.characters, self.seconds = pattern, characters, seconds
@@ -47,11 +38,7 @@ class SlowPattern(BadInput):
         )
 
     def add_question(self, question: str) -> "SlowPattern":
-        """Return a copy of the error that also names the question of the pattern.
-
-        Args:
-            question: id of the question.
-        """
+        """Return a copy of the error that also names the id of the pattern's question."""
         return SlowPattern(self.pattern, self.characters, self.seconds, question)
 
 
@@ -64,10 +51,7 @@ class DamagedArtefact(ArtefactError):
 
 
 class Mismatch(ArtefactError):
-    """Artefacts, models or settings that do not fit together.
-
-    An artefact in a format that this version of ragqa cannot read is also a mismatch.
-    """
+    """Artefacts, models, settings or a version of ragqa that do not fit together."""
 
 
 class MissingExtra(RagqaError):
@@ -77,7 +61,7 @@ class MissingExtra(RagqaError):
         """Make the error.
 
         Args:
-            feature: what needs the extra; this begins the message.
+            feature: noun phrase for the part that needs the extra, which begins the message.
             extra: name of the extra.
         """
         super().__init__(
@@ -92,7 +76,7 @@ class MissingPackage(MissingExtra):
         """Make the error.
 
         Args:
-            feature: what needs the package; this begins the message.
+            feature: noun phrase for the part that needs the package, which begins the message.
             package: name of the package.
         """
         RagqaError.__init__(self, f"{feature} needs the package '{package}'; install it: pip install {package}")
@@ -103,7 +87,7 @@ class RemoteError(RagqaError):
 
 
 class NonFiniteLoss(RagqaError):
-    """Loss or gradient that is not finite; training stops before this step changes the weights."""
+    """Loss or gradient that is not finite; training stops before it changes the weights."""
 
 
 class StaleIndex(RagqaError):

@@ -1,4 +1,4 @@
-"""Choose the part of a passage to show: around the answer, or around words of the question."""
+"""Choose the part of a passage to show: around the answer or the words of the question."""
 
 import re
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from ragqa.types import Source
 MAX_SOURCES = 3
 """Maximum number of sources that are shown for an answer without statements."""
 SIDE = 160
-"""Number of characters of a passage shown on each side of the answer."""
+"""Maximum number of characters of a passage that are shown on each side of the answer."""
 _LONGEST_WORD = 30
-"""Maximum number of characters by which a cut moves to the end of a word; longer words are cut."""
+"""Maximum number of characters by which a cut moves to the edge of a word; longer words are cut."""
 _LONGEST_SEARCH = 20_000
-"""Number of characters at the beginning of a passage that are searched for words of the question."""
+"""Number of first characters of a passage that are searched for words of the question."""
 _WORD = re.compile(r"\w+")
 
 Range = tuple[int, int]
@@ -24,8 +24,7 @@ Range = tuple[int, int]
 def choose_quote(source: Source, question: str) -> str:
     """Return the part of a source's passage around the answer, in one line.
 
-    If the place of the answer is unknown, the part shows words of the question. ``…`` stands for the text before and
-    after the part.
+    If the source has no span, the part shows words of the question. ``…`` replaces the text before and after the part.
     """
     text, span = source.hit.passage.text, source.span
     if span is None:
@@ -39,15 +38,14 @@ def choose_quote(source: Source, question: str) -> str:
 
 
 def choose_window(text: str, ranges: Sequence[Range]) -> Range:
-    """Return the part of a text that shows most of the given words.
+    """Return the part of a text whose distinct given words have the most characters.
 
     Args:
         text: text of a passage.
         ranges: places of the words, in order; if there are none, the part is the beginning of the text.
 
     Returns:
-        Start and end (exclusive) of the part, which has at most 2 ``SIDE`` characters. The part is the one whose
-        distinct words have the most characters.
+        Start and end (exclusive) of the part, which has at most 2 ``SIDE`` characters.
     """
     size = 2 * SIDE
     best, most = 0, 0
@@ -60,9 +58,9 @@ def choose_window(text: str, ranges: Sequence[Range]) -> Range:
 
 
 def find_question_words(question: str, text: str) -> list[Range]:
-    """Return the places in a text of the question's words, also with other endings, in order.
+    """Return the places in a text of the question's words, even with other endings, in order.
 
-    Function words such as "who" and "the" do not count. Only the first 20,000 characters of the text are searched.
+    Function words such as "who" do not count. Only the first ``_LONGEST_SEARCH`` characters of the text are searched.
     """
     asked = {word.lower() for word in _WORD.findall(question)} - FUNCTION_WORDS
     return [
@@ -78,10 +76,7 @@ def _is_same_word(word: str, other: str) -> bool:
 
 
 def shrink_to_words(text: str, window: Range) -> Range:
-    """Shrink a window to whole words, without white space at its ends.
-
-    Words of over 30 characters stay cut.
-    """
+    """Shrink a window to whole words, without white space at its ends; long words stay cut."""
     low, high = window
     if low and (cut := re.compile(r"\S*\s").match(text, low - 1, low + _LONGEST_WORD)):
         low = cut.end()

@@ -1,8 +1,8 @@
 """Rules that rewrite a follow-up question so that it stands alone.
 
 The rules use the names and words of the last question and its answer. A follow-up has pronouns ("When did he do it?"),
-or is only a part of a question ("And in 2019?", "Why?"). A question whose pronouns refer to its own words ("Which
-consul lost his life?") stands alone and does not change.
+or is a part of a question ("And in 2019?", "Why?"). A question whose pronouns refer to its own words ("Which consul
+lost his life?") stands alone and does not change.
 """
 
 import re
@@ -20,7 +20,7 @@ class Turn:
     answer: str | None
     """Text of the answer; None if the question was declined."""
     title: str = ""
-    """Title of the first source; empty without a source."""
+    """Title of the answer's first source; empty if there is none."""
 
 
 _PERSON = ("he", "him", "she", "his", "her", "hers")
@@ -56,19 +56,19 @@ _SHORT = re.compile(
 _WHO_ACTS = re.compile(
     r"\W*who (?!(?:is|are|was|were|do|does|did|has|have|had|will|would|can|could|else)\b)\w", re.IGNORECASE
 )
-"""Beginning of a question for the person who did something: "Who discovered …", but not "Who was Newton's wife?"."""
+"""Beginning of a question about the person who did something: "Who discovered …", but not "Who was Newton's wife?"."""
 _TO_BE = re.compile(r"\b(is|are|was|were|be)\s*$", re.IGNORECASE)
 _NEEDS_NAME = re.compile(r"\b(is|was|are|were|for|by|to|of|with|at)\s*$", re.IGNORECASE)
-"""Words before a pronoun that refers to another person than the one asked for: "Who was a teacher of his?"."""
+"""Words before a pronoun that cannot refer to the person asked for: "Who was a teacher of his?"."""
 _NOUN = re.compile(r"\b(?:the|an?|our|my|your|these|those) (?!(?:first|last)\b)[a-z]")
 _HOW_MUCH = re.compile(r"how \w+$", re.IGNORECASE)
 _PREPOSITION = re.compile(r"(?:in|on|at|for|of|to|with|by|from|after|before|during|under)\b", re.IGNORECASE)
 _DO = re.compile(r"\b(?:do|does|did|can|could|will|would|should|must)\s+$", re.IGNORECASE)
-"""Auxiliary verb that stands before the subject; the main verb stands behind the subject: "did the mill burn down?"."""
+"""Auxiliary verb before a subject, after which the main verb follows: "did the mill burn down?"."""
 _PARTICLES = ("away", "back", "down", "off", "out", "over", "up")
 _YEAR = re.compile(r"\b\d{3,4}\b")
 MAX_CHARS = 1_000
-"""Maximum length in characters of the texts that the rules read; their time grows with its square."""
+"""Maximum length in characters of the texts that the rules read, because their time grows with its square."""
 _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
 
@@ -79,7 +79,7 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
         question: question in one line.
         turn: last turn, whose question stands alone.
     """
-    if len(question) > MAX_CHARS:  # no question of that length leaves anything out
+    if len(question) > MAX_CHARS:  # so long a question stands alone
         return question
     turn = Turn(turn.question[:MAX_CHARS], turn.answer and turn.answer[:MAX_CHARS], turn.title[:MAX_CHARS])
     if short := _SHORT.match(question):
@@ -95,9 +95,9 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
 
 
 def list_names(question: str) -> list[str]:
-    """Return the names in a question, which are runs of capitalised words.
+    """Return the names in a question: runs of capitalised words without a final "'s".
 
-    The question word, or else the first word, is not a part of a name. A final "'s" is removed.
+    The question word, or else the first word, is not a part of a name.
     """
     found = [match[0] for match in _NAME.finditer(question, _find_start(question))]
     return [re.sub(r"['’]s$", "", name) for name in found if name.lower() not in FUNCTION_WORDS]
@@ -118,9 +118,9 @@ def _replace_pronouns(question: str, turn: Turn) -> str:
             continue
         if pronoun == "there" and _TO_BE.search(before):  # "How many moons are there?", "Is there life?"
             continue
-        if pronoun == "it" and re.search(r"\b(do|does|did|done|doing)\s*$", before, re.IGNORECASE):  # an action
+        if pronoun == "it" and re.search(r"\b(do|does|did|done|doing)\s*$", before, re.IGNORECASE):  # means an action
             continue
-        if pronoun in ("its", "their") and names:  # of a thing in the question: "Who gave his house its name?"
+        if pronoun in ("its", "their") and names:  # means a thing in the question: "Who gave his house its name?"
             continue
         find = _find_person if is_person else _find_thing
         if not (name := find(pronoun, turn, list(names.values()))):
@@ -151,8 +151,8 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
     is_object = pronoun in _OBJECTS
     clauses = list(_CLAUSE.finditer(before, _find_start(before)))
     if clauses and is_object and not re.match(r" \w", after) and before[clauses[-1].end() :].strip() in ("", "of"):
-        clauses.pop()  # "after it?" is no clause, but "after it was built" is
-    if clauses:  # in a subordinate clause, a pronoun means a name or a thing of the main clause, if there is any
+        clauses.pop()  # "after it?" is not a clause, but "after it was built" is
+    if clauses:  # in a subordinate clause, a pronoun means a name or a thing in the main clause, if there is any
         main = before[: clauses[0].start()]
         if any(not _has_antecedent(main[: m.start()], m[0].lower(), main[m.end() :]) for m in _PRONOUN.finditer(main)):
             return False
@@ -175,9 +175,8 @@ def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
 def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
     """Return the person whom a pronoun means; empty if there is none.
 
-    It is a name in the last question, the answer to a question for a person, or else the title of the first source.
-    Names that share a word with the title come first, and names whose ending fits the gender of the pronoun are
-    preferred.
+    This is a name in the last question or the answer to a question about a person, or else the title of the first
+    source. Endings that fit the gender of the pronoun are preferred, and then names that share a word with the title.
     """
     names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
     candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
@@ -194,8 +193,8 @@ def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
 def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
     """Return the thing or place that a pronoun means; empty if there is none.
 
-    It is a name or a noun phrase in the last question, or else the title of the first source, or else the answer.
-    "There" means the answer to a question for a place.
+    This is a name or a noun phrase in the last question, or else the title of the first source, or else the answer.
+    "There" means the answer to a question about a place.
     """
     if pronoun == "there" and turn.answer and _ASKS_PLACE.search(turn.question):
         return turn.answer
@@ -212,10 +211,7 @@ def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
 
 
 def _find_thing_phrase(question: str) -> str:
-    """Return the first noun phrase with an article; empty if there is none.
-
-    The verb behind the phrase is left out.
-    """
+    """Return the first noun phrase with an article, without a verb after it; empty if none."""
     match = _THING_PHRASE.search(question)
     if not match:
         return ""
@@ -230,10 +226,9 @@ def _find_thing_phrase(question: str) -> str:
 
 
 def _complete_name(name: str, title: str) -> str:
-    """Return the title if a name is a part of it, and else the name.
+    """Complete a name from a title of which it is a part: "Newton" from "Isaac Newton".
 
-    With the title "Isaac Newton", the name "Newton" becomes "Isaac Newton". Only titles of at most three capitalised
-    words count.
+    Only titles of at most three capitalised words count.
     """
     is_part = set(split_words(name)) < set(split_words(title)) and len(title.split()) <= 3
     return title if is_part and title.istitle() else name
@@ -244,10 +239,7 @@ def _share_words(name: str, title: str) -> bool:
 
 
 def _complete(word: str, turn: Turn) -> str:
-    """Return the last question with another question word.
-
-    For example, "Why?" becomes "Why did Newton move to London?".
-    """
+    """Return the last question with another question word: "Why did Newton move to London?"."""
     start = _QUESTION_START.match(turn.question)
     rest = turn.question[start.end() :] if start else f" {turn.question}"
     if start and re.search(r"\b(who|whom|whose|what|which)\b", start[0], re.IGNORECASE) and turn.answer:
@@ -260,8 +252,8 @@ def _complete(word: str, turn: Turn) -> str:
 def _replace_part(part: str, turn: Turn) -> str:
     """Return the last question with another year, name or noun phrase.
 
-    For example, ``part`` is "in 2019" of the question "And in 2019?", and "Pluto" of "What about Pluto?". If it
-    replaces nothing, it is added to the end of the question.
+    For "And in 2019?", ``part`` is "in 2019"; for "What about Pluto?", it is "Pluto". If ``part`` replaces nothing, it
+    is added to the end of the question.
     """
     preposition = _PREPOSITION.match(part)
     bare = part[preposition.end() :].strip() if preposition else part

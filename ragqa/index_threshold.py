@@ -8,23 +8,23 @@ from typing import Self
 from ragqa.artefacts import report_damage
 
 THRESHOLD_FILE = "threshold.json"
-"""File in the directory of an index; updates keep it."""
+"""Name of the file in an index directory; updates of the index keep the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexThreshold:
-    """Confidence below which questions to an index are declined, chosen for one reader."""
+    """Confidence threshold of an index for one reader, and the choice from which it comes."""
 
     threshold: float
-    """Confidence, from 0 to 1."""
+    """Confidence, from 0 to 1, below which questions are declined."""
     risk: float
-    """Largest expected share of wrong answers among all questions, between 0 and 1."""
+    """Upper limit of the expected share of wrong answers among all questions, between 0 and 1."""
     questions: int
     """Number of questions with which the threshold was chosen."""
     reader: str
     """Fingerprint of the reader for which the threshold was chosen."""
     encoder: str | None
-    """Fingerprint of the index's encoder; None for an index without vectors."""
+    """Fingerprint of the index's encoder; None if the index has no vectors."""
 
     @classmethod
     def load(cls, index: Path) -> Self | None:
@@ -49,14 +49,11 @@ class IndexThreshold:
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def find_mismatch(self, reader: str, encoder: str | None) -> str | None:
-        """Return the part that changed after the threshold was chosen, if one did.
+        """Return the changed part, ``reader`` or ``encoder``; None if neither changed.
 
         Args:
-            reader: fingerprint of the reader.
-            encoder: fingerprint of the index's encoder; None for an index without vectors.
-
-        Returns:
-            ``reader`` or ``encoder``; None if neither changed.
+            reader: fingerprint of the current reader.
+            encoder: fingerprint of the index's current encoder; None if the index has no vectors.
         """
         if reader != self.reader:
             return "reader"

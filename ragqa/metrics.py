@@ -1,7 +1,7 @@
-"""Metrics of answers and of retrieval, as pure functions.
+"""Metrics of answers and of retrieval, as pure functions; shares are in [0, 1].
 
-The rules are those of SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee et al. 2019,
-``orqa/utils/eval_utils.py``) and DPR (Karpukhin et al. 2020, ``qa_validation.py``). Shares are in [0, 1].
+Sources of the rules: SQuAD 1.1 (Rajpurkar et al. 2016, official script), ORQA and NQ-open (Lee et al. 2019,
+``orqa/utils/eval_utils.py``), and DPR (Karpukhin et al. 2020, ``qa_validation.py``).
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ def exact_match(
     Args:
         prediction: answer of the system; None, for a declined question, is never right.
         answers: gold answers, any of which is right.
-        regex: True if the answers are patterns (CuratedTREC, by ORQA's rule). A pattern must match at the start of the
-            raw prediction, not necessarily to its end; case is ignored. An invalid pattern matches nothing.
-        unicode: Unicode form before normalisation: ``NFD`` is the rule of ORQA, REALM and NQ-open, None the rule of
-            SQuAD 1.1 and DPR. It does not affect patterns.
+        regex: True if the answers are patterns (CuratedTREC, by ORQA's rule). A pattern must match the start of the
+            prediction, which is not normalised; case is ignored. An invalid pattern matches nothing.
+        unicode: Unicode form before normalisation: ``NFD`` as in ORQA, REALM and NQ-open, None for an unchanged form as
+            in SQuAD 1.1 and DPR. It does not affect patterns.
 
     Raises:
         TypeError: ``answers`` is a text instead of a list.
@@ -46,13 +46,13 @@ def exact_match(
 
 
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
-    """Return the highest token F1 of a prediction against any gold answer (SQuAD 1.1).
+    """Return the highest token F1, in [0, 1], of a prediction and any gold answer (SQuAD 1.1).
 
-    F1 is in [0, 1]. As in the official script, F1 is 0 if the normalised prediction or answer is empty, even where
-    ``exact_match`` is True, and the Unicode form stays unchanged.
+    As in the official script, F1 is 0 if the normalised prediction or answer is empty, even if ``exact_match`` is True,
+    and the Unicode form does not change.
 
     Args:
-        prediction: answer of the system; None, for a declined question, has F1 0.
+        prediction: answer of the system; for None, a declined question, F1 is 0.
         answers: gold answers, any of which is right.
 
     Raises:
@@ -81,7 +81,7 @@ def _token_f1(predicted: list[str], gold: list[str]) -> float:
 def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False) -> bool:
     """Return True if a passage contains a gold answer (DPR's rule).
 
-    The text must contain the tokens of the answer in a row. Case and Unicode form do not matter, articles and
+    The text must contain the tokens of an answer in a row. Case and Unicode form do not matter, but articles and
     punctuation do. No passage contains an answer without tokens (in DPR's code, every passage does).
 
     Args:
@@ -112,7 +112,7 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
 
 @lru_cache(4096)
 def _split_answer(answer: str) -> tuple[str, list[str]]:
-    """Return the tokens of an answer, joined, and the list of its folded tokens."""
+    """Return the joined tokens of an answer, and the list of its folded tokens."""
     tokens = split_words(answer)
     return join_tokens(tokens), [_fold(token) for token in tokens]
 
@@ -126,7 +126,7 @@ def first_rank(marks: Iterable[bool]) -> int | None:
     """Return the rank, from 1, of the first right hit; None if there is none.
 
     Args:
-        marks: True for each right hit, False for each other hit, in the order of the hits.
+        marks: for each hit in order, True if it is right.
     """
     return next((rank for rank, marked in enumerate(marks, 1) if marked), None)
 
@@ -134,8 +134,8 @@ def first_rank(marks: Iterable[bool]) -> int | None:
 def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, float]:
     """Return, for each k, the share of questions whose first right hit has a rank of at most k.
 
-    For ranks of hits that contain an answer, this is the top-k accuracy of DPR; for ranks of gold passages, the
-    gold-passage accuracy.
+    If hits with an answer are right, this is DPR's top-k accuracy; if gold passages are right, it is the gold-passage
+    accuracy.
 
     Args:
         ranks: rank of the first right hit of each question, from 1; None if there is none.
@@ -157,8 +157,8 @@ def mean_reciprocal_rank(ranks: Iterable[int | None], *, cutoff: int | None = No
     """Return the mean of 1 / rank over questions; 0 if there are no questions.
 
     Args:
-        ranks: rank of the first right hit of each question, from 1; None, if there is none, counts as 0.
-        cutoff: last rank that counts; later ranks count as 0. By default all ranks count.
+        ranks: rank of the first right hit of each question, from 1; None if there is none, which adds 0.
+        cutoff: last rank that counts; later ranks add 0. By default all ranks count.
     """
     total, count = 0.0, 0
     for rank in ranks:
@@ -177,13 +177,13 @@ def answer_recall(
 ) -> dict[int, float]:
     """Return, for each k, the share of questions with an answer in their first k passages.
 
-    Both iterables are read question by question, so any number of questions fits in memory.
+    Both iterables are read question by question, so memory does not limit the number of questions.
 
     Args:
         passage_texts_per_question: texts of the passages of each question, best first.
         answers_per_question: gold answers of each question.
         ks: numbers of passages.
-        regex: True if the answers are patterns, see ``has_answer``.
+        regex: True if the answers are patterns, as for ``has_answer``.
 
     Returns:
         Share of the questions for each k; 0 if there are no questions.

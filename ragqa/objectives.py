@@ -1,9 +1,9 @@
 """Losses as pure functions on tensors, in nats.
 
-Legend: B questions, K passages per question, L positions, T positions of an answer, V vocabulary, S candidate spans per
-passage, P passages of a batch, D width; a shape that begins with ``...`` can have any leading dimensions. ``relevance``
-is the score f(x, z) of a passage z for a question x by the encoders that are being trained. p(z|x) is the softmax of
-``relevance`` over K (REALM, Guu et al. 2020, section 3.2).
+Dimensions: B questions, K passages per question, L positions, T positions of an answer, V vocabulary, S candidate spans
+per passage, P passages of a batch, D width; ``...`` stands for any leading dimensions. ``relevance`` is the score
+f(x, z) of a passage z for a question x by the encoders in training. p(z|x) is the softmax of ``relevance`` over K
+(REALM, Guu et al. 2020, section 3.2).
 """
 
 from typing import Literal
@@ -21,16 +21,16 @@ def realm_mlm_nll(
 ) -> Tensor:
     """Compute the masked language modelling loss of REALM, marginalised over the passages.
 
-    This function defines the loss for tests and users; a change here does not change training. REALM's training step
-    calls ``marginal_nll``, which does not need all logits at once (``marginalise`` in pipelines/realm).
+    This function defines the loss for tests and users. REALM's training step (``marginalise`` in pipelines/realm) calls
+    ``marginal_nll``, which does not need all logits at once.
 
     Args:
         logits: ``[B, K, L, V]``, logits of the knowledge-augmented encoder.
         relevance: ``[B, K]``, scores of the passages.
         labels: ``[B, L]``, ``IGNORED`` at positions that do not count.
-        marginal: ``token`` (the released code of REALM) averages -log Σ_z p(z|x) p(y_j|z,x) over the masked tokens.
-            ``sequence`` (the paper, section 3.2) averages -log Σ_z p(z|x) Π_j p(y_j|z,x) over the questions that have
-            masked tokens.
+        marginal: ``token`` (REALM's released code) averages -log Σ_z p(z|x) p(y_j|z,x) over the masked tokens.
+            ``sequence`` (the paper, section 3.2) averages -log Σ_z p(z|x) Π_j p(y_j|z,x) over the questions with masked
+            tokens.
 
     Returns:
         A scalar; 0 if no position counts.
@@ -51,8 +51,8 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
         relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
         labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing over the vocabulary. As in RAG's released code, the prior of a passage
-            counts once per vocabulary entry. RAG was trained with 0.1.
+        smoothing: weight of label smoothing over the vocabulary. As in RAG's released code, the prior p(z|x) counts
+            once per vocabulary entry. RAG was trained with 0.1.
 
     Returns:
         ``[B]``, the loss of each question; 0 for a question without positions that count.
@@ -72,8 +72,8 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
         relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
         labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing, applied to the mixture over the passages. It needs the mixture
-            of the whole vocabulary, which is not computed with 0.
+        smoothing: weight of label smoothing, applied to the mixture over the passages. Weights above 0 need the mixture
+            for the whole vocabulary.
 
     Returns:
         ``[B]``, the loss of each question; 0 for a question without positions that count.
@@ -87,7 +87,7 @@ def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothin
 
 
 def gold_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log p(y_j|z,x) ``[B, K, L]`` of the labels; 0 where they do not count.
+    """Return log p(y_j|z,x) of the labels, ``[B, K, L]``; 0 at positions that do not count.
 
     Args:
         logits: ``[B, K, L, V]``.
@@ -109,7 +109,7 @@ def label_means(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def token_nll(gold: Tensor, relevance: Tensor, counted: Tensor) -> Tensor:
-    """Return -log Π_j Σ_z p(z|x) p(y_j|z,x), ``[B]``: each position can have another passage.
+    """Return -log Π_j Σ_z p(z|x) p(y_j|z,x), ``[B]``: positions can have different passages.
 
     Args:
         gold: ``[B, K, L]``, log-probabilities of the labels.
@@ -136,8 +136,8 @@ def sequence_nll(
         relevance: ``[B, K]``, scores of the passages.
         counted: ``[B, L]`` bool, true at positions that count.
         smoothing: weight of label smoothing, see ``rag_sequence_nll``.
-        means: ``[B, K, L]`` result of ``label_means``; needed for smoothing.
-        vocabulary: size of the vocabulary; needed for smoothing.
+        means: ``[B, K, L]``, result of ``label_means``; required for smoothing.
+        vocabulary: size of the vocabulary; required for smoothing.
     """
     prior_BK = relevance.log_softmax(-1)
     any_B = counted.any(-1)
@@ -184,7 +184,7 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
         span_logits: ``[..., K, S]``; impossible spans have a very negative value.
         relevance: ``[..., K]``, score of each passage, which is added to the logits of its spans.
         correct: ``[..., K, S]`` bool, true for spans that are a gold answer.
-        hard: count only the most probable correct span (hard EM, Min et al. 2019, section 3.2).
+        hard: True to count only the most probable correct span (hard EM, Min et al. 2019, section 3.2).
 
     Returns:
         ``[...]``, the loss of each question; 0 for a question without correct spans.
@@ -195,16 +195,14 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
 def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Compute the Kullback–Leibler divergence KL(teacher ‖ student) of softmax distributions.
 
-    The divergence is multiplied by the squared temperature, so that the size of the gradients hardly depends on the
-    temperature (Hinton et al. 2015, section 2).
-
     Args:
         score: ``[..., S]``, scores by the student.
         teacher: ``[..., S]``, scores by the teacher.
         temperature: number by which both scores are divided before the softmax over S.
 
     Returns:
-        ``[...]``, the divergence times the squared temperature.
+        ``[...]``, the divergence times the squared temperature, so that the size of the gradients hardly depends on the
+        temperature (Hinton et al. 2015, section 2).
     """
     log_p, log_q = (teacher / temperature).log_softmax(-1), (score / temperature).log_softmax(-1)
     return temperature**2 * (log_p.exp() * (log_p - log_q)).sum(-1)
@@ -213,8 +211,7 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
 def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
     """Compute the retriever's loss: -log of the sum of p(z|x) over passages with an answer.
 
-    This is the "early update" of ORQA (Lee et al. 2019, section "Learning"). It uses more passages than the reader
-    reads.
+    This is the "early update" of ORQA (Lee et al. 2019, section "Learning"), for more passages than the reader reads.
 
     Args:
         relevance: ``[..., K]``, scores of the retrieved passages.
@@ -227,7 +224,7 @@ def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
 
 
 def _correct_nll(score: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Return -log of the sum of the correct elements' softmax; 0 if no element is correct."""
+    """Return -log of the sum of the softmax over correct elements; 0 if no element is correct."""
     correct_score = score.masked_fill(~correct, torch.finfo(score.dtype).min)  # with -inf the gradient would be NaN
     nll = score.logsumexp(-1) - (correct_score.amax(-1) if hard else correct_score.logsumexp(-1))
     return torch.where(correct.any(-1), nll, torch.zeros_like(nll))
@@ -242,7 +239,7 @@ def in_batch_nll(queries: Tensor, passages: Tensor, positive: Tensor, *, masked:
         queries: ``[B, D]``, vectors of the questions.
         passages: ``[P, D]``, vectors of the positive and negative passages.
         positive: ``[B]`` integers, the row of each question's positive passage.
-        masked: ``[B, P]`` bool, true for passages that are not negatives of a question; false for its positive passage.
+        masked: ``[B, P]`` bool, true for passages to ignore for a question; false for its positive passage.
 
     Returns:
         A scalar, the mean over the questions.

@@ -24,13 +24,13 @@ class OpenedIndex:
     description: dict[str, Any]
     """Entries about the index for ``Pipeline.describe``."""
     encoder: str | None = None
-    """Fingerprint of the encoder that made the vectors of an index directory; None without vectors."""
+    """Fingerprint of the encoder of the index's vectors; None without vectors, and for a served index."""
     threshold: IndexThreshold | None = None
-    """Threshold stored in the index directory; None if there is none, and for a served index."""
+    """Threshold stored in the index directory; None without one, and for a served index."""
 
     @property
     def identity(self) -> RetrieverIdentity:
-        """Identity of the retriever, for readers that use the scores of its hits."""
+        """Identity of the retriever, for readers that depend on the scores of its hits."""
         retriever = self.description["retriever"]
         has_inner_products = RetrieverKind(retriever).has_inner_products
         return RetrieverIdentity(retriever, self.description["encoder"] if has_inner_products else None)
@@ -73,7 +73,7 @@ def open_served(settings: PipelineSettings) -> OpenedIndex:
     """Open the served index at the URL ``settings.index``.
 
     Raises:
-        BadInput: the retriever, fusion or encoder of ``settings`` is not that of the server, or the URL is invalid.
+        BadInput: ``settings`` name an encoder, or another retriever or fusion than the server's, or the URL is invalid.
         RemoteError: the server cannot be reached or does not answer correctly.
         Mismatch: the server uses a newer version of the protocol.
     """

@@ -44,13 +44,13 @@ class Pipeline:
         Args:
             retriever: finds passages.
             reader: answers questions from passages.
-            k: number of passages to read for a question; by default the number of a generative reader's training, or
-                10 for other readers.
+            k: number of passages to read for a question; by default the number in a generative reader's training, or 10
+                for other readers.
         """
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
         self.note: str | None = None
-        """Warnings for the user, for example that the reader was trained with another retriever; None without any."""
+        """Warnings for the user, for example that the reader was trained with another retriever; None if none."""
         self.filter: PassageFilter | None = None
         """Documents to search for a question that is asked without a filter; None for all documents."""
         self._settings: PipelineSettings | None = None
@@ -74,28 +74,27 @@ class Pipeline:
     ) -> "Pipeline":
         """Load a pipeline directory, or an index together with the default reader.
 
-        If ``ragqa calibrate`` stored a confidence threshold for this reader with the index, the pipeline uses that
-        threshold instead of the reader's own.
+        A confidence threshold that ``ragqa calibrate`` stored with the index for this reader replaces the reader's own.
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
             retriever: kind of retriever, a ``RetrieverKind``; by default the kind of the index. A served index is
                 always searched with its server's kind.
-            reader: reader to use instead of the pipeline's own: a directory, a name in ``readers``, or ``KIND:SOURCE``
-                for a model that is used as this kind (a key of ``ragqa.reading.registry.READERS``).
+            reader: reader to use instead of the pipeline's own: a directory, a key of ``readers``, or ``KIND:SOURCE``
+                for a model to use as this kind (a key of ``ragqa.reading.registry.READERS``).
             encoder: another form of the encoder that made the index: its export, or its torch weights.
             fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
-            k: number of passages to read for a question; by default the number saved in the pipeline, or else that of
-                ``__init__``.
+            k: number of passages to read for a question; by default the number saved in the pipeline, or else the
+                default of ``__init__``.
             readers: readers to add to the pipeline by their kinds (keys of ``ragqa.reading.registry.READERS``).
-            decoding: search settings of a generative reader; by default the settings saved in the pipeline, or else
-                those of the reader's training.
+            decoding: search settings of a generative reader; by default the settings saved in the pipeline, or else the
+                settings of the reader's training.
             device: ``cpu``, ``cuda`` or ``cuda:N`` for index search and torch models; exports run on the CPU.
 
         Raises:
             ArtefactError: a directory or model does not exist, is of another kind, or is not on this machine.
             DamagedArtefact: a file is missing or damaged.
-            Mismatch: the index was made with another encoder, lacks what ``retriever`` needs, or the index or reader
+            Mismatch: another encoder made the index, the index lacks what ``retriever`` needs, or the index or reader
                 is not the one with which the pipeline was saved.
             BadInput: ``decoding`` does not fit the reader, or the name of a retriever, fusion, device or reader is
                 unknown.
@@ -182,8 +181,8 @@ class Pipeline:
     def describe(self) -> dict[str, Any]:
         """Return the settings of the pipeline and the fingerprints of its parts, by name.
 
-        If ``load`` did not open the retriever and the reader, the entry ``retriever`` is the name of a class, and other
-        entries about the index are left out.
+        If ``load`` did not open its retriever and reader, ``retriever`` is the name of a class, and other entries about
+        the index are missing.
         """
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         if self.filter:
@@ -205,8 +204,8 @@ class Pipeline:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer while the reader generates it, then the answer.
 
-        Arguments and errors are those of ``ask``. If the reader cannot stream, only the answer is yielded. The answer
-        can be declined after its pieces were yielded.
+        Arguments and errors are those of ``ask``. If the reader cannot stream, only the answer is yielded. It can be
+        declined even if pieces were yielded.
         """
         self._choose_threshold(min_confidence)  # an error, before any work
         return self.stream_answer(self.retrieve([question], k=k, filter=filter)[0], min_confidence=min_confidence)
@@ -219,9 +218,7 @@ class Pipeline:
     def stream_answer(
         self, retrieved: RetrievedQuestion, *, min_confidence: float | None = None
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer to a question whose passages were retrieved, then the answer.
-
-        As for ``stream``, only the answer is yielded if the reader cannot stream.
+        """Yield the pieces and the answer, as ``stream`` does, from passages already retrieved.
 
         Args:
             retrieved: a result of ``retrieve``.
@@ -269,7 +266,7 @@ class Pipeline:
             questions: one question, or a list of questions.
             k: number of passages to read for each question; by default the pipeline's ``k``.
             min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, and its
-                sources are the nearest passages. By default the pipeline's ``threshold``; 0 declines nothing.
+                sources are the nearest passages. The default is the pipeline's ``threshold``; 0 declines nothing.
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Returns:
@@ -285,7 +282,7 @@ class Pipeline:
         return self.read(self.retrieve(questions, k=k, filter=filter), min_confidence=min_confidence)
 
     def read(self, retrieved: list[RetrievedQuestion], *, min_confidence: float | None = None) -> list[Answer]:
-        """Answer questions whose passages were retrieved, in order.
+        """Answer questions from passages already retrieved, in order.
 
         Args:
             retrieved: results of ``retrieve``.
@@ -299,13 +296,13 @@ class Pipeline:
         return [_finish_answer(*row, threshold) for row in zip(retrieved, answers, strict=True)]
 
     def prepare_question(self, question: str) -> str:
-        """Return the question as it is searched and read.
+        """Return the question as it is searched and read: cleaned and with corrected spelling.
 
-        ``clean_question`` cleans it, and misspelt words are replaced. Only a retriever with a term index replaces
-        words, and only if the reader is not closed-book.
+        Only a retriever with a term index corrects words, and only if the reader is not closed-book.
 
         Raises:
             BadInput: the question is empty, or is not text.
+            ArtefactError, DamagedArtefact, Mismatch: as for ``find_passages``.
         """
         cleaned = clean_question(question)
         if self.reader.is_closed_book or not isinstance(self.retriever, TermRetriever):
@@ -327,14 +324,14 @@ class Pipeline:
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Raises:
-            BadInput: ``filter`` is of another type, or the retriever cannot use it.
+            BadInput: ``filter`` is not a PassageFilter, or the retriever cannot use it.
             ArtefactError, DamagedArtefact, Mismatch: the index was replaced, and its new version cannot be searched.
             RemoteError: the server of a served index cannot be reached or answers incorrectly.
         """
         if filter is not None and not isinstance(filter, PassageFilter):
             raise BadInput(f"filter = {filter!r:.40}: it must be a PassageFilter")
         wanted = filter or self.filter
-        # A retriever that another program defines can lack the parameter for a filter.
+        # A retriever from another program can lack the parameter for a filter.
         return self.retriever.search(questions, k, wanted) if wanted else self.retriever.search(questions, k)
 
     def retrieve(
@@ -362,7 +359,7 @@ class Pipeline:
         hits = self.find_passages(asked, depth, filter)
         if isinstance(self.reader, LatinReader) and isinstance(self.retriever, TermRetriever):
             for number, question in enumerate(asked):
-                if not self.reader.can_read(question):  # the encoder cannot read it either
+                if not self.reader.can_read(question):  # the encoder cannot read it either, but terms can match
                     hits[number] = self.retriever.search_terms([question], depth, filter or self.filter)[0]
         return [RetrievedQuestion(*row) for row in zip(questions, asked, hits, strict=True)]
 
@@ -387,7 +384,7 @@ def clean_question(question: str) -> str:
     """Return the question, cut to ``MAX_QUESTION_CHARS``, as a line without control characters.
 
     Raises:
-        BadInput: the question is not text, or nothing of it is left.
+        BadInput: the question is not text, or the result is empty.
     """
     if not isinstance(question, str):
         raise BadInput(f"a question must be text, not {question!r:.80}")

@@ -19,7 +19,7 @@ class PipelineSettings:
     """Parts and options of a pipeline; None stands for the default of the index or the reader."""
 
     reader: str | None = None
-    """Directory of the reader, or ``KIND:SOURCE``; None for the reader of the package."""
+    """Directory of the reader, or ``KIND:SOURCE``; None for the reader that comes with ragqa."""
     retriever: str | None = None
     """Kind of retriever, a ``RetrieverKind``."""
     encoder: str | None = None
@@ -47,7 +47,7 @@ class PipelineSettings:
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-        # An encoder can also be a hub name. ``to_json`` puts a dot in front of a path, which tells the two apart below.
+        # An encoder can also be a hub name. ``to_json`` writes paths with a dot in front, by which they are told apart.
         names = [values.get(name) for name in ("reader", "retriever", "encoder", "fusion")]
         names += [values["index"], *values.get("readers", {}).values()]
         if not all(isinstance(name, str | None) for name in names) or not isinstance(values.get("k"), int | None):
@@ -74,8 +74,8 @@ class PipelineSettings:
 
         Args:
             path: path of the pipeline, for error messages.
-            reader: new reader, or the kind of a reader in ``readers``. The saved ``k`` and ``decoding`` were chosen for
-                the saved reader, so another reader does not use them.
+            reader: new reader, or the kind of a reader in ``readers``; None keeps the saved reader. A new reader drops
+                the saved ``k`` and ``decoding``, which were chosen for the saved reader.
             readers: readers to add by their kinds.
             options: new values of other fields; None keeps the saved value.
 
@@ -93,15 +93,13 @@ class PipelineSettings:
         return replace(settings, **{name: value for name, value in options.items() if value is not None})
 
     def find_local_models(self, user_models: Collection[str | None]) -> Self:
-        """Return a copy in which local paths replace hub names.
-
-        So opening a model downloads nothing.
+        """Return a copy with local paths for hub names, so that opening a model downloads nothing.
 
         Args:
-            user_models: models and readers that the user named; these stay unchanged and may be downloaded.
+            user_models: models and readers that the user named, which do not change and may be downloaded.
 
         Raises:
-            ArtefactError: a model is not on this machine, or a chat model is on a server elsewhere.
+            ArtefactError: a model is not on this machine, or a chat model is on another server.
             MissingExtra: a hub name cannot be looked up, because huggingface_hub is not installed.
         """
         encoder, reader = self.encoder, self.reader
@@ -129,12 +127,13 @@ def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
         path: a pipeline directory, an index directory or the URL of a served index.
 
     Returns:
-        The settings, and by name the fingerprints with which the parts were saved. For an index, there are no
-        fingerprints, and all settings other than ``index`` are None or empty.
+        The settings, and by name the fingerprints with which the parts were saved. An index has no fingerprints here,
+        and no settings other than ``index``.
 
     Raises:
         ArtefactError: the directory does not exist, or is not an artefact.
         DamagedArtefact: a file of the pipeline is missing or damaged.
+        BadInput: a reader in the pipeline has a kind without a source.
         Mismatch: a newer version of ragqa wrote the directory.
     """
     if url := parse_url(path):

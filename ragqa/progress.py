@@ -1,4 +1,4 @@
-"""Progress reports of long work: the library makes them, and the command line shows them."""
+"""Progress reports about long work, from the library to the command line."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +11,7 @@ Notify = Callable[[str], None]
 """Function that receives a line of text for the user."""
 
 PLAIN_FIRST, PLAIN_EVERY = 2.0, 30.0
-"""Seconds before the first line of progress and between two lines, where standard error is not a terminal."""
+"""Seconds before the first line of progress and between lines, if standard error is not a terminal."""
 
 
 def ignore_line(line: str) -> None:
@@ -25,7 +25,7 @@ class Step(Protocol):
         """Report the number of finished units.
 
         Args:
-            done: number of units that are finished in total, including those of an earlier run.
+            done: total number of finished units, including units from an earlier run.
             status: text to show beside the number.
         """
 
@@ -34,7 +34,7 @@ class Progress(Protocol):
     """Receiver of progress reports about long work."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a context manager of a step, which yields the receiver of the step's reports.
+        """Return a context manager for a step, which yields the receiver of the step's reports.
 
         Args:
             name: name of the step.
@@ -45,10 +45,10 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Receiver that ignores all reports; ``SILENT`` is the default of ``progress`` arguments."""
+    """Receiver that ignores all reports; ``SILENT`` is the default for ``progress`` arguments."""
 
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> AbstractContextManager[Step]:
-        """Return a context manager that yields a receiver which ignores all reports."""
+        """Return a context manager that yields this receiver, which ignores all reports."""
         return nullcontext(self)
 
     def advance_to(self, done: int, status: str = "") -> None:
@@ -59,17 +59,14 @@ SILENT = Silent()
 
 
 class Bars:
-    """Receiver that shows progress on standard error.
-
-    It shows bars on a terminal, and prints plain lines elsewhere.
-    """
+    """Receiver that shows progress on standard error: bars on a terminal, else plain lines."""
 
     @contextmanager
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
         """Show a bar with the rate and the remaining time, or print lines.
 
-        Arguments are those of ``Progress.step``. Without a terminal, the first line comes after ``PLAIN_FIRST``
-        seconds, further lines after ``PLAIN_EVERY`` seconds each, and the last line at the end of the block.
+        Arguments are those of ``Progress.step``. Without a terminal, the first report after ``PLAIN_FIRST`` seconds is
+        printed, then a report every ``PLAIN_EVERY`` seconds, and a last line at the end of the block.
         """
         from rich import progress
 
@@ -104,7 +101,7 @@ class Bars:
 
 
 class _Pace:
-    """Rate and remaining time of a step; bytes are counted in megabytes."""
+    """Pace of a step: its rate and remaining time; bytes are counted in megabytes."""
 
     def __init__(self, total: int, unit: str, done: int) -> None:
         self.scale, self.unit = (1_000_000, "MB") if unit == "B" else (1, unit)
@@ -112,17 +109,17 @@ class _Pace:
         self.done = self.first
 
     def _compute_rate(self) -> float:
-        """Return the number of units per second since the start."""
+        """Return the units per second since the start."""
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
     def format_count(self, count: float, prefix: str = "") -> str:
-        """Format a number of units after a prefix; less than 10 MB get one decimal."""
+        """Format a number of units after a prefix, with one decimal below 10 MB."""
         decimals = 1 if self.unit == "MB" and count < 10 else 0
         unit = self.unit.removesuffix("s") if count == 1 else self.unit
         return f"{prefix}{count:,.{decimals}f} {unit}"
 
     def format_rate(self) -> str:
-        """Format the rate in units per second; a rate below 1 in seconds per unit."""
+        """Format the rate in units per second or, if it is below 1, in seconds per unit."""
         speed = self._compute_rate()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"

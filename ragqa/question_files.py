@@ -21,9 +21,9 @@ from ragqa.errors import BadInput, BadLine
 from ragqa.types import Question
 
 MAX_LINE_BYTES = 16 << 20
-"""Maximum length in bytes of a line of a question file; a line can include gold passages."""
+"""Maximum length of a line of a question file in bytes; a line can include gold passages."""
 MAX_SQUAD_BYTES = 512 << 20
-"""Maximum size in bytes of an uncompressed SQuAD file, which is read whole; SQuAD's training file has 30 MB."""
+"""Maximum size of an uncompressed SQuAD file in bytes; it is read whole. SQuAD's training file has 30 MB."""
 _DECOMPRESSION_ERRORS = (lzma.LZMAError, gzip.BadGzipFile, zlib.error, EOFError)
 _QED = {
     "question_text": "question",
@@ -32,7 +32,7 @@ _QED = {
     "title_text": "titles",
     "example_id": "id",
 }
-"""Fields of QED (Lamm et al. 2021), and the corresponding fields of our JSON lines."""
+"""Field of ragqa's JSON lines for each field of QED (Lamm et al. 2021)."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ class SquadParagraph:
 
 
 def read_squad(path: Path) -> Iterator[SquadParagraph]:
-    """Yield the paragraphs of a SQuAD 1.1 file in order.
-
-    The file can be compressed (``.xz``, ``.gz``).
+    """Yield the paragraphs of a SQuAD 1.1 file, compressed (``.xz``, ``.gz``) or not, in order.
 
     Raises:
         BadInput: the file cannot be read, or is not a SQuAD file.
@@ -88,8 +86,8 @@ def read_questions(path: Path) -> Iterator[Question]:
 
     - ``.jsonl``, ``.ndjson``: one JSON object per line. It has ``question``, ``answers`` (or ``answer``, as in NQ-open;
       [] for an unanswerable question), and optionally ``id``, the gold ``documents`` (ids or ends of paths), the gold
-      ``passages`` (texts) and their ``titles``. The field names of QED (Lamm et al. 2021) are also read.
-    - ``.tsv``, ``.csv``: DPR's format, one line per question: the question, a tab, a Python list of answers.
+      ``passages`` (texts) and their ``titles``. The field names of QED (Lamm et al. 2021) are also accepted.
+    - ``.tsv``, ``.csv``: DPR's format, with a question, a tab and a Python list of answers on each line.
     - ``.json``: SQuAD 1.1; the paragraph of a question is its gold passage.
 
     Files can be compressed (``.xz``, ``.gz``). A question without an id gets the number of its line as id.
@@ -123,10 +121,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True if a file has the suffix ``.json`` of SQuAD files.
-
-    A suffix of its compression (``.xz``, ``.gz``) may follow.
-    """
+    """Return True if a file has the suffix ``.json``, also before a suffix ``.xz`` or ``.gz``."""
     return _strip_compression(path).endswith(".json")
 
 
@@ -144,13 +139,13 @@ def _strip_compression(path: Path) -> str:
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
     """Return an iterator over a random sample of the questions, in their order.
 
-    The sample depends only on ``total`` and ``count``. The first questions of a file would be a biased sample, since
+    The sample depends only on ``total`` and ``count``. The first questions of a file would be a biased sample, because
     many files are sorted by article.
 
     Args:
         questions: all questions.
-        total: number of questions.
-        count: size of the sample.
+        total: number of all questions.
+        count: number of questions in the sample, or all if there are fewer.
     """
     sample = set(np.random.default_rng(0).permutation(total)[:count].tolist())
     return (question for number, question in enumerate(questions) if number in sample)
@@ -181,7 +176,7 @@ def _parse_tsv(line: str, number: str) -> Question:
         raise ValueError("one tab is needed, between the question and its answers")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns about a backslash of a pattern that is no escape of Python
+            warnings.simplefilter("ignore")  # Python warns about backslashes of patterns that are not its own escapes
             answers = ast.literal_eval(rest[0].strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("the answers must be a Python list of texts") from error
@@ -222,9 +217,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
-    """Write documents to a JSON lines file that ``ragqa index`` reads.
-
-    A document whose text was written before is left out.
+    """Write documents to a JSON lines file for ``ragqa index``, without repeated texts.
 
     Args:
         texts: title and text of each document.

@@ -1,8 +1,8 @@
 """Print to terminals, so that text from elsewhere cannot control the terminal.
 
-No other module prints. Text from elsewhere comes from files, archives, servers and models. A terminal obeys control
-characters, and bidirectional controls change the order in which words are shown. This module replaces both by visible
-escapes, for example ``\\x1b`` and ``\\u202e``.
+No other module prints. Text from files, archives, servers and models can contain control characters, which a terminal
+obeys, and bidirectional controls, which change the order of the words. This module replaces both by visible escapes,
+for example ``\\x1b`` and ``\\u202e``.
 """
 
 import json
@@ -23,15 +23,15 @@ _STYLE_OR_CONTROL = re.compile(rf"(?P<style>\x1b\[(?:1|1;32|0)m)|{_CONTROL.patte
 
 
 def escape_controls(text: str) -> str:
-    """Return the text with visible escapes in place of control characters and lone surrogates.
+    """Return a text with visible escapes for control characters and lone surrogates.
 
-    Line ends and tabs stay.
+    Line feeds and tabs stay.
     """
     return _CONTROL.sub(_escape, text)
 
 
 def to_one_line(text: str) -> str:
-    """Return the text as one line with single spaces and escaped control characters."""
+    """Return a text as one line with single spaces and escaped control characters."""
     return escape_controls(" ".join(text.split()))
 
 
@@ -48,25 +48,25 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 
     Args:
         value: value of JSON's types.
-        indent: number of spaces of each level; None for one line.
+        indent: number of spaces per level; None for one line.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8", "replace").decode("utf-8")
     return re.sub(f"[{_INVISIBLE}]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print a text with visible escapes in place of controls, and flush the stream.
+    """Print a text with visible escapes for control characters, and flush the stream.
 
     Args:
         text: lines to print.
-        file: stream to print to; by default standard output. Without standard output, nothing is printed.
+        file: stream to print to; by default standard output, or nothing if the process has none.
         end: text to print after ``text``.
     """
     _write(escape_controls(text), sys.stdout if file is None else file, end)
 
 
 def print_styled(text: str) -> None:
-    """Print to standard output a text with the styles of ``format_bold`` and ``mark_answer``.
+    """Print a text to standard output, with the styles of ``format_bold`` and ``mark_answer``.
 
     Pass text from documents through ``to_one_line`` first; otherwise a document could imitate the styles.
     """
@@ -74,17 +74,17 @@ def print_styled(text: str) -> None:
 
 
 def print_json(value: Any, *, file: TextIO | None = None, indent: int | None = None) -> None:
-    """Print a value as JSON, see ``to_json``, to ``file``, by default standard output."""
+    """Print a value as ``to_json`` formats it; the arguments are those of ``print_text``."""
     print_text(to_json(value, indent=indent), file=file)
 
 
 def print_error(program: str, message: str) -> None:
-    """Print one line to standard error: the name of the program, a colon and the message."""
+    """Print one line, ``PROGRAM: MESSAGE``, to standard error."""
     print_note(f"{program}: {message}")
 
 
 def print_note(line: str) -> None:
-    """Print one line to standard error, if it is open."""
+    """Print a text as one line to standard error, if the process has one."""
     if sys.stderr is not None:
         print_text(to_one_line(line), file=sys.stderr)
 
@@ -93,7 +93,7 @@ def _write(text: str, stream: TextIO | None, end: str) -> None:
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    # The name of a file can be invalid text, and the encoding of a terminal need not be UTF-8.
+    # A file name can be invalid text, and the encoding of a terminal need not be UTF-8.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
     stream.flush()
 
@@ -104,19 +104,19 @@ def has_colours() -> bool:
 
 
 def mark_answer(text: str) -> str:
-    """Return the text in bold green if ``has_colours``, or else between double asterisks."""
+    """Return a text in bold green if ``has_colours``, or else between double asterisks."""
     return f"{_GREEN}{text}{_PLAIN}" if has_colours() else f"**{text}**"
 
 
 def format_bold(text: str) -> str:
-    """Return the text in bold if ``has_colours``, or else unchanged."""
+    """Return a text in bold if ``has_colours``, or else unchanged."""
     return f"{_BOLD}{text}{_PLAIN}" if has_colours() else text
 
 
 def make_error_console() -> Any:
     """Return a Rich console on standard error, for progress bars.
 
-    Rich does not escape controls, so pass its texts through ``to_one_line`` first.
+    Rich does not escape control characters, so pass texts through ``to_one_line`` first.
     """
     from rich.console import Console
 
@@ -125,11 +125,11 @@ def make_error_console() -> Any:
 
 def print_traceback() -> None:
     """Print the traceback of the current exception to standard error."""
-    print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)  # its message can quote a document
+    print_text(traceback.format_exc().rstrip("\n"), file=sys.stderr)  # the message can quote a document
 
 
 def escape_messages() -> None:
-    """Make Python escape controls in the warnings, log records and tracebacks that it prints."""
+    """Make Python escape control characters in warnings, logs and tracebacks that it prints."""
     warnings.showwarning = _show_warning
     sys.excepthook = _show_exception
     if logging.lastResort is not None:

@@ -24,7 +24,7 @@ _SEPARATOR = "\x1f"
 def to_nfd(text: str) -> str:
     """Return the Unicode form NFD of a text, which separates letters from their accents.
 
-    A pattern can become invalid in this form, for example if it escapes an accented letter; CuratedTREC has a few.
+    This form can make a pattern invalid, for example if it escapes an accented letter; CuratedTREC has a few.
     """
     return unicodedata.normalize("NFD", text)
 
@@ -33,17 +33,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def replace_surrogates(text: str) -> str:
-    """Return the text with U+FFFD in place of lone surrogates, which UTF-8 cannot encode."""
+    """Return a text with U+FFFD for each lone surrogate, which UTF-8 cannot encode."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def format_confidence(confidence: float) -> str:
-    """Return a confidence with two decimals, as a reader of the JSON's four decimals rounds it."""
+    """Return a confidence with two decimals, rounded from the four decimals of the JSON output."""
     return f"{round(confidence, 4):.2f}"
 
 
 def describe_low_confidence(confidence: float, threshold: float) -> str:
-    """Return the reason why an answer with a confidence below the threshold is declined."""
+    """Return the reason for declining an answer whose confidence is below the threshold."""
     low, limit = format_confidence(confidence), format_confidence(threshold)
     if low == limit:
         low, limit = f"{confidence:.4f}", f"{threshold:.4f}"
@@ -55,21 +55,20 @@ def format_count(count: float, nouns: str) -> str:
 
     Args:
         count: whole number.
-        nouns: plural of the noun; for a count of 1, its final s is left out.
+        nouns: plural noun; for a count of 1, the final s is left out.
     """
     return f"{count:,.0f} {nouns.removesuffix('s') if count == 1 else nouns}"
 
 
 def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str:
-    """Return a text in lower case without punctuation, articles and extra white space.
+    """Return an answer in lower case without punctuation, articles and extra white space.
 
-    Only ASCII punctuation and English articles are removed. The steps and their order are those of SQuAD (Rajpurkar et
-    al. 2016, official script).
+    Only ASCII punctuation and English articles are removed. Source: SQuAD (Rajpurkar et al. 2016, official script).
 
     Args:
-        text: an answer.
-        unicode: Unicode form to which the text is converted first: ``NFD`` as in ORQA and NQ-open. None, as in SQuAD
-            and DPR, leaves its form unchanged.
+        text: text of the answer.
+        unicode: Unicode form to which the text is converted first: ``NFD`` as in ORQA and NQ-open, or None for an
+            unchanged form as in SQuAD and DPR.
     """
     if unicode is not None:
         text = unicodedata.normalize(unicode, text)
@@ -78,10 +77,7 @@ def normalize_answer(text: str, *, unicode: Literal["NFD"] | None = None) -> str
 
 
 def is_latin(text: str) -> bool:
-    """Return True if at least half of the letters in a text are Latin.
-
-    The result for a text without letters is also True.
-    """
+    """Return True if at least half of the letters in a text are Latin, or if it has no letters."""
     letters = [char for char in text if char.isalpha()]
     other = [char for char in letters if not char.isascii() and "LATIN" not in unicodedata.name(char, "")]
     return 2 * len(other) <= len(letters)
@@ -90,25 +86,21 @@ def is_latin(text: str) -> bool:
 def split_words(text: str) -> list[str]:
     """Return the lower-case tokens of a text in the Unicode form NFD, by the rule of DPR.
 
-    A token is a run of letters, numbers and marks, or one other character that is neither a separator nor a control.
-    ``metrics.has_answer`` compares these tokens. Source: ``SimpleTokenizer`` in the repository facebookresearch/DPR.
+    A token is a run of letters, numbers and marks, or another character that is neither a separator nor a control
+    character. Source: ``SimpleTokenizer`` in the repository facebookresearch/DPR.
     """
     return [token.lower() for token in _token_pattern().findall(to_nfd(text))]
 
 
 def join_tokens(tokens: list[str]) -> str:
-    """Join tokens so that a substring search finds only whole tokens.
-
-    The sequence of tokens A is in the sequence B if the joined A is a substring of the joined B.
-    """
+    """Join tokens with separators, so that a substring search finds only whole tokens."""
     return _SEPARATOR + _SEPARATOR.join(tokens) + _SEPARATOR
 
 
 def locate_answer(text: str, answer: str) -> tuple[int, int] | None:
     """Return the place of the first occurrence of an answer in a text.
 
-    The tokens of ``split_words`` are compared, as in ``metrics.has_answer``. So case, Unicode form and the white space
-    between tokens do not matter.
+    The tokens of ``split_words`` are compared, so case, Unicode form and white space do not matter.
 
     Returns:
         Start and end (exclusive) of the occurrence, in characters; None if there is none, or if the answer has no

@@ -1,20 +1,20 @@
-"""Data types of ragqa: passages, questions, hits and answers, as frozen dataclasses."""
+"""Data types of ragqa, as frozen dataclasses: passages, questions, hits and answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 SENTENCE_ENDS = ".!?…:;"
-"""Characters that can end a sentence; citations of the sentence stand before them."""
+"""Characters that can end a sentence; citations are placed before them."""
 SEPARATORS = {"line": "\n", "row": "\n", "item": "\n", "page": "\f", "slide": "\f", "cell": "\f"}
-"""Character that separates the units of a document in its text, by the name of the unit (``Passage.unit``)."""
+"""Character that separates the units in a document's text, by the name of the unit (``Passage.unit``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Part of a document, which is indexed, retrieved and read as one text.
+    """Part of a document that is indexed, retrieved and read as one text.
 
-    ``text`` is the characters ``start`` to ``end`` (exclusive) of the document's text.
+    ``text`` has the characters ``start`` to ``end`` (exclusive) of the document's text.
     """
 
     id: int
@@ -34,11 +34,11 @@ class Passage:
     number: int = 0
     """Number of the unit in which the passage begins, from 1; 0 if unknown."""
     sheet: str = ""
-    """Name of the passage's sheet in a spreadsheet; empty for other files."""
+    """Name of the sheet of a spreadsheet; empty for other files."""
     tags: tuple[str, ...] = ()
     """Tags of the document."""
     date: str = ""
-    """Date of the document, YYYY-MM-DD: its own date, or else the last change of its file; empty if unknown."""
+    """Date in the document, YYYY-MM-DD, or else the date of its file's last change; empty if unknown."""
 
     @property
     def context(self) -> str:
@@ -47,10 +47,7 @@ class Passage:
 
     @property
     def titled_text(self) -> str:
-        """Title and headings in one line, followed by the text; retrievers index this.
-
-        Without a title and headings, it is the text alone.
-        """
+        """Text to index: a line with title and headings, if there are any, followed by the text."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
     def find_number(self, offset: int) -> int:
@@ -105,12 +102,12 @@ class Source:
 
     hit: Hit
     span: Span | None
-    """Place of the answer in the passage, or the sentence that supports a statement of a language model; None if the
+    """Place in the passage of the answer, or of the sentence that supports a statement of a language model; None if the
     passage contains neither, and for a declined question."""
     weight: float
     """Share of the support, from 0 to 1.
 
-    - Extracted answer: share of the probability of its spans. The weights of its sources have the sum 1.
+    - Extracted answer: share of the probability of its spans; the weights of its sources have the sum 1.
     - Generated answer: posterior probability p(z|x,y) of the passage z for the question x and the answer y.
     - Answer of a language model: share of the answer's citations.
     - Declined question: 0.
@@ -125,9 +122,7 @@ class Source:
         return self.hit.passage.find_number(self.span.start if self.span else 0)
 
     def format_place(self, path: str | None = None) -> str:
-        """Return the place of the answer in its file, with the headings above it.
-
-        An example is ``dishwasher.pdf, page 2 › Faults``.
+        """Return the place of the source in its file, such as ``dishwasher.pdf, page 2 › Faults``.
 
         Args:
             path: name of the file in the result; by default the last part of its path.
@@ -144,17 +139,14 @@ class Source:
         return " › ".join((", ".join(parts), *headings))
 
     def _format_record(self) -> str:
-        """Return the name of the document in a file of many documents.
-
-        It is empty if it would add nothing to the other parts of the place.
-        """
+        """Return the name of the document in a file of many documents; empty if it is redundant."""
         passage = self.hit.passage
-        own = passage.document.removeprefix(passage.path)  # readers name a record without an id PATH:NUMBER
+        own = passage.document.removeprefix(passage.path)  # a record without an id has the id PATH:NUMBER
         if not own:
             return ""
         if own == passage.document or not own[1:].isdecimal():
             return f"document {passage.document}"
-        if passage.unit == "row":  # a part of a long table, whose rows have numbers already
+        if passage.unit == "row":  # a part of a long table, whose place names the row already
             return ""
         return f"{'mail' if own[0] == '#' else 'record'} {own[1:]}"
 
@@ -186,7 +178,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Less probable answer to the same question."""
+    """Other answer to the same question, with its confidence from 0 to 1 and its sources."""
 
     text: str
     confidence: float
@@ -214,10 +206,7 @@ class Statement:
 
     @property
     def cited_text(self) -> str:
-        """Sentence with its citations, and with a mark if it is unsupported.
-
-        An example is ``It was lit in 1871 [1][2].``.
-        """
+        """Sentence with citations and a mark if unsupported: ``It was lit in 1871 [1][2].``."""
         body = self.text.rstrip(SENTENCE_ENDS)
         numbers = "".join(f"[{number}]" for number in self.citations)
         marks = " ".join(filter(None, (numbers, "" if self.is_supported else "(unsupported)")))
@@ -236,13 +225,11 @@ class Statement:
 
 
 def cite_statements(text: str, statements: Sequence[Statement]) -> str:
-    """Return a text with the citations of its statements.
-
-    A mark stands at each unsupported statement.
+    """Return a text with its statements replaced by their ``cited_text``.
 
     Args:
         text: text of an answer.
-        statements: its statements, in the order of the text.
+        statements: statements of the answer, in the order of the text.
     """
     parts, end = [], 0
     for statement in statements:
@@ -265,16 +252,16 @@ class Answer:
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
-    """Less probable answers, best first; if the question is declined, the first one is the best guess."""
+    """Other answers, best first; if the question is declined, the first one is the best guess."""
     missing: tuple[str, ...] = ()
-    """Names of the shards of a served index that did not answer; a better answer can be in them."""
+    """Names of the shards of a served index that did not respond; they can hold a better answer."""
     supported: bool | None = True
-    """True if all statements are supported or, for an answer without statements, if a passage that the reader read
-    contains the answer; None if the question is declined."""
+    """True if all statements are supported or, without statements, if a passage that was read contains the answer; None
+    if the question is declined."""
     reason: str | None = None
     """Short reason why the question is declined or the answer is unsupported."""
     asked: str | None = None
-    """Question as it was searched and read, if that differs: with misspelt words replaced, or made to stand alone."""
+    """Question as it was searched and read, with corrected spelling or in a form that stands alone; None if equal."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
     statements: tuple[Statement, ...] = ()
@@ -282,10 +269,7 @@ class Answer:
 
     @property
     def cited_text(self) -> str | None:
-        """Text of the answer with the citations of its statements; None if it is declined.
-
-        A mark stands at each unsupported statement.
-        """
+        """Text of the answer with the ``cited_text`` of its statements; None if it is declined."""
         if self.text is None:
             return None
         return cite_statements(self.text, self.statements)
@@ -293,7 +277,7 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as a dictionary of JSON values, which ``ragqa ask --json`` prints.
 
-        If the question is declined, ``answer``, ``supported`` and each source's ``answer_start`` and ``answer_end`` are
+        For a declined question, ``answer``, ``supported`` and each source's ``answer_start`` and ``answer_end`` are
         None. Confidences and weights are rounded to four decimals.
         """
         return {
