@@ -12,22 +12,21 @@ from ragqa.settings.checks import report_together, require, require_choice, requ
 class DenoiseConfig(TrainingConfig):
     """Settings of pretraining by denoising.
 
-    In the papers, T5 has batches of 128 texts of 512 tokens and 524,288 steps, and BART has batches of 8,000 texts and
-    500,000 steps.
+    In the papers, T5 takes 524,288 steps on 128 texts of 512 tokens, and BART takes 500,000 steps on 8,000 texts.
     """
 
     corpus: Path
     """Index directory of the passages."""
     generator: Path | None = None
-    """Directory with config.json, a tokenizer and, unless ``fresh`` is set, weights to begin from."""
+    """Directory of the model to begin from: config.json, a tokenizer and, unless ``fresh`` is set, weights."""
     fresh: bool = False
     """Begin from random weights."""
     encoder: Path | None = None
-    """Directory of a BERT or RoBERTa to make a generator from, instead of ``generator``."""
+    """Directory of a BERT or RoBERTa to make a generator from; give either this or ``generator``."""
     decoder_layers: int | None = None
     """Number of decoder layers of a generator made from ``encoder``; default: as many as the encoder has."""
     objective: Literal["spans", "infilling"] = "spans"
-    """Objective: spans (T5), to write the missing spans; or infilling (BART), to write the whole text."""
+    """Objective: write the missing spans (spans, T5), or the whole text (infilling, BART)."""
     rate: float | None = None
     """Share of the tokens that are missing; default: 0.15 (spans) or 0.3 (infilling)."""
     mean_span: float = 3.0

@@ -1,6 +1,6 @@
 """Training loop of denoising (``pipelines.denoise.train``).
 
-Legend: B texts, L tokens that are read, T tokens that are written, V vocabulary.
+Legend: B texts, T tokens of a target, M target tokens of all texts, V vocabulary.
 """
 
 import json
@@ -41,8 +41,7 @@ def compute_loss(model: Seq2Seq, batch: DenoisingBatch, weights: tuple[int, int]
     Args:
         model: sequence-to-sequence model.
         batch: corrupted texts.
-        weights: results of ``count_seq2seq_weights``: numbers of weights that multiply an input token, and an output
-            token.
+        weights: numbers of weights that multiply an input token, and an output token (``count_seq2seq_weights``).
     """
     is_written_BT = batch.labels_BT != IGNORED
     with autocast(batch.labels_BT.device):
@@ -86,7 +85,6 @@ def main(config: DenoiseConfig, *, progress: Progress = SILENT, notify: Notify =
 
 
 def _find_source(config: DenoiseConfig) -> Path:
-    """Return the directory that training begins from."""
     source = config.generator or config.encoder
     assert source is not None
     return source
@@ -99,7 +97,6 @@ def _init_model(config: DenoiseConfig) -> Seq2Seq:
 
 
 def _sample_passages(store: PassageStore, seed: int) -> list[str]:
-    """Return the texts of random passages on which a decoder is fitted to copy its input."""
     ranks = np.random.default_rng(seed).choice(store.live_count, min(FITTED, store.live_count), replace=False)
     return [passage.text for passage in store.get(store.get_live_rows(np.sort(ranks)).tolist())]
 

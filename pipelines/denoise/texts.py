@@ -3,7 +3,7 @@
 Tokenizer and model determine the special ids around a text (``Frame``) and the ids that replace missing parts
 (``Marks``).
 
-Legend: B texts of a batch, L tokens that are read, T tokens that are written.
+Legend: B texts of a batch, T tokens of a target.
 """
 
 import re
@@ -32,9 +32,9 @@ from ragqa.pretraining.denoising import (
 from ragqa.training import parallel
 
 _TRIES = 100
-"""Number of draws of a text after which training stops if all of them are too short to corrupt."""
+"""Number of texts in a row that are too short to corrupt, after which training stops."""
 _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
-"""Patterns of the names of sentinels in the vocabularies of T5 and of BERT."""
+"""Patterns of sentinels in the vocabularies of T5 and of BERT."""
 
 Pair = tuple[list[int], list[int]]
 """Ids of the encoder's input and of the decoder's target, without special ids around them."""
@@ -56,9 +56,9 @@ class Frame:
         """Return the ids that a tokenizer puts around a text.
 
         Args:
-            tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``. In
-                this case ``start`` is left out if it is ``end`` or ``pad`` (T5).
-            start: id with which the decoder starts; the target does not contain it.
+            tokenizer: tokenizer of transformers. If it adds no special ids, the input gets ``start`` and ``end``, but
+                no ``start`` that equals ``end`` or ``pad`` (T5).
+            start: id with which the decoder starts; it is not part of the target.
             end: id that ends the target.
             pad: padding id.
         """
@@ -71,10 +71,7 @@ class Frame:
 
     @property
     def room(self) -> int:
-        """Number of ids to reserve for special ids and for a further sentinel.
-
-        This is the larger number of special ids around the input or the target, plus one for the sentinel.
-        """
+        """Number of ids to reserve around a text: its special ids, and one for a further sentinel."""
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 
@@ -91,9 +88,9 @@ class Marks:
     def from_tokenizer(cls, tokenizer: Any, rows: int) -> "Marks":
         """Return the marks of a tokenizer and a model.
 
-        Sentinels are the pieces ``<extra_id_N>``. If the vocabulary has none, they are the pieces ``[unusedN]``; if it
-        has none of these either, they are the ids without a piece. They are in rising order. The mask is the piece
-        ``[MASK]`` or ``<mask>``; without both, it is the first sentinel.
+        Sentinels are the pieces ``<extra_id_N>``, sorted by N. If the vocabulary has none, they are the pieces
+        ``[unusedN]``, and otherwise the ids without a piece. The mask is the piece ``[MASK]`` or ``<mask>``, and
+        otherwise the first sentinel.
 
         Args:
             tokenizer: tokenizer of transformers.
@@ -122,7 +119,7 @@ def make_corruption(
         rate: share of the tokens that are missing; None for the share in the paper.
         mean: mean length of a span in tokens.
         is_permuted: True to put the sentences into random order (infilling).
-        source: directory of the model, for the error.
+        source: directory of the model, for error messages.
 
     Raises:
         BadInput: the vocabulary has too few sentinels, or no mask.
@@ -159,7 +156,7 @@ def make_corruption(
 
 @dataclass(frozen=True)
 class DenoisingBatch:
-    """Corrupted texts and their targets."""
+    """Batch of corrupted texts and their targets."""
 
     x: Inputs
     """Corrupted texts."""
@@ -172,10 +169,7 @@ class DenoisingBatch:
 
 
 class DenoisedTexts:
-    """Batches of corrupted texts by the number of the step.
-
-    The seed, the step and the number of a text in the batch determine the text.
-    """
+    """Batches of corrupted texts, indexed by step; seed and step determine a batch."""
 
     def __init__(
         self,
@@ -200,7 +194,7 @@ class DenoisedTexts:
             room: largest length of a text in tokens, without its frame. A text is one or more consecutive sentences of
                 a passage.
             seed: seed of all random numbers.
-            has_sentences: True to pass the sentences of a text to ``corrupt``, False to pass the whole text as one.
+            has_sentences: True to pass the sentences of a text to ``corrupt``; False to pass the text as one sentence.
 
         Raises:
             BadInput: there are no passages.
@@ -252,7 +246,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def truncate_sentences(sentences: Sequence[Sequence[int]], room: int) -> list[Sequence[int]]:
-    """Return the first ``room`` tokens of a text, divided into sentences.
+    """Return the first tokens of a text, divided into sentences.
 
     Args:
         sentences: token ids of each sentence.

@@ -6,9 +6,9 @@ section 2.2).
     python -m pipelines.denoise.train --corpus wiki.index --encoder encoder --decoder-layers 1 --out runs/generator
     python -m pipelines.denoise.train --corpus wiki.index --generator shape --fresh --out runs/generator
 
-The training of a generator can begin from the result instead of a published model. Pretraining begins from a
-sequence-to-sequence model, or from a BERT-like encoder. An encoder gets a decoder, which is fitted to copy the input
-before the first step (``ragqa.models.generation.copying``).
+The recipes of generators can begin from the result instead of a published model. Pretraining begins from a
+sequence-to-sequence model or from an encoder. An encoder gets a decoder, which is fitted to copy its input before the
+first step (``ragqa.models.generation.copying``).
 """
 
 from pipelines.common.command import run_recipe

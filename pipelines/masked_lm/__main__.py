@@ -2,7 +2,7 @@
 
     python -m pipelines.masked_lm --corpus wiki.index --encoder shape --fresh --out runs/encoder
 
-REALM's towers and reader can begin from the result instead of a published model.
+Retrievers and readers can begin from the result instead of a published model.
 """
 
 from pipelines.common.command import run_recipe

@@ -12,15 +12,12 @@ _MASKINGS = ("words", "spans", "uniform")
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TrainingConfig):
-    """Settings of masked language modelling.
-
-    The paper has 256 texts of up to 512 tokens per step and 1,000,000 steps.
-    """
+    """Settings of masked language modelling; BERT took 1,000,000 steps with 256 texts each."""
 
     corpus: Path
     """Index directory of the passages."""
     encoder: Path
-    """Directory with tokenizer.json, config.json and, unless ``fresh`` is set, weights to begin from."""
+    """Directory of the encoder to begin from: tokenizer.json, config.json and, unless ``fresh`` is set, weights."""
     fresh: bool = False
     """Begin from random weights."""
     batch: int = 256

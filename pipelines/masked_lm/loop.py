@@ -1,6 +1,6 @@
 """Training loop of masked language modelling (``pipelines.masked_lm``).
 
-Legend: N or B texts, L tokens, M masked positions (the largest number in a text), V vocabulary.
+Legend: B texts, M masked positions (the largest number in a text), V vocabulary.
 """
 
 from pathlib import Path
