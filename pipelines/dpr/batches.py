@@ -12,10 +12,10 @@ from ragqa.errors import BadInput
 
 
 class RetrievalBatches:
-    """Batches of retrieval examples by the number of the step; seed and step determine a batch.
+    """Batches of retrieval examples, indexed by step; seed and step determine a batch.
 
-    Each passage occurs once in a batch, so that no passage is its own negative. Relevant passages other than the
-    positive are masked.
+    Each passage occurs once in a batch, so that no passage is its own negative. The loss of a question ignores relevant
+    passages other than the positive.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RetrievalBatches:
             hard: number of hard negatives of each question.
             max_query: largest length of a question in wordpieces, including [CLS] and [SEP].
             max_block: largest length of a passage in wordpieces, including [CLS] and [SEP].
-            seed: seed of the run, and number of the round.
+            seed: seed of the run, and number of the round, from 1.
 
         Raises:
             BadInput: there are fewer examples than questions of a batch.
@@ -63,10 +63,7 @@ class RetrievalBatches:
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Sample the numbers of a positive and of hard negatives of an example.
-
-        Each hard negative comes from a source of negatives that is chosen at random.
-        """
+        """Sample a positive and hard negatives, each from a random source; return their numbers."""
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
         count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
@@ -77,7 +74,7 @@ class RetrievalBatches:
         return [self._number_of[positive] if isinstance(positive, str) else positive for positive in example.positives]
 
     def _collate(self, examples: list[RetrievalExample], passage_numbers: list[list[int]]) -> ContrastiveBatch:
-        """Make a batch of examples and the numbers of their passages, the positive first."""
+        """Make a batch of examples from the numbers of their passages, the positive first."""
         numbers = [number for passages in passage_numbers for number in passages]
         texts = [self._add_marks(self._load_ids(number), self._max_block) for number in numbers]
         different = {text: n for n, text in enumerate(dict.fromkeys(texts))}

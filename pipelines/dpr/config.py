@@ -13,21 +13,21 @@ from ragqa.settings.checks import report_together, require, require_choice, requ
 
 @dataclass(frozen=True, kw_only=True)
 class DprConfig(TrainingConfig):
-    """Settings of DPR's training; the defaults are those of the paper for Natural Questions."""
+    """Settings of DPR's training; most defaults have the paper's values for Natural Questions."""
 
     corpus: Path
     """Index directory of the passages, made with ``--retriever bm25``."""
     encoder: Path | None = None
-    """Directory of the encoder that both towers begin from."""
+    """Directory of the encoder that both towers begin from; give either this or ``retriever``."""
     retriever: Path | None = None
-    """Directory of a dual encoder to begin from instead of ``encoder``; it keeps its width and pooling."""
+    """Directory of a dual encoder to begin from; it keeps its width, pooling and number of towers."""
     questions: tuple[Path, ...] = ()
     """Files of questions with answers or gold passages; see docs/evaluate.md."""
     patterns: tuple[Path, ...] = ()
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
     """Leave out gold passages that the corpus does not contain.
-    Such a passage can have another form than the corpus, for example no title, and the model would learn the form."""
+    Such a passage can have another form than the corpus, for example no title, which the model would learn."""
     dev: Path | None = None
     """File of held-out questions, which are left out of training and on which recall is measured.
     Each round saves the weights with the best recall@5; without this file, it saves the last weights."""
@@ -36,9 +36,9 @@ class DprConfig(TrainingConfig):
     sample: int | None = 500
     """Size of the random sample of ``dev`` to evaluate on; None takes all."""
     rounds: int = 1
-    """Number of rounds of training. The first has negatives of BM25; later rounds also have those of the retriever."""
+    """Number of rounds. The first has negatives of BM25; later rounds also have negatives of the retriever."""
     continue_weights: bool = False
-    """Begin a later round with the weights of the round before (ANCE), not with the first weights (DPR)."""
+    """Begin a later round with the weights of the previous round (ANCE), not with the first weights (DPR)."""
     depth: int = 100
     """Number of passages to retrieve per question, from which positives and negatives are chosen."""
     pool: int = 30
@@ -46,7 +46,7 @@ class DprConfig(TrainingConfig):
     epochs: float = 40.0
     """Number of passes over the questions in each round; the paper has 100 for small data sets (section 4.2)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
-    """Number of optimizer steps of a round, instead of ``epochs``."""
+    """Number of optimizer steps of each round, instead of ``epochs``."""
     batch: int = 128
     """Number of questions per step."""
     hard: int = 1
@@ -62,7 +62,7 @@ class DprConfig(TrainingConfig):
     clip: float = 2.0
     """Largest norm of the gradient; a larger gradient is scaled down."""
     width: int | None = None
-    """Width of the vectors after a projection; by default there is no projection."""
+    """Width of the vectors after a projection; default: no projection."""
     pooling: Literal["cls", "mean"] = "cls"
     """Pooling of hidden states: the state of [CLS], or the mean over all wordpieces."""
     shared: bool = False

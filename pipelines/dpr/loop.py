@@ -35,7 +35,8 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ign
     Args:
         config: settings of the run.
         progress: shows the questions that are mined, and the steps.
-        notify: receives a line for each file of mined examples and each evaluation, and about the results.
+        notify: receives a line if a round continues, for each file of mined examples and each evaluation, and for the
+            result.
 
     Returns:
         The directory of the retriever.
@@ -90,14 +91,13 @@ def train_round(
         batches: batches of training examples.
         held_out: held-out questions to measure recall on, or None.
         progress: shows the steps.
-        notify: receives a line for each evaluation.
+        notify: receives a line if the round continues, and for each evaluation.
 
     Raises:
         BadInput: the round was trained with other settings or inputs.
-        DamagedArtefact: the recorded settings or a checkpoint cannot be read.
-        ArtefactError: the weights to begin from are missing.
+        ArtefactError, DamagedArtefact: the weights to begin from, the recorded settings or a checkpoint cannot be read.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        BadInput, ArtefactError, RagqaError, MissingExtra: an evaluation cannot embed the passages.
+        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``evaluate_with_new_index``.
     """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
     folder = get_round_folder(config, number)
@@ -141,13 +141,12 @@ def train_step(run: Run, retriever: DualEncoder, batch: ContrastiveBatch, config
 
     Args:
         run: run in progress.
-        retriever: question tower and passage tower.
+        retriever: dual encoder in training.
         batch: questions and passages of all processes.
         config: settings of the round.
 
     Raises:
-        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        BadInput: the processes cannot share the questions evenly.
+        BadInput, NonFiniteLoss: as for ``contrastive_step``.
     """
     rate = config.compute_rate(run.step, default_warmup=1237)
     padded = batch.pad_passages(parallel.count_processes())
@@ -167,11 +166,11 @@ def check_inputs(config: DprConfig) -> None:
 
 
 def load_start(config: DprConfig, number: int) -> DualEncoder:
-    """Return the retriever with which the round ``number``, from 1, begins.
+    """Load the retriever with which the round ``number``, from 1, begins.
 
     Raises:
         BadInput: the directory to begin from does not exist.
-        ArtefactError: the directory to begin from has no encoder.
+        ArtefactError, Mismatch: the directory to begin from has no encoder, or the tokenizer of another encoder.
     """
     if number > 1 and config.continue_weights:
         return DualEncoder.load(get_round_folder(config, number - 1) / "model")
@@ -196,7 +195,7 @@ def publish(config: DprConfig, notify: Notify) -> Path:
 
     Args:
         config: settings of the run.
-        notify: receives the command that indexes with the retriever, and a line if packages for the export are missing.
+        notify: receives a command to index with the retriever, and a line if packages for the export are missing.
 
     Returns:
         The directory ``model``.

@@ -1,4 +1,4 @@
-"""Mining of DPR's training examples with BM25, and of negatives with the trained retriever."""
+"""Mining of DPR's examples with BM25, and of further negatives with the trained retriever."""
 
 import shutil
 from pathlib import Path
@@ -23,13 +23,13 @@ from ragqa.retrieval.registry import RetrieverKind
 from ragqa.runtime.encoder import load_encoder
 
 EXAMPLES_FILE = "pairs.jsonl"
-"""Name of the file with the examples that were mined with BM25, in the directory of the run."""
+"""Name of the file with the examples mined with BM25, in the directory of the run."""
 NEGATIVES_FILE = "negatives.jsonl"
-"""Name of the file with the negatives that the retriever found, in the directory of a round."""
+"""Name of the file with the negatives mined with the retriever, in the directory of a round."""
 
 
 def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) -> list[RetrievalExample]:
-    """Mine training examples with BM25, or read the examples that an earlier run has written.
+    """Mine training examples with BM25, or read the examples of an earlier call.
 
     Args:
         config: settings of the run.
@@ -76,13 +76,13 @@ def mine_retriever_negatives(
     progress: Progress,
     notify: Notify,
 ) -> list[RetrievalExample]:
-    """Mine negatives with a trained retriever, or read the negatives that a former run wrote.
+    """Mine negatives with a trained retriever, or read the negatives of an earlier call.
 
     Args:
         config: settings of the run.
         folder: directory of the round.
-        retriever: directory of the retriever of the round before.
-        examples: the examples that were mined with BM25.
+        retriever: directory of the retriever of the previous round.
+        examples: examples mined with BM25.
         progress: shows the number of questions.
         notify: receives a line with the counts if negatives are mined.
 
@@ -90,7 +90,7 @@ def mine_retriever_negatives(
         The examples with the negatives of both retrievers.
 
     Raises:
-        BadInput: other examples, or another retriever, were mined into ``folder``.
+        BadInput: the file in ``folder`` was mined for other examples or by another retriever.
         BadInput, ArtefactError, RagqaError, MissingExtra: the passages cannot be embedded.
         DamagedArtefact: the file of negatives is damaged.
     """

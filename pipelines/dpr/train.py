@@ -4,11 +4,11 @@ r"""Train a dual encoder on questions with answers or gold passages (Karpukhin e
     python -m pipelines.dpr.train --corpus wiki.index --encoder runs/encoder/model --questions nq/train.jsonl \
         --dev nq/dev.jsonl --out runs/dpr --rounds 2
 
-This is DPR. The retriever learns to find the passage of a question among all passages of the batch. For each question
-the batch contains a hard negative: a passage that BM25 ranks high and that has no answer.
+This is DPR. The retriever learns to find the passage of a question among all passages of the batch. The batch contains
+a hard negative for each question: a passage without an answer that BM25 ranks high.
 
 With ``--rounds 2`` the trained retriever finds further hard negatives, and a second round trains with negatives of both
-kinds. The second round begins from the encoder again, as for DPR's later checkpoint. With ``--continue-weights`` it
+kinds. The second round begins from the encoder again, like DPR's later checkpoint. With ``--continue-weights`` it
 begins from the weights of the first round (ANCE, Xiong et al. 2021). DPR's author found both about equal
 (github.com/facebookresearch/DPR, issue 114).
 

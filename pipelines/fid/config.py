@@ -12,10 +12,10 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class FidConfig(TrainingConfig):
-    """Settings of the training of FiD or of a closed book.
+    """Settings of the training of FiD or of a closed book; in the papers, both begin from T5.
 
-    In the papers, FiD is T5 with 100 passages of 250 tokens, 64 questions per step and 10,000 steps. The closed book is
-    T5 with 10,000 to 20,000 steps.
+    The paper of FiD has 100 passages of 250 tokens, 64 questions per step and 10,000 steps. The paper of the closed
+    book has 10,000 to 20,000 steps.
     """
 
     questions: Path

@@ -35,7 +35,7 @@ def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ig
     Args:
         config: settings of the run.
         progress: shows the steps.
-        notify: receives a line for each evaluation and alarm.
+        notify: receives a line if the run continues, and for each evaluation and alarm.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -140,10 +140,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def train_closed_book(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Train a closed-book generator, and write a pipeline if there is an index.
-
-    This is ``main`` with ``config.k`` = 0.
-    """
+    """Train a closed-book generator: run ``main`` with ``config.k`` = 0."""
     return main(replace(config, k=0), progress=progress, notify=notify)
 
 
@@ -160,8 +157,7 @@ def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, noti
         The directory of the pipeline.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: a file of questions, the index or the generator cannot be
-            used.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch: a file of questions, the index or the generator is unusable.
     """
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever
