@@ -1,6 +1,4 @@
-r"""ORQA: open-retrieval question answering, from passages and pairs of question and answer.
-
-This recipe trains and assembles the system of Lee et al. 2019.
+r"""ORQA: train and assemble an open-retrieval question answering system (Lee et al. 2019).
 
     python -m pipelines.orqa --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/orqa
@@ -20,10 +18,7 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 
 def plan_stages(config: OrqaConfig) -> tuple[InverseClozeConfig, FineTuneConfig]:
-    """Return the settings of the inverse cloze task and of the fine-tuning after it.
-
-    Fine-tuning begins from the retriever of the inverse cloze task.
-    """
+    """Return the settings of the inverse cloze task, and of fine-tuning from its retriever."""
     common = {"corpus": config.corpus, "encoder": config.encoder, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}
     cloze = fill_unset(config.cloze, out=config.out / "cloze", **common)

@@ -31,7 +31,7 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class InverseClozeConfig(TrainingConfig):
-    """Settings of the inverse cloze task; ``batch`` and ``steps`` are those of the paper."""
+    """Settings of the inverse cloze task; batch and steps have the values of the paper."""
 
     corpus: Path
     """Index directory of the passages (``ragqa index --retriever bm25`` makes one)."""
@@ -46,11 +46,11 @@ class InverseClozeConfig(TrainingConfig):
     pooling: Literal["cls", "mean"] = "cls"
     """Pooling of hidden states: the state of [CLS], or the mean. A small encoder learns sooner with the mean."""
     gain: float = 1.0
-    """Initial weight of the layer norms; small towers with random weights learn faster with ``width ** -0.25``."""
+    """Initial weight of the layer norms; small towers with random weights learn faster with width ** -0.25."""
     shared: bool = False
     """Use one encoder for questions and passages."""
     keep_rate: float = KEEP_RATE
-    """Share of the pairs whose passage still contains the sentence."""
+    """Share of the pairs in which the passage still contains the sentence."""
     drop_rate: float | None = None
     """Share of a passage's wordpieces to drop.
     If it is given, the query is the remaining wordpieces instead of a sentence, and the passage stays whole."""
@@ -76,7 +76,7 @@ class InverseClozeConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuneConfig(TrainingConfig):
-    """Settings of fine-tuning; most defaults are those of ORQA and REALM."""
+    """Settings of fine-tuning; most defaults have the values of ORQA and REALM."""
 
     corpus: Path
     """Index directory of the passages."""
@@ -91,7 +91,7 @@ class FineTuneConfig(TrainingConfig):
     batch: int = 1
     """Number of questions per step."""
     beam: int = 5000
-    """Number of passages per question among which the question tower learns to rank those with an answer first."""
+    """Number of passages to retrieve per question; the question tower learns to rank passages with an answer first."""
     read: int = 5
     """Number of the beam's best passages to read."""
     max_input: int = 320
@@ -109,9 +109,9 @@ class FineTuneConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the question tower; default: ``lr``."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
-    """Held-out questions; the setting ``regex`` is also that of ``questions``."""
+    """Held-out questions; the setting ``regex`` also holds for ``questions``."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
-    """Index that proposes passages, made once."""
+    """Index to search, made once."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -153,6 +153,6 @@ class OrqaConfig:
     seed: int = 0
     """Seed of all random numbers."""
     cloze: InverseClozeConfig = CLOZE
-    """Settings of the inverse cloze task; they override the settings of the whole recipe."""
+    """Settings of the inverse cloze task, which override the settings of the whole recipe."""
     tune: FineTuneConfig = TUNE
-    """Settings of fine-tuning; they override the settings of the whole recipe."""
+    """Settings of fine-tuning, which override the settings of the whole recipe."""

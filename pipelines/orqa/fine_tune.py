@@ -5,8 +5,8 @@ r"""Fine-tune ORQA or REALM on questions with answers (Lee et al. 2019, section 
 
 The position of the answer is not given: every passage that contains the answer counts as right, and so does every span
 that matches the answer. The vectors of the passages do not change. The loss has two terms, and the question tower
-learns from both. By the first term it learns to rank passages with an answer high in a large beam. By the second term
-the reader learns to mark answers in the best few passages. ``pipelines.common.assemble`` makes a pipeline from the
+learns from both. The first term ranks passages with an answer high among many passages (the beam). The second term
+teaches the reader to mark answers in the best few passages. ``pipelines.common.assemble`` makes a pipeline from the
 result.
 """
 

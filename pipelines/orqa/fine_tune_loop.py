@@ -1,6 +1,6 @@
 """Training loop of ORQA's and REALM's fine-tuning (``pipelines.orqa.fine_tune``).
 
-Legend: B questions, K passages of the beam, D width, S spans of a passage.
+Legend: B questions, K passages of the beam (all passages that are retrieved), D width, S spans of a passage.
 """
 
 from copy import deepcopy
@@ -56,17 +56,17 @@ class OpenQA(nn.Module):
 def compute_loss(
     model: OpenQA, index: TrainingIndex, answered: AnsweredQuestions, places: list[int], config: FineTuneConfig
 ) -> BatchLoss:
-    """Return the loss of a batch: retrieval term plus span term.
+    """Return the loss of a batch in nats: retrieval term plus span term.
 
-    The source is Lee et al. 2019, section "Learning". The question tower in training searches, the passages of the beam
-    are scored, and the best of them are read. The retrieval term of a question is 0 if no passage of the beam has an
+    Source: Lee et al. 2019, section "Learning". The question tower in training searches, the passages of the beam are
+    scored, and the best of them are read. The retrieval term of a question is 0 if no passage of the beam has an
     answer. The span term is 0 if no passage that is read has a gold span.
 
     Args:
         model: question tower and reader.
         index: passages to search.
         answered: training questions, with the passages that answer them.
-        places: positions in ``answered`` of the questions of this process's share of the batch.
+        places: positions in ``answered`` of this process's questions of the batch.
         config: settings of the run.
 
     Raises:
@@ -105,7 +105,7 @@ def compute_loss(
 
 
 def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -> list[int]:
-    """Return the positions in ``answered`` of this process's share of the questions of a step.
+    """Draw this process's questions of a step; return their positions in ``answered``.
 
     Args:
         answered: training questions.
@@ -119,7 +119,7 @@ def draw_share(answered: AnsweredQuestions, config: FineTuneConfig, step: int) -
 
 
 def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
-    """Return the learning rates of a step: two of the question tower, then two of the reader.
+    """Return the learning rates of a step: two for the question tower, then two for the reader.
 
     Each module has two parameter groups: with and without weight decay.
 
@@ -136,9 +136,7 @@ def compute_rates(step: int, config: FineTuneConfig) -> list[float]:
 def evaluate(
     model: OpenQA, index: TrainingIndex, held_out: AnsweredQuestions, config: FineTuneConfig
 ) -> dict[str, float]:
-    """Evaluate the model on held-out questions.
-
-    The model answers them by the same code as a pipeline.
+    """Evaluate the model on held-out questions, with the code that answers in a pipeline.
 
     Args:
         model: question tower and reader.
@@ -184,7 +182,7 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
     """Return the model before fine-tuning, and the retriever that contains its question tower.
 
     Raises:
-        ArtefactError, DamagedArtefact: the retriever or the encoder is missing or damaged.
+        ArtefactError, DamagedArtefact, Mismatch: the retriever or the encoder is missing or damaged.
     """
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared:  # a copy, because training the question tower must not change the passages' vectors
@@ -220,7 +218,7 @@ def main(config: FineTuneConfig, *, progress: Progress = SILENT, notify: Notify 
     Args:
         config: settings of the run.
         progress: shows the embedding of the passages, the search for answers, and the steps.
-        notify: receives a line about the training questions, and for each evaluation.
+        notify: receives lines about the training questions, a line if the run continues, and one for each evaluation.
 
     Returns:
         The directory of the retriever.
@@ -262,7 +260,7 @@ def plan_pipeline(config: FineTuneConfig, out: Path) -> AssembleConfig:
 
     Args:
         config: settings of the run.
-        out: directory of the pipeline and its parts.
+        out: directory for the pipeline and its parts.
     """
     return AssembleConfig.after_training(
         config,

@@ -1,7 +1,4 @@
-"""Training loop of the inverse cloze task (``pipelines.orqa.inverse_cloze``).
-
-Legend: B pairs of a batch.
-"""
+"""Training loop of the inverse cloze task (``pipelines.orqa.inverse_cloze``)."""
 
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
@@ -32,25 +29,25 @@ from ragqa.types import Passage
 
 @dataclass(frozen=True)
 class InverseClozePairs:
-    """Pairs of a query and its passage, for a whole batch."""
+    """Batch of B pairs of a query and its passage."""
 
     questions: list[list[int]]
     """Wordpiece ids of the B queries, including [CLS] and [SEP]."""
     passages: list[list[int]]
     """Wordpiece ids of the B passages, including [CLS] and [SEP]."""
     texts: list[int]
-    """Number of the text of each passage; equal texts have equal numbers."""
+    """Number of each passage's text; equal texts have equal numbers."""
 
 
 class InverseClozeBatches:
-    """Batches of pairs by the number of the step; seed and step determine a batch."""
+    """Batches of pairs, indexed by step; seed and step determine a batch."""
 
     def __init__(self, config: InverseClozeConfig, passages: TokenizedPassages) -> None:
         """Prepare the batches.
 
         Args:
             config: settings of the run.
-            passages: wordpieces of the passages, from which the pairs are made.
+            passages: wordpieces of the passages to make pairs from.
 
         Raises:
             BadInput: a batch is larger than the corpus.
@@ -84,10 +81,9 @@ class InverseClozeBatches:
 
 
 def split_pieces(passage: Passage, pieces: Pieces) -> tuple[list[int], list[list[int]]]:
-    """Split the wordpieces of a passage into those of its title and of each sentence.
+    """Divide the wordpieces of a passage between its title and its sentences.
 
-    A wordpiece belongs to the sentence of its last character, because some wordpieces begin with the space before the
-    sentence.
+    A wordpiece belongs to the sentence of its last character, because it can begin with the space before the sentence.
 
     Args:
         passage: a passage.
@@ -111,13 +107,12 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
     Args:
         run: run in progress.
-        retriever: question tower and passage tower.
+        retriever: dual encoder in training.
         pairs: batch of the step.
         config: settings of the run.
 
     Raises:
-        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        BadInput: the processes cannot share the batch evenly.
+        BadInput, NonFiniteLoss: as for ``contrastive_step``.
     """
     text_B = torch.tensor(pairs.texts)
     same_BB = text_B[:, None].eq(text_B).fill_diagonal_(False)  # another pair with the same text is no negative
@@ -148,7 +143,7 @@ def main(config: InverseClozeConfig, *, progress: Progress = SILENT, notify: Not
     Args:
         config: settings of the run.
         progress: shows the tokenization of the passages, and the steps.
-        notify: receives a line for each evaluation.
+        notify: receives a line if the run continues, and for each evaluation.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.

@@ -1,14 +1,12 @@
-r"""REALM: retrieval-augmented language model pretraining, from passages to a pipeline.
-
-This recipe trains and assembles the system of Guu et al. 2020.
+r"""REALM: pretrain, fine-tune and assemble a question answering system (Guu et al. 2020).
 
     python -m pipelines.realm --corpus wiki.index --encoder bert-base --questions train.jsonl --dev dev.jsonl \
         --out runs/realm
     ragqa ask --pipeline runs/realm/system/pipeline "…"
 
-This is ORQA with one more stage between the inverse cloze task and fine-tuning: retriever and reader are pretrained
-together to predict the masked words of a text from passages. The same command continues an interrupted run and skips
-finished stages.
+This is ORQA with one more stage between the inverse cloze task and fine-tuning: in pretraining, retriever and reader
+learn together to predict the masked words of a text from passages. The same command continues an interrupted run and
+skips finished stages.
 """
 
 from dataclasses import dataclass
@@ -25,9 +23,9 @@ from ragqa.progress import SILENT, Notify, Progress, ignore_line
 
 @dataclass(frozen=True, kw_only=True)
 class RealmConfig(OrqaConfig):
-    """Settings of REALM: the settings of ORQA, and those of pretraining.
+    """Settings of REALM: the settings of ORQA, and the settings of pretraining.
 
-    The defaults of pretraining are those of the paper, except that the retriever learns later and at a lower rate.
+    Pretraining has the defaults of the paper, except that the retriever learns later and at a lower rate.
     """
 
     reader: Path | None = None
@@ -36,13 +34,13 @@ class RealmConfig(OrqaConfig):
     texts: Path | None = None
     """Index directory of the texts X to mask; default: the passages themselves."""
     pretrain: PretrainConfig = PRETRAIN
-    """Settings of pretraining; they override the settings of the whole recipe."""
+    """Settings of pretraining, which override the settings of the whole recipe."""
 
 
 def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig, FineTuneConfig]:
     """Return the settings of the inverse cloze task, pretraining and fine-tuning.
 
-    Pretraining and fine-tuning begin from the result of the stage before.
+    Pretraining and fine-tuning begin from the result of the previous stage.
     """
     common = {"corpus": config.corpus, "device": config.device, "seed": config.seed}
     common |= {"dev": config.dev, "regex": config.regex}

@@ -40,13 +40,13 @@ class ReaderWarmupConfig(TrainingConfig):
     batch: int = 512
     """Number of texts per step."""
     own_share: float = 0.5
-    """Share of the texts that are read with their own passage; the other texts get a random passage.
+    """Share of the texts that are read with the passage they come from (own); the others get a random passage.
     The share falls from 1 to this value in the first half of the steps."""
     keep_share: float = 0.5
-    """Share of own passages that still contain the text; from the other own passages the text is cut out.
+    """Share of own passages that still contain the text; the text is cut out of the others.
     The share falls from 1 to this value in the first half of the steps."""
     max_block: int = 288
-    """Largest length of a passage in wordpieces."""
+    """Largest length of a passage in wordpieces, without special tokens."""
     masking: Annotated[MaskingConfig, FLAT] = MaskingConfig()
     """Masking of the texts."""
 
@@ -81,7 +81,7 @@ class PretrainConfig(TrainingConfig):
     k: int = 8
     """Number of passages per text, including the null passage."""
     null: bool = True
-    """Add the null passage, which is empty, to the candidates, for masked words that need no passage."""
+    """Add the null passage, which is empty, for masked words that need no passage."""
     marginal: Literal["token", "sequence"] = "token"
     """Marginalise over the passages per masked token (the released code) or per text (the paper)."""
     lr: float = 3e-5

@@ -2,7 +2,7 @@
 
 This file follows section 3 of the paper: mask a text, retrieve passages for it, score the passages with the current
 towers, read the text with each passage, and marginalise the likelihood of the masked words over the passages. The index
-is refreshed during training; its vectors come from weights that are some steps old.
+is refreshed during training; its vectors come from weights of some steps ago.
 
 Legend: B texts of a batch, K passages of a text with the null passage last, M masked positions, L tokens, D width,
 V vocabulary.
@@ -48,10 +48,7 @@ _SHORT = 4
 
 
 class Realm(nn.Module):
-    """Modules of REALM in training: the retriever, and the reader of its passages.
-
-    The reader is a masked language model.
-    """
+    """Modules of REALM in training: retriever, and reader (a masked language model)."""
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
         """Combine a retriever and a reader."""
@@ -93,9 +90,9 @@ class MaskedPrediction:
     """Predictions of the masked words of a batch, with each retrieved passage."""
 
     gold_BKM: Tensor
-    """log p(y_j | z, x) of the masked wordpieces, or the result of another ``score`` of ``predict``."""
+    """log p(y_j | z, x) of the masked wordpieces, or the results of another ``score`` in ``predict``."""
     alone_B1M: Tensor
-    """The values of ``gold_BKM`` with only the null passage."""
+    """The same with only the null passage."""
     relevance_BK: Tensor
     """Relevance f(x, z) of the passages, whose softmax is p(z|x); very negative for a missing passage."""
     rows_BK: np.ndarray
@@ -103,7 +100,7 @@ class MaskedPrediction:
     counted_BM: Tensor
     """True for each masked position, False for padding."""
     tokens: tuple[int, int, int]
-    """Number of tokens of the texts, of the encoded passages, and of the pairs that are read, including padding."""
+    """Numbers of tokens of the texts, of the encoded passages, and of the pairs that are read, including padding."""
 
 
 def predict(
@@ -195,7 +192,7 @@ def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassage
     A passage is trivial if the text comes from it, or if it contains the whole text and the text is not short.
 
     Args:
-        texts: masked texts of a batch; ``is_trivial`` takes their numbers.
+        texts: masked texts of a batch, in the order of their numbers.
         passages: wordpieces of the passages.
     """
     # Some tokenizers cut a text's first wordpiece differently within a passage.
@@ -216,8 +213,8 @@ def marginalise(prediction: MaskedPrediction, config: PretrainConfig) -> tuple[T
         config: settings of the run.
 
     Returns:
-        The mean loss of this process's share of the batch, in nats; and True for each item (masked position or text)
-        that counts in this mean.
+        The mean loss of this process's share of the batch, in nats; and a mask of the items that count in this mean:
+        masked positions or texts.
     """
     counted_BM = prediction.counted_BM
     loss = marginal_nll(prediction.gold_BKM, prediction.relevance_BK, counted_BM, marginal=config.marginal)
@@ -227,13 +224,13 @@ def marginalise(prediction: MaskedPrediction, config: PretrainConfig) -> tuple[T
 def measure(
     model: Realm, prediction: MaskedPrediction, loss: Tensor, counted: Tensor, config: PretrainConfig
 ) -> BatchLoss:
-    """Return the loss with its figures for the log: health of retrieval, tokens and operations.
+    """Return the loss with its figures for the log: retrieval, tokens and operations.
 
     Args:
         model: retriever and reader.
         prediction: predictions of the masked words.
-        loss: mean loss of this process's share of the batch, in nats, from ``marginalise``.
-        counted: True for each item that counts in this mean, from ``marginalise``.
+        loss: mean loss in nats, from ``marginalise``.
+        counted: mask of the items that count in this mean, from ``marginalise``.
         config: settings of the run.
     """
     one_passage_B1 = torch.zeros_like(prediction.relevance_BK[:, :1])
@@ -266,7 +263,7 @@ def main(
         config: settings of the run.
         tagger: tagger of salient spans; None loads the tagger that ``config`` names.
         progress: shows the tokenization of the passages, and the steps.
-        notify: receives a line for each evaluation and alarm.
+        notify: receives a line if the run continues, and for each evaluation and alarm.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -343,7 +340,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
     Args:
         run: run in progress, whose checkpoints name the versions of the index.
         passages: wordpieces of the passages.
-        retriever: retriever in training; its passage tower makes each version.
+        retriever: retriever in training, whose passage tower computes the vectors of each version.
         config: settings of the run.
 
     Raises:
@@ -375,7 +372,7 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with lengths of texts and passages that the models can read."""
+    """Return the settings with lengths of texts and passages limited to the models' inputs."""
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)

@@ -1,6 +1,4 @@
-"""Reading of masked texts beside a passage, in pretraining and in warm-up of the reader.
-
-The reader predicts the masked words of a text from the text and the passage.
+"""Prediction of the masked words of a text from the text and a passage.
 
 Legend: B texts of a batch, K passages of a text, N pairs of text and passage, L tokens, M masked positions,
 V vocabulary.
@@ -24,7 +22,7 @@ Score = Callable[[Tensor, Tensor], Tensor]
 def gold_log_likelihood(logits_NMV: Tensor, labels_NM: Tensor) -> Tensor:
     """Return log p(y_j | z, x) of the masked wordpieces [N, M]; 0 for padding.
 
-    The source is REALM, section 3.2.
+    Source: Guu et al. 2020, section 3.2.
 
     Args:
         logits_NMV: logits of the reader at the masked positions.

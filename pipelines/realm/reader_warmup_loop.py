@@ -28,7 +28,7 @@ from ragqa.training.meter import count_flops
 from ragqa.training.precision import autocast
 
 _PASSAGES = 1
-"""Third part of the seed of the choice of passages, after the seed of the run and the step."""
+"""Last part of the seed that chooses passages; the first parts are the seed of the run and the step."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GivenPassages:
 
 
 class PassageChooser:
-    """Chooser of passages for masked texts; seed and step determine the choice."""
+    """Sampler of a passage for each masked text; seed and step determine the passages."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
         """Prepare to choose from ``passages`` with the shares of ``config``."""
@@ -74,13 +74,13 @@ class PassageChooser:
         return GivenPassages(ids, torch.tensor(is_own))
 
     def compute_shares(self, step: int) -> tuple[float, float]:
-        """Return the values of ``own_share`` and ``keep_share`` in step ``step``."""
+        """Return the values of ``own_share`` and ``keep_share`` in a step, counted from 0."""
         remaining = max(0.0, 1 - 2 * step / self._config.steps)
         own, keep = self._config.own_share, self._config.keep_share
         return own + remaining * (1 - own), keep + remaining * (1 - keep)
 
     def _cut_out(self, text: MaskedText) -> list[int]:
-        """Return the wordpieces of a text's passage, from which the text is cut out."""
+        """Return the wordpieces of a text's passage without the text."""
         passage, (start, end) = self._passages.store[text.row], text.characters
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
         return self._passages.tokenizer.tokenize(rest.titled_text).ids
@@ -110,10 +110,7 @@ def compute_loss(
 
 
 def _compute_losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of texts with their own passages and with random passages.
-
-    The means are over all processes.
-    """
+    """Return the mean losses of texts with own and with random passages, over all processes."""
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]
@@ -131,9 +128,7 @@ def main(
     progress: Progress = SILENT,
     notify: Notify = ignore_line,
 ) -> Path:
-    """Warm a reader up, or continue a run; return the directory of the reader.
-
-    Pretraining can begin from this reader (``pipelines.realm.pretrain --encoder``).
+    """Warm up a reader for pretraining, or continue a run; return the directory of the reader.
 
     Args:
         config: settings of the run.
