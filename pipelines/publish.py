@@ -13,10 +13,10 @@ r"""Make pipelines of published checkpoints, and add model cards to exports.
 
 A checkpoint of RAG holds the question tower and the generator. The published index of passages is not read. Instead,
 the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores differ a
-little from those of the published index, because the encoder reads title and text without DPR's [SEP] between them.
+little from the published index, because the encoder reads title and text without DPR's [SEP] between them.
 
-Nothing is trained, but the output has the same directories as a training: ``model`` has both towers. For RAG,
-``generator`` is the generator, from which pipelines.rag.train can continue. With a corpus, ``system/pipeline`` is the
+Nothing is trained, but the output has the same directories as a training run: ``model`` has both towers; for RAG,
+``generator`` has the generator, which pipelines.rag.train can train further. With a corpus, ``system/pipeline`` is the
 pipeline, made by pipelines.common.assemble.
 
 ``--card`` adds a model card to an exported encoder or reader. Weights and calibration do not change. The manifest is
@@ -49,12 +49,12 @@ class PublishConfig:
     """Directory to write the models and the pipeline into."""
     rag: str | None = None
     """Checkpoint of RAG-Token or RAG-Sequence: a directory or a hub name.
-    It must have been trained with the encoder ``passages``."""
+    It must have been trained together with ``passages``."""
     questions: str | None = None
     """Question encoder of DPR, instead of ``rag``: a directory or a hub name.
-    It must have been trained with the encoder ``passages``."""
+    It must have been trained together with ``passages``."""
     corpus: Path | None = None
-    """Index directory of the passages; without it, no pipeline is made."""
+    """Index directory of the passages; default: make no pipeline."""
     kind: Annotated[str, IndexKind] = DEFAULT_KIND
     """Kind of vector index."""
     workers: int = 0
@@ -70,7 +70,7 @@ class PublishConfig:
 
     @report_together()
     def __post_init__(self) -> None:
-        """Raise BadInput for settings that cannot be used."""
+        """Check the settings; raise BadInput, or MissingExtra if the kind of index needs FAISS."""
         require_non_negative(self, "workers")
         if require_choice(self, "kind", tuple(IndexKind)):
             mips.check_kind(self.kind, "cpu")
@@ -87,12 +87,12 @@ class PublishConfig:
 
 
 def main(config: PublishConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
-    """Write models and, with a corpus, their pipeline; or add a model card.
+    """Write published models and, with a corpus, their pipeline; or add a model card.
 
     Args:
         config: settings of the command.
         progress: shows the embedding and the building of the index.
-        notify: receives a line about the generator and about its calibration.
+        notify: receives lines about the generator and its confidence.
 
     Returns:
         The directory of the pipeline; without a corpus, of the retriever; with a card, of the export.
@@ -190,8 +190,8 @@ def add_card(card: Path, export: Path) -> None:
         export: directory of the export.
 
     Raises:
-        ArtefactError, DamagedArtefact: ``export`` is not an export, or is damaged.
-        BadInput: ``card`` does not exist, or is not text in UTF-8.
+        BadInput: ``card`` does not exist, or is not text in UTF-8; or as for ``amend_export``.
+        ArtefactError, DamagedArtefact, Mismatch: as for ``amend_export``.
     """
     if not card.is_file():
         raise BadInput(f"--card {card}: there is no such file")

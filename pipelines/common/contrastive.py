@@ -67,8 +67,8 @@ def contrastive_step(
 ) -> None:
     """Take one optimizer step on a batch and log it.
 
-    The loss is that of Karpukhin et al. 2020, section 3.2. The gradient is exact, although vectors are computed in
-    chunks (``gradient_cache``).
+    Source of the loss: Karpukhin et al. 2020, section 3.2. Vectors are computed in chunks, but the gradient is exact
+    (``gradient_cache``).
 
     Args:
         run: run in progress.

@@ -10,7 +10,7 @@ step draws a batch for every active loss, and one optimizer step takes the sum o
 Training begins with masked words. With few questions a generator would memorise the answers before passages help, and
 then the retriever would learn nothing from the questions. So training on questions begins after a share of the steps
 (``--gen-from``, by default half). An alarm is raised if at this step the reader of masked words does not use passages.
-Another alarm is raised if the generator answers training questions, but no held-out questions.
+Another alarm is raised if the generator answers training questions, but few held-out questions.
 """
 
 from pathlib import Path

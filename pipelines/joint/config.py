@@ -35,7 +35,7 @@ SPAN = replace(TUNE, beam=5, batch=8)
 
 @dataclass(frozen=True, kw_only=True)
 class JointConfig(TrainingConfig):
-    """Weights and schedule of the losses of joint training, and the settings that they share."""
+    """Settings of joint training: weights, schedule and shared settings of its losses."""
 
     corpus: Path
     """Index directory of the passages Z that can be retrieved."""
@@ -70,7 +70,7 @@ class JointConfig(TrainingConfig):
     """Peak learning rate of the retriever; default: a fifth of ``lr``."""
     frozen: int | None = None
     """Number of steps before the retriever learns; default: half of the steps before training on questions begins.
-    In these steps the reader of masked words must learn to use passages, because the retriever learns from it."""
+    In these steps the reader of masked words learns to use passages, because the retriever learns from this reader."""
     realm: PretrainConfig = REALM
     """Settings of the loss of masked words, for example batch, k, marginal, masking, max_text and max_block."""
     rag: RagConfig = RAG
@@ -133,10 +133,7 @@ class JointSettings:
 
     @classmethod
     def split(cls, config: JointConfig) -> "JointSettings":
-        """Return ``config`` with the settings of each loss.
-
-        Settings that the losses share have the values of ``config``.
-        """
+        """Return the settings of each loss; shared settings have the values of ``config``."""
         names = ("corpus", "retriever", "out", "steps", "lr", "dropout", "device", "seed", "index")
         shared: dict[str, Any] = {name: getattr(config, name) for name in names}
         shared["retriever_lr"] = config.rates.retriever

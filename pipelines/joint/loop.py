@@ -57,9 +57,9 @@ class JointData:
     held_out: list[Question]
     """Held-out questions."""
     answered: AnsweredQuestions | None
-    """Training questions with the passages that answer them, if answers are marked."""
+    """Training questions with the passages that answer them; None without the loss of marked answers."""
     answered_held_out: AnsweredQuestions | None
-    """Held-out questions with the passages that answer them, if answers are marked."""
+    """Held-out questions with the passages that answer them; None without the loss of marked answers."""
 
 
 class Joint(nn.Module):
@@ -70,10 +70,10 @@ class Joint(nn.Module):
 
         Args:
             settings: settings of joint training and of each loss.
-            notify: receives a line if the generator cannot read or write texts of the set lengths.
+            notify: receives a line if the generator is limited to shorter texts than the settings.
 
         Raises:
-            BadInput, ArtefactError, DamagedArtefact, Mismatch: a directory cannot be used, or tokenizers differ.
+            BadInput, ArtefactError, DamagedArtefact, Mismatch, MissingExtra: a directory cannot be used.
         """
         super().__init__()
         config, marked = settings.whole, settings.marked
@@ -112,7 +112,7 @@ def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -
     Args:
         config: settings of the joint training.
         rag_config: settings of RAG's loss.
-        notify: receives a line if the generator cannot read or write texts of the set lengths.
+        notify: receives a line if the generator is limited to shorter texts than the settings.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch: the generator or the encoder cannot be used.
@@ -140,7 +140,7 @@ def make_losses(settings: JointSettings, model: Joint, data: JointData, saved: d
         settings: settings of joint training and of each loss.
         model: modules in training.
         data: training data.
-        saved: further values of the run's checkpoint, with the state of the monitors.
+        saved: values that the checkpoint of the run has beside model and optimizer, such as the state of the monitors.
     """
     config, written, index = settings.whole, settings.written, data.index
     realm, generating, marking = model.realm, model.rag, model.make_span_model(index.tokenizer)
@@ -184,7 +184,7 @@ def main(
         config: settings of the run.
         tagger: tagger of salient spans; None loads the tagger that ``config.realm`` names.
         progress: shows the tokenization of the passages, the search for answers, and the steps.
-        notify: receives a line for each evaluation and alarm.
+        notify: receives a line about the questions, if the run continues, and for each evaluation and alarm.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -239,7 +239,7 @@ def main(
 def locate_marked_answers(
     config: JointConfig, index: RefreshedIndex, training: list[Question], held_out: list[Question], progress: Progress
 ) -> tuple[AnsweredQuestions | None, AnsweredQuestions | None]:
-    """Return training and held-out questions with the passages that answer them.
+    """Find the passages that answer the questions, if the run has the loss of marked answers.
 
     Args:
         config: settings of the run.
@@ -249,8 +249,7 @@ def locate_marked_answers(
         progress: shows the number of passages.
 
     Returns:
-        The training questions with an answer in the corpus, and all held-out questions; None for both if the run has
-        no loss of marked answers.
+        The training questions with an answer in the corpus, and all held-out questions; None for both without the loss.
 
     Raises:
         BadInput, SlowPattern: as for ``locate_answers``.
@@ -273,8 +272,8 @@ def evaluate_readers(settings: JointSettings, model: Joint, data: JointData, ste
         step: number of finished steps.
 
     Returns:
-        ``recall@k`` of the retriever; exact match of the generator as ``em``, and of the span reader as ``span_em``.
-        All of them are from 0 to 1.
+        Figures from 0 to 1: ``recall@k`` of the retriever; and exact match of the generator as ``em``, and of the span
+        reader as ``span_em``.
 
     Raises:
         SlowPattern: an answer is a pattern that takes too long.
@@ -303,7 +302,7 @@ def check_scores(run: Run, losses: list[WeightedLoss], scores: dict[str, float],
 
     Args:
         run: run in progress.
-        losses: the losses, whose monitors decide.
+        losses: all losses; the monitors of masked words and of written answers decide.
         scores: result of ``evaluate_readers``.
         questions: number of held-out questions.
     """

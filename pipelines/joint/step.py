@@ -26,13 +26,13 @@ class WeightedLoss:
     begins: int
     """First step with this loss."""
     ends: int
-    """First step after ``begins`` without this loss."""
+    """Step after the last step with this loss."""
     module: nn.Module
     """Module that only this loss trains."""
     compute: Callable[[int], BatchLoss]
     """Function from the number of a step to the loss of its batch."""
     health: Health | None = None
-    """Monitor that raises alarms about the figures, or None."""
+    """Monitor of the figures, which raises alarms; None without a monitor."""
 
     @property
     def health_name(self) -> str:
@@ -46,7 +46,7 @@ class WeightedLoss:
     def check_step(
         self, step: int, figures: dict[str, dict[str, float]], first_question_step: int, frozen: int
     ) -> list[str]:
-        """Record the figures of a step, and return its new alarms.
+        """Record the figures of a step if the loss is active, and return new alarms.
 
         Args:
             step: number of the step.
@@ -63,9 +63,9 @@ class WeightedLoss:
 
 
 def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -> list[float]:
-    """Return the learning rates of a step: of the retriever, then of the module of each loss.
+    """Return the learning rates of a step for the optimizer's parameter groups.
 
-    Each of them has two parameter groups: with and without weight decay. The rate of an inactive loss is 0.
+    Each module has two groups: with and without weight decay. The rate of an inactive loss is 0.
 
     Args:
         step: number of the step, from 0.
@@ -73,7 +73,7 @@ def compute_rates(step: int, losses: list[WeightedLoss], rates: LearningRates) -
         rates: learning rates of the retriever and of all readers.
 
     Returns:
-        Two rates for the retriever, then two rates for each loss.
+        Two rates for the retriever, then two rates for the module of each loss.
     """
     warmup = limit_warmup(rates.warmup, 1000, rates.steps)
     values = rates.compute_retriever_rates(step)
@@ -102,7 +102,7 @@ def train_step(
         losses: all losses, active or not.
         config: settings of the run.
         rates: learning rates of retriever and readers.
-        staleness: number of steps that the retriever has learned since the index was made.
+        staleness: number of steps that the retriever has learned since the index was built.
 
     Returns:
         The figures of each active loss, by its prefix.

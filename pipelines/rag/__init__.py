@@ -1,1 +1,1 @@
-"""RAG: train retriever and generator end to end (Lewis et al. 2020)."""
+"""RAG: training of retriever and generator end to end (Lewis et al. 2020)."""

@@ -1,4 +1,4 @@
-"""Settings of the recipes of RAG: training, and making a generator from a span reader."""
+"""Settings of RAG's recipes: training, and a generator made from a span reader."""
 
 import math
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class RagConfig(TrainingConfig):
     marginal: Literal["token", "sequence"] = "token"
     """Marginalise over passages per token (RAG-Token) or per answer (RAG-Sequence)."""
     learn_passages: bool = False
-    """Train the passage encoder as well, and refresh the index (not in the paper)."""
+    """Train the passage tower as well, and refresh the index (not in the paper)."""
     batch: int = 8
     """Number of questions per step."""
     k: int = 5
@@ -57,17 +57,17 @@ class RagConfig(TrainingConfig):
     """Peak learning rate of the retriever; default: ``lr``, as in the paper."""
     frozen: int | None = 0
     """Number of steps before the retriever learns; None takes half of all steps.
-    The paper has 0. A generator that cannot answer yet must learn to use passages first."""
+    The paper has 0. An untrained generator must learn to use passages first."""
     weight_decay: float = 0.001
     """Weight decay; biases and layer norms have none."""
     clip: float = 0.1
     """Largest norm of the gradient; a larger gradient is scaled down."""
     max_block: int = 288
-    """Largest length of a passage in wordpieces, if the passage encoder learns."""
+    """Largest length of a passage in wordpieces with [CLS] and [SEP], if the passage tower learns."""
     index: Annotated[TrainingIndexConfig, FLAT] = TrainingIndexConfig()
     """Index that proposes passages."""
     refresh: Annotated[RefreshConfig, FLAT] = RefreshConfig()
-    """Refreshes of the index, if the passage encoder learns."""
+    """Refreshes of the index, if the passage tower learns."""
     held_out: Annotated[HeldOutConfig, FLAT] = HeldOutConfig()
     """Held-out questions."""
 
@@ -95,7 +95,7 @@ class RagConfig(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmGeneratorConfig(TrainingConfig):
-    """Settings of the training of a generator that is made from a span reader."""
+    """Settings of the training of a generator made from a span reader."""
 
     reader: Path
     """Directory of the torch weights of a span reader, from pipelines.span_reader.train."""

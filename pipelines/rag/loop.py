@@ -31,7 +31,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
     Args:
         config: settings of the run.
         progress: shows the embedding or tokenization of the passages, and the steps.
-        notify: receives a line for each evaluation and alarm.
+        notify: receives a line about the questions, if the run continues, and for each evaluation and alarm.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -85,14 +85,14 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
 
     Args:
         config: settings of the run.
-        notify: receives a line if the generator cannot read or write texts of the set lengths.
+        notify: receives a line if the generator is limited to shorter texts than the settings.
 
     Raises:
         ArtefactError, DamagedArtefact, Mismatch, BadInput: the retriever or the generator cannot be used.
     """
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
-        # The question tower gets weights of its own, because the vectors of the passages must not change.
+        # The question tower gets its own weights, because the vectors of the passages must not change.
         retriever = DualEncoder(deepcopy(retriever.questions), retriever.passages, tokenizer=retriever.tokenizer)
     generator = generator_training.load_for_training(f"rag-{config.marginal}", config, config.writing, config.k, notify)
     assert isinstance(generator, RagGenerator)
@@ -122,7 +122,10 @@ def open_refreshed_index(
 ) -> RefreshedIndex:
     """Open the index of a run in which the passage tower learns.
 
-    Arguments and errors are those of ``open_index``.
+    Arguments are as for ``open_index``.
+
+    Raises:
+        BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``RefreshedIndex``.
     """
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)
@@ -136,12 +139,7 @@ def open_refreshed_index(
 
 
 def plan_pipeline(config: RagConfig, out: Path) -> AssembleConfig:
-    """Return the settings that make a pipeline from a finished run.
-
-    Args:
-        config: settings of the run.
-        out: directory of the pipeline and its parts.
-    """
+    """Return the settings that make a pipeline from a finished run, in the directory ``out``."""
     return AssembleConfig.after_training(
         config,
         config.index,

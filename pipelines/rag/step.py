@@ -1,4 +1,4 @@
-"""Training step of RAG (Lewis et al. 2020): retrieve, score answers, measure retrieval.
+"""Loss of RAG (Lewis et al. 2020): retrieve, score answers, measure retrieval.
 
 Legend: B questions, K passages of a question, T tokens of an answer, D width.
 """
@@ -28,14 +28,14 @@ class Rag(nn.Module):
     """Modules of RAG in training: the question tower or both towers, and the generator."""
 
     def __init__(self, retriever: DualEncoder | Tower, generator: RagGenerator) -> None:
-        """Combine a retriever, of which a question tower is enough, and a generator."""
+        """Combine a retriever, or only its question tower, with a generator."""
         super().__init__()
         self.retriever, self.generator = retriever, generator
         self.token_flops = generator_training.count_token_flops(generator.seq2seq)
 
     @property
     def questions(self) -> Tower:
-        """Question tower, which encodes the questions."""
+        """Question tower."""
         return self.retriever if isinstance(self.retriever, Tower) else self.retriever.questions
 
 
@@ -46,9 +46,9 @@ class AnswerLikelihoods:
     nll_B: Tensor
     """Loss of each question in nats, with label smoothing."""
     gold_BKT: Tensor
-    """log p(y_i | x, z, y_<i) of the answers' tokens."""
+    """log p(y_i | x, z, y_<i) of token i of the answer y to question x, with passage z."""
     alone_B1T: Tensor
-    """log p(y_i | x, y_<i) of the answers' tokens: with an empty passage, without gradient."""
+    """log p(y_i | x, y_<i) with an empty passage, without gradient."""
     relevance_BK: Tensor
     """Retrieval scores of the passages; -inf for a missing passage."""
     rows_BK: np.ndarray
@@ -56,7 +56,7 @@ class AnswerLikelihoods:
     counted_BT: Tensor
     """True for tokens of the answers, False for padding."""
     tokens: int
-    """Number of tokens of passages, inputs and answers, including padding, without the pass with an empty passage."""
+    """Number of tokens of encoded passages, inputs and answers, with padding; the empty passage does not count."""
     flops: float
     """Floating-point operations of the step in this process."""
 
@@ -70,7 +70,7 @@ def score_answers(
         model: modules in training.
         index: passages to search.
         texts: B questions.
-        answers: an answer to each question.
+        answers: answer to each question.
         config: settings of the run.
     """
     generator = model.generator
@@ -84,7 +84,7 @@ def score_answers(
     alone = generator.make_inputs(texts, [[] for _ in texts]).to(config.device)
     with autocast(config.device):
         nll_B, gold_BKT = generator.score_labels(inputs, relevance_BK, labels_BT, smoothing=config.smoothing)
-        with torch.no_grad():  # the measurement of what retrieval adds takes about a share of 1 / (3 K) of the step
+        with torch.no_grad():  # measuring the worth of retrieval takes about 1 / (3 K) of the step
             _, alone_B1T = generator.score_labels(alone, torch.zeros_like(relevance_BK[:, :1]), labels_BT)
     read_flops, write_flops = model.token_flops
     tokens = inputs.ids_NL.numel() + rows_BK.size * labels_BT.shape[1]
@@ -102,14 +102,14 @@ def compute_loss(
 ) -> BatchLoss:
     """Return RAG's loss of a batch, with figures of retrieval (section 2 of the paper).
 
-    The figures ``loss``, ``nll`` and ``nll_alone`` are means over the answers, in nats: the loss that is minimised; the
-    loss without label smoothing; and the loss without label smoothing and without passages.
+    Three figures are means over the answers, in nats: ``loss`` is the loss to minimise, ``nll`` leaves out label
+    smoothing, and ``nll_alone`` leaves out label smoothing and passages.
 
     Args:
         model: modules in training.
         index: passages to search.
-        questions: questions of this process's share of the batch.
-        answers: an answer to each question.
+        questions: this process's questions of the batch.
+        answers: answer to each question.
         config: settings of the run.
     """
     scored = score_answers(model, index, [question.text for question in questions], answers, config)

@@ -7,8 +7,7 @@ r"""Make a generator from a span reader; its decoder copies answers from the pas
 A new decoder needs very many questions to learn to find an answer in the encoder's output. The output of a span
 reader's encoder shows where answers are. So the decoder's attention is first fitted to this output
 (``ragqa.models.generation.copying``). Then the generator is trained on questions with their gold passages. The encoder
-is frozen in the first steps. Besides the loss of the answer there is a second loss, by which the decoder learns to
-attend to the answer in the passage.
+is frozen in the first steps. A second loss teaches the decoder to attend to the answer in the passage.
 """
 
 from pipelines.common.command import run_recipe

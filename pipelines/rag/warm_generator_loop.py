@@ -45,7 +45,7 @@ _MIN_ATTENTION = 1e-6
 
 
 class GoldQuestions:
-    """Questions with a gold passage; for each, a block of 100 words of the passage is sampled."""
+    """Questions with a gold passage; the generator reads a block of 100 words of this passage."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Select the questions with an answer and a gold passage.
@@ -74,7 +74,7 @@ class GoldQuestions:
 
         Args:
             number: number of the question.
-            rng: generator of the random choices.
+            rng: random generator.
         """
         question = self.questions[number]
         (title, text), *_ = self._sampler.sample(number, rng).positives
@@ -89,18 +89,18 @@ class GoldBatch:
     texts: list[str]
     """Texts of the questions."""
     passages: list[Passage]
-    """Passage to read for each question."""
+    """Block of a gold passage for each question."""
     answers: list[str]
     """Answer to each question."""
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
-        """Sample a passage and an answer for each question.
+        """Sample a block of the gold passage and an answer for each question.
 
         Args:
             golds: all questions.
-            numbers: numbers of the questions to take.
-            rng: generator of the random choices.
+            numbers: numbers of the questions.
+            rng: random generator.
         """
         texts, passages, answers = zip(*(golds.sample(number, rng) for number in numbers), strict=True)
         return cls(list(texts), list(passages), list(answers))
@@ -109,14 +109,14 @@ class GoldBatch:
         """Return this process's share of the batch.
 
         Raises:
-            BadInput: the batch cannot be divided among the processes evenly.
+            BadInput: the processes cannot share the batch evenly.
         """
         return GoldBatch(
             parallel.take_share(self.texts), parallel.take_share(self.passages), parallel.take_share(self.answers)
         )
 
     def make_examples(self, generator: RagGenerator, limit: int) -> list[Example]:
-        """Return the token ids of inputs and answers, and the answers' positions in the inputs.
+        """Return an example for each question: ids of input and answer, and the answer's positions.
 
         Args:
             generator: generator with the tokenizer and the template.
@@ -138,7 +138,7 @@ def make_example(ids: list[int], labels_2T: Tensor, first: int) -> Example:
     """Return an example whose answer has, if possible, the same tokens as in the passage.
 
     Some tokenizers split words differently after a space. If the passage has neither form of the answer, the example
-    has the first form and no positions.
+    has the form without a space and no positions.
 
     Args:
         ids: token ids of the input.
@@ -167,22 +167,18 @@ def find_places(ids: Sequence[int], answer: Sequence[int], first: int) -> list[i
 
 
 def count_placed_tokens(example: Example) -> int:
-    """Return the number of tokens of an answer; 0 if its positions in the input are unknown.
-
-    The end token counts.
-    """
+    """Return the length of an answer in tokens with its end; 0 for an answer without positions."""
     return len(example.answer) if example.places else 0
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log attention on the right positions, in nats.
+    """Return the mean of -log attention on the right positions over answer tokens, in nats.
 
-    The mean is over the tokens of the answers. The right positions of token i of an answer are i tokens after each
-    beginning of the answer in the input. An answer without positions does not count; without any positions, the result
-    is 0.
+    The right positions of token i of an answer are i tokens after each beginning of the answer in the input. An answer
+    without positions does not count; without any positions, the result is 0.
 
     Args:
-        weights_BHTL: attention of the decoder on the input.
+        weights_BHTL: attention of the decoder on the input, from 0 to 1.
         examples: inputs and answers.
     """
     mean_BTL, attention_M = weights_BHTL.float().mean(1), []
@@ -233,7 +229,7 @@ def train_step(run: Run, generator: RagGenerator, golds: GoldQuestions, config: 
 
 
 def compute_rates(step: int, config: WarmGeneratorConfig) -> list[float]:
-    """Return the learning rates of a step: two of the encoder, then two of the decoder.
+    """Return the learning rates of a step: two for the encoder, then two for the decoder.
 
     Each module has two parameter groups: with and without weight decay.
 
@@ -258,7 +254,7 @@ def freeze_embeddings(generator: RagGenerator) -> None:
 
 
 def init_generator(config: WarmGeneratorConfig) -> RagGenerator:
-    """Return the generator before its attention is fitted.
+    """Make the generator from the span reader, before its attention is fitted.
 
     Raises:
         ArtefactError, DamagedArtefact: the reader is missing or damaged.
@@ -283,8 +279,11 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
 
     Args:
         generator: generator to evaluate.
-        held_out: held-out questions, each read with its gold passage.
+        held_out: held-out questions, each read with a block of its gold passage.
         config: settings of the run.
+
+    Raises:
+        SlowPattern: a gold answer is a pattern that takes too long.
     """
     right, rng = 0, np.random.default_rng(config.seed)
     for first in range(0, len(held_out), generator_training.EVALUATION_BATCH):
@@ -304,7 +303,7 @@ def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: No
     Args:
         config: settings of the run.
         progress: shows the steps.
-        notify: receives a line for each evaluation.
+        notify: receives a line about the questions, if the run continues, and for each evaluation.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.

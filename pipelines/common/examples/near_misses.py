@@ -50,7 +50,7 @@ class NearMissMaker:
         Args:
             question: text of the question.
             passage: text that answers the question.
-            names: names to choose a replacement from, for example those of other questions about the same article.
+            names: names to choose a replacement from, for example names in questions about the same article.
             rng: random generator.
 
         Returns:
