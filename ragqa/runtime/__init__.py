@@ -2,6 +2,5 @@
 
 import os
 
-# ONNX Runtime reports usage to its maker unless this variable is set before its import. Users of a local system have
-# not agreed to that.
+# Without this variable, ONNX Runtime reports usage to its maker, to which users of a local system have not agreed.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

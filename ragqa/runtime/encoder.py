@@ -17,14 +17,14 @@ from ragqa.runtime.runner import OnnxRunner, Runner, TorchRunner, check_device
 from ragqa.runtime.tokens import TextTokenizer
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-"""Precisions of torch models; float16 needs a GPU. The precision of an export is ``int8``."""
+"""Precisions of torch models; float16 needs a GPU. Exports have the precision ``int8``."""
 
 _OPTIONAL_FILES = (
     "modules.json",
     "1_Pooling/config.json",
     *(f"{part}/{file}" for part in ("2_Dense", "3_LayerNorm") for file in ("config.json", "model.safetensors")),
 )
-"""Files that a sentence-transformers model on the hub can have besides its weights and tokenizer."""
+"""Files that a sentence-transformers model on the hub may have besides its weights and tokenizer."""
 
 
 class TextEncoder:
@@ -46,23 +46,23 @@ class TextEncoder:
         self.width: int = config["width"]
         """Length of a vector, D."""
         self.max_tokens: int = config["max_tokens"]
-        """Maximum length of a passage in wordpieces; the rest is cut."""
+        """Maximum length of a passage in wordpieces, including special tokens; the rest is cut."""
         self.question_tokens: int = config.get("question_tokens", self.max_tokens)
-        """Maximum length of a question in wordpieces; the rest is cut."""
+        """Maximum length of a question in wordpieces, including special tokens; the rest is cut."""
         self.fingerprint: str = config["identity"]
-        """Digest of weights, pooling and tokenizer; it does not depend on the engine and the precision."""
+        """Digest of weights, settings and tokenizer, which is equal for all engines and precisions."""
 
     def encode(self, texts: Iterable[str], on_done: Callable[[int], None] | None = None) -> np.ndarray:
-        """Return vectors [N, D] float32 of N passages; most models scale them to length 1.
+        """Return float32 vectors [N, D] of N passages; most models scale them to length 1.
 
         Args:
             texts: passages with their titles, as in ``Passage.titled_text``; each is cut to ``max_tokens``.
-            on_done: function called with the number of finished passages.
+            on_done: function called with the number of passages encoded so far.
         """
         return self._run(self._passages, texts, self.max_tokens, on_done)
 
     def encode_questions(self, texts: Iterable[str]) -> np.ndarray:
-        """Return vectors [N, D] float32 of N questions, each cut to ``question_tokens``."""
+        """Return float32 vectors [N, D] of N questions, each cut to ``question_tokens``."""
         return self._run(self._questions, texts, self.question_tokens)
 
     def _run(
@@ -83,7 +83,7 @@ def load_encoder(
     """Load an encoder from an export (ONNX Runtime) or from its weights (torch).
 
     Args:
-        name: export, Hugging Face directory, or hub name; None for the encoder that comes with the package.
+        name: directory of an export or of torch weights, or hub name; None for the encoder of the package.
         device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models; an export runs in ONNX Runtime on the CPU.
         precision: one of ``PRECISIONS``; by default float32 on a CPU, bfloat16 on a GPU, int8 for an export.
         threads: number of cores to use; by default all (ONNX Runtime), or torch's own setting.
@@ -139,8 +139,7 @@ def is_export(path: Path) -> bool:
 def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """Load a tower in torch, in evaluation mode.
 
-    A sentence-transformers directory defines pooling, projection and normalisation. Without this definition, a vector
-    is the mean of the encoder's states, scaled to length 1. For a hub name, the files are downloaded.
+    Pooling, projection and normalisation: as for ``Tower.load``. For a hub name, the files are downloaded.
 
     Args:
         name: directory or hub name of the tower.
@@ -167,9 +166,7 @@ def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
 
 
 def find_tokenizer(name: str) -> Path:
-    """Return the directory of an encoder's ``tokenizer.json``.
-
-    For a hub name, the encoder's configuration and tokenizer are downloaded.
+    """Return the directory of an encoder's ``tokenizer.json``, downloaded for a hub name.
 
     Args:
         name: directory or hub name of the encoder, or ``default``.
@@ -183,7 +180,7 @@ def find_tokenizer(name: str) -> Path:
 
 
 def _download(name: str) -> Path:
-    """Return the directory of a model; download its configuration and tokenizer for a hub name."""
+    """Return a model's directory; for a hub name, download its configuration and tokenizer."""
     if Path(name).is_dir():
         return Path(name)
     check_model(name)
@@ -222,7 +219,7 @@ def compute_identity(path: Path, settings: dict[str, Any]) -> str:
 
 
 def _run_tower(tower: Any, ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:
-    # In training mode dropout changes the vectors at each call, even if only one layer is left in this mode.
+    # Dropout changes the vectors at each call, even if only one layer is in training mode.
     if any(part.training for part in tower.modules()):
         raise Mismatch("the encoder is in training mode, and dropout would spoil its vectors: call eval() first")
     return (tower(ids, mask),)
@@ -243,13 +240,10 @@ def _load_torch(name: str, device: str, precision: str, threads: int | None) -> 
 
 
 def find_towers(name: str) -> list[str]:
-    """Return the directories of an encoder's towers, or only ``name`` for a shared tower.
+    """Return the directories of an encoder's passage tower and question tower, in this order.
 
     Args:
-        name: directory or hub name of the encoder.
-
-    Returns:
-        Directories of the passage tower and of the question tower, in this order; or only ``name``.
+        name: directory or hub name of the encoder; returned alone if the encoder has a shared tower.
     """
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
@@ -260,7 +254,7 @@ def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = Non
 
     Args:
         passages: settings and ``identity`` of the passage tower.
-        questions: those of the question tower; None if both share the passage tower, whose configuration is returned.
+        questions: settings and ``identity`` of the question tower; None returns ``passages``, for a shared tower.
 
     Raises:
         Mismatch: the vectors of the towers differ in width.

@@ -1,7 +1,7 @@
 """Export a trained encoder or reader to 8-bit ONNX, to run it on a CPU without torch.
 
 Weights are quantised per channel at export, and activations when the model runs (dynamic quantisation). The word
-embeddings are in a separate file. So a reader can share the file of the encoder from which it was trained.
+embeddings are in a separate file, so that a reader and the encoder from which it was trained can share them.
 """
 
 import logging
@@ -35,7 +35,7 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
         out: directory to write; it is replaced when the export is complete. If it holds an export of the same
             weights, its calibration and model card stay unless the source has others.
-        share: export of an encoder with the same word embeddings, whose file is used instead of a copy.
+        share: directory of an exported encoder with the same word embeddings, whose file is used instead of a copy.
         card: Markdown model card to copy as README.md.
 
     Returns:
@@ -74,10 +74,9 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
 @contextmanager
 def amend_export(path: Path) -> Iterator[Path]:
-    """Yield a copy of an export, which replaces the export at the end of the block.
+    """Yield a copy of an export, in which the block may change or add files.
 
-    After an error in the block, the export is unchanged. The block changes or adds files; the manifest is written after
-    the block.
+    After the block, the copy gets a new manifest and replaces the export. If the block fails, the export is unchanged.
 
     Args:
         path: directory of the export.
@@ -98,13 +97,13 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, identity: str) -> None:
-    """Copy a small file into an export, or keep the file of an earlier export.
+    """Copy a small file into an export, or else the file of an earlier export.
 
     Args:
         folder: directory of the export.
         name: name of the file in the export.
-        file: file to copy. If it is None or missing, the file ``name`` in ``out`` is copied if it exists.
-        out: directory of the earlier export; an export of other weights is not used.
+        file: file to copy; if it is None or missing, the file ``name`` in ``out`` is copied, if there is one.
+        out: directory of the earlier export, which is not used if its weights differ.
         identity: digest of the weights.
     """
     if file is None or not file.is_file():
@@ -138,7 +137,7 @@ def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path 
         share: as for ``export``.
 
     Returns:
-        Entry of the embeddings in the manifest's config.
+        The entry ``embeddings`` of the manifest's config.
     """
     folder.mkdir(exist_ok=True)
     embeddings: dict[str, Any] = {}
@@ -171,7 +170,7 @@ def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, 
     choose_attention(model, UNPADDED)
 
     class SingleText(torch.nn.Module):
-        """Model of one unpadded text, which needs no attention mask."""
+        """Model that reads one unpadded text and needs no attention mask."""
 
         def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__()
@@ -220,7 +219,7 @@ def _quantise(graph: _Graph, scratch: Path) -> Any:
             external_data=False,
             verbose=False,
         )
-        # Fuse operators now, because a process opens a fused model three times as fast as one that it has to fuse.
+        # Fuse operators now: a process opens a fused model three times as fast as a model that it has to fuse.
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(scratch / "fused.onnx")
@@ -243,7 +242,7 @@ def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
     loaded = create_session(model, options)
     try:
         loaded.run(None, {item.name: inputs[item.name][:, :9] for item in loaded.get_inputs()})
-    except Exception as error:  # an own type of ONNX Runtime, for example for DeBERTa's products of positions
+    except Exception as error:  # ONNX Runtime has its own types; it fails for example on DeBERTa
         reason = summarize_error(error)[:200]
         raise ArtefactError(
             f"ONNX Runtime cannot compute this model in 8 bits ({reason}): answer with its torch directory"
@@ -252,10 +251,7 @@ def _check_runs(model: Path, inputs: dict[str, np.ndarray]) -> None:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Suppress warnings of export and quantisation until the end of the block.
-
-    They are about missing packages and optional steps.
-    """
+    """Suppress warnings of export and quantisation, which users cannot act on."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -266,16 +262,9 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings of a model into a file of their own.
+    """Move the word embeddings of a model to their own file, or refer to the file in ``share``.
 
-    Args:
-        model: ONNX model, which is changed.
-        folder: directory of the file.
-        out: final place of the directory.
-        share: as for ``export``. Its file is named instead of a new one.
-
-    Returns:
-        Entry of the embeddings in the manifest's config.
+    Arguments and returned value: as for ``_write_model``, but for one ONNX ``model``, which is changed.
 
     Raises:
         Mismatch: ``share`` has other embeddings.

@@ -1,7 +1,6 @@
-"""Restore torch weights from an exported reader.
+"""Restore torch weights from an exported reader, so that it can be trained further.
 
-So a reader of which only an export exists can be trained further. The restored weights are the 8-bit weights of the
-export, converted to float32.
+The restored weights are the 8-bit weights of the export, converted to float32.
 """
 
 import shutil
@@ -76,7 +75,7 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
 
 
 def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings of an export from their own file."""
+    """Return the word embeddings of an export."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -87,8 +86,8 @@ def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
 def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
     """Return every parameter of a graph in float32, by its name in torch.
 
-    The exporter renames the weights of matrix products, but not the biases. So the name of such a weight comes from
-    the bias that is added to its product.
+    The exporter renames the weights of matrix products but not the biases, so the bias that is added to a product gives
+    the name of its weight.
     """
     from onnx import TensorProto, numpy_helper
 
@@ -115,7 +114,7 @@ def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _find_bias(uses: dict[str, list[Any]], name: str) -> str:
-    """Return the name of the bias that is added to the product with the weight ``name``."""
+    """Return the name of the bias of the product with the weight ``name``, or an empty text."""
     while len(nodes := uses[name]) == 1:
         biases = [key for key in nodes[0].input if key.startswith(_READER_PREFIX) and key.endswith("bias")]
         if biases:  # a layer norm fused into the node lists its own bias first

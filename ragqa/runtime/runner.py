@@ -17,8 +17,8 @@ from ragqa.runtime.tokens import TokenInput
 Outputs = tuple[np.ndarray, ...]
 """Outputs of a model for one sequence, without a batch dimension."""
 
-# Each of these fusions makes an operator that is slower on a CPU than its parts: 5 times for a sum and its layer norm,
-# 1.5 times for a bias and GELU (one core of a Xeon, onnxruntime 1.31).
+# The fused operators take longer on a CPU than their parts: a sum with its layer norm 5 times as long, a bias with GELU
+# 1.5 times as long (one core of a Xeon, onnxruntime 1.31).
 _DISABLED_FUSIONS = ("SkipLayerNormFusion", "BiasGeluFusion")
 _BATCH_TOKENS = 16_384
 """Maximum number of tokens, including padding, in a batch of ``TorchRunner``."""
@@ -27,8 +27,8 @@ _BATCH_TOKENS = 16_384
 class OnnxRunner:
     """Runner of an export in ONNX Runtime, with one sequence and one thread per call.
 
-    Calls run in parallel on all cores. Dynamic quantisation uses one scale for a whole tensor. So in a batch, the
-    result for a sequence would depend on the other sequences. Single sequences are also faster on a CPU.
+    Calls run in parallel on all cores. Dynamic quantisation uses one scale for a whole tensor, so the result for a
+    sequence would depend on other sequences in its batch. Single sequences are also faster on a CPU.
     """
 
     engine = "onnx"
@@ -51,7 +51,7 @@ class OnnxRunner:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # One thread per call, because threads of one call wait for each other, but calls on different cores do not.
+        # One thread per call: threads of one call wait for each other, calls on different cores do not.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         if file == artefacts.MODEL:
@@ -69,7 +69,7 @@ class OnnxRunner:
 
         Args:
             inputs: sequences of tokens.
-            on_done: function called with the number of finished sequences after each sequence.
+            on_done: function called after each sequence with the number of finished sequences.
         """
         results = []
         for outputs in self._pool.map(self._run_one, map(_make_arrays, inputs)):
@@ -79,10 +79,10 @@ class OnnxRunner:
         return results
 
     def run_on(self, hidden: Sequence[np.ndarray]) -> list[Outputs]:
-        """Run a graph of later layers, and return the outputs of each sequence, in order.
+        """Return the outputs of a graph of later layers for each sequence, in order.
 
         Args:
-            hidden: hidden states ``[L, D]`` of each sequence, of L tokens.
+            hidden: hidden states ``[L, D]`` of each sequence of L tokens.
         """
         return list(self._pool.map(self._run_one, ({"hidden": array} for array in hidden)))
 
@@ -99,7 +99,7 @@ def _make_arrays(item: TokenInput) -> dict[str, np.ndarray]:
 
 
 def create_session(model: Path, options: Any) -> Any:
-    """Return an ONNX Runtime session on the CPU, without the fusions that make it slower.
+    """Open an ONNX Runtime session on the CPU, without the fusions that make it slower.
 
     Args:
         model: ONNX file.
@@ -116,10 +116,7 @@ def create_session(model: Path, options: Any) -> Any:
 
 
 def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings in their file, mapped into memory.
-
-    So models with the same file use the same memory.
-    """
+    """Map the word embeddings of an export into memory, which models with the same file share."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():
@@ -144,7 +141,7 @@ class TorchRunner:
         """Wrap a function.
 
         Args:
-            function: function of the token ids, attention mask and token types, each ``[N, L]`` integers. It returns
+            function: function of token ids, attention mask and token types, each integers ``[N, L]``, to a tuple of
                 tensors ``[N, …]``.
             device: torch device to which the arguments are moved.
         """
@@ -153,11 +150,11 @@ class TorchRunner:
     def run(self, inputs: Sequence[TokenInput], on_done: Callable[[int], None] | None = None) -> list[Outputs]:
         """Return the outputs of each sequence in float32, in order.
 
-        If an output has a value for each token, it also has values for the padding of the batch.
+        An output with a value for each token also has values for the padding of the batch.
 
         Args:
             inputs: sequences of tokens.
-            on_done: function called with the number of finished sequences after each batch.
+            on_done: function called after each batch with the number of finished sequences.
         """
         import torch
 
@@ -181,10 +178,7 @@ Runner = OnnxRunner | TorchRunner
 
 
 def _pad_inputs(items: list[TokenInput]) -> tuple[Any, Any, Any]:
-    """Return the padded ids, attention mask and token types ``[N, L]`` of N sequences.
-
-    The first sequence must be the longest.
-    """
+    """Pad N items, the longest first, and return their ids, mask and token types ``[N, L]``."""
     import torch
 
     ids = torch.zeros(len(items), len(items[0].ids), dtype=torch.long)
@@ -201,7 +195,7 @@ def check_device(device: str) -> None:
 
     Raises:
         MissingExtra: torch is not installed.
-        BadInput: torch does not see ``device``.
+        BadInput: torch sees no such device.
     """
     try:
         import torch

@@ -1,6 +1,6 @@
 """Score all spans of token sequences as answers, with ONNX Runtime or torch.
 
-Legend: L tokens of a sequence, P tokens at which an answer can start, W longest span in tokens.
+Legend: N sequences, L tokens of a sequence, P tokens of the passage, W longest span in tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ from ragqa.runtime.tokens import TextTokenizer, TokenInput
 RAW, SPREAD = "raw", "spread"
 """Forms of a retrieval score in a reader's prior.
 
-``raw`` is the score itself, for a reader trained together with its retriever. ``spread`` is the distance to the best
-score of the question in standard deviations, for scores on any scale.
+``raw`` is the score itself, for a reader trained together with its retriever. ``spread`` is its distance to the
+question's best score in standard deviations, for scores on any scale.
 """
 
 
@@ -35,16 +35,13 @@ class SpanScores:
     relevance: float
     """Score of the passage."""
     longest: int | None = None
-    """Maximum length of a span in tokens in the reader's training; None if it had no maximum."""
+    """Maximum length of a span in tokens in the reader's training; None if there was no maximum."""
     early: float = 0.0
-    """Score of the passage after the reader's early layer; 0 if it has none."""
+    """Score of the passage after the reader's early layer; 0 if the reader has no early layer."""
 
     @property
     def absence(self) -> float:
-        """Score of "no answer", which is the score of the span of the first token alone.
-
-        Source: Devlin et al. 2019, section 4.3.
-        """
+        """Score of "no answer", the span of only the first token (Devlin et al. 2019, 4.3)."""
         return float(self.start[0]) + float(self.end[0])
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
@@ -52,11 +49,11 @@ class SpanScores:
 
         Args:
             part: positions of the passage's tokens in the sequence.
-            longest: maximum length of a span in tokens; W is smaller if the reader was trained with shorter spans.
+            longest: maximum length of a span in tokens, W; a reader trained with shorter spans lowers it.
 
         Returns:
-            ``[P, W]``; entry (p, w) is the score of the span of w + 1 tokens from token p of ``part``, including the
-            relevance of the passage. It is -inf for spans that go beyond ``part``.
+            ``[P, W]``; entry (p, w) is the score of the w + 1 tokens from token p of ``part``, including the relevance
+            of the passage. It is -inf for spans that exceed ``part``.
         """
         longest = min(longest, self.longest or longest)
         start, end = self.start[part].astype(np.float64), self.end[part]
@@ -71,18 +68,18 @@ class SpanTable:
     """Scores of a sequence by a reader that scores each span as a whole."""
 
     spans: np.ndarray
-    """[L, W], score of the span of tokens i … i + w."""
+    """[L, W]; entry (i, w) is the score of the w + 1 tokens from token i."""
     relevance: float = 0.0
     """Score of the passage."""
     absence: float = 0.0
-    """Score of "no answer"; 0, because such a reader does not score it."""
+    """Score of "no answer", which such a reader does not score."""
     early: float = 0.0
-    """Score of the passage after an early layer; 0, because such a reader has none."""
+    """Score of the passage after an early layer, which such a reader does not have."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return the scores of all spans that begin in the passage.
 
-        Arguments and result are those of ``SpanScores.make_table``, but spans that go beyond ``part`` also have scores.
+        Arguments and returned value: as for ``SpanScores.make_table``, but spans that exceed ``part`` also have scores.
         """
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
@@ -90,7 +87,7 @@ class SpanTable:
 
 Scores = SpanScores | SpanTable
 Select = Callable[[np.ndarray], np.ndarray]
-"""Function from the early relevance [N] of the sequences to a mask [N], true for sequences to read further."""
+"""Function from the early scores [N] of N sequences to a mask [N], true for sequences to read further."""
 
 
 class SpanScorer:
@@ -123,18 +120,18 @@ class SpanScorer:
         self.knows_absence: bool = bool(config.get("absence"))
         """True if the reader was trained to score "no answer"."""
         self.early_layer: int | None = config.get("early_layer")
-        """Number of layers after which the reader scores the passage for the first time; None if it does not."""
+        """Number of layers after which the reader first scores the passage; None if only the last layer scores it."""
         self._longest: int | None = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
-        """Text that identifies weights, engine, window length and longest span."""
+        """Text that identifies weights, engine, sequence length and longest span."""
 
     def score(self, inputs: Sequence[TokenInput], select: Select | None = None) -> list[Scores | None]:
         """Return the scores of each sequence, in order.
 
         Args:
             inputs: sequences of tokens.
-            select: function that chooses the sequences to read beyond the early layer; by default all of them. The
-                others have None in the result. It is ignored for a reader without an early layer.
+            select: function that chooses the sequences to read beyond the early layer; the result is None for the
+                others. By default, and by a reader without an early layer, all are read.
         """
         outputs = self._runner.run(inputs)
         if self.early_layer is None:
@@ -172,7 +169,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
         Mismatch: the encoder with which an export shares word embeddings has changed, or a newer version of ragqa wrote
             the export.
         MissingExtra: torch is needed and not installed.
-        BadInput: torch does not see ``device``.
+        BadInput: torch sees no such device.
     """
     path = get_weights_dir() / "reader" if path is None else path
     if (path / artefacts.MANIFEST).is_file():
@@ -208,7 +205,7 @@ def _load_export(path: Path) -> SpanScorer:
 
 
 def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identity: str, *, device: str) -> SpanScorer:
-    """Make a scorer from a torch reader, which can be trained between calls.
+    """Make a scorer from a torch reader, which may be trained between calls.
 
     Args:
         reader: reader of ``ragqa.models``, already on ``device``.

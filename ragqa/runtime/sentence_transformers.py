@@ -12,7 +12,7 @@ from ragqa.runtime.tokens import TextTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _SAMPLES = ("Forth Bridge\nThe bridge is 2,467 metres long.", "w1 w2 w3", "word " * 600)
-"""Texts for which the ids of both tokenizers are compared; the last text is longer than a model reads."""
+"""Texts to compare the ids of both tokenizers; the last text is longer than a model reads."""
 _PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
 """Content of ``config_sentence_transformers.json``; ragqa compares vectors by their inner products."""
 
@@ -20,8 +20,8 @@ _PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_na
 def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | None = None) -> dict[str, Any]:
     """Export a torch encoder to a folder that ``SentenceTransformer(folder)`` loads.
 
-    The folder needs no module other than those of sentence-transformers: Transformer and Pooling, and Dense, LayerNorm
-    and Normalize if the encoder has a projection, a layer norm and vectors of length 1.
+    The folder uses only sentence-transformers' own modules: Transformer and Pooling, and Dense, LayerNorm and Normalize
+    if the encoder has a projection, a layer norm and vectors of length 1.
 
     Args:
         source: directory or hub name of an encoder, or of one tower of a dual encoder.
@@ -29,8 +29,8 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
         card: Markdown model card to copy as README.md.
 
     Returns:
-        Settings of the encoder: ``width`` of its vectors, ``max_tokens`` of a text, ``pooling``, and ``normalise``,
-        which is True for vectors of length 1.
+        Settings of the encoder: ``width`` of its vectors, ``max_tokens`` of a text, ``pooling``, and ``normalise``
+        (True for vectors of length 1).
 
     Raises:
         MissingExtra: torch or transformers is not installed.

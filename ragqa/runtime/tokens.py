@@ -1,4 +1,4 @@
-"""Make the token sequences of texts, in the same way for training and answering."""
+"""Token sequences of texts, made in the same way for training and answering."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from ragqa.text import replace_surrogates
 MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
 _CHARACTERS_PER_PIECE = 100
-"""Number of characters that are tokenized for each wordpiece that a model reads; English needs about four."""
+"""Number of characters to tokenize per wordpiece that a model reads; English has about four."""
 MAX_TITLE = 32
 """Maximum length of a title in wordpieces; the rest is cut."""
 
@@ -37,11 +37,11 @@ class TokenInput:
 
     ids: Sequence[int]
     first_segment: int
-    """Number of ids in the first segment (token type 0), which begins the sequence."""
+    """Number of ids in the first segment (token type 0); the others have token type 1."""
 
 
 class TextTokenizer:
-    """Tokenizer of a ``tokenizer.json``, whose own padding and truncation are off."""
+    """Tokenizer of a ``tokenizer.json``, without the padding and truncation that the file sets."""
 
     def __init__(self, path: Path) -> None:
         """Load the tokenizer in the directory ``path``.
@@ -70,10 +70,7 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Return True if both tokenizers give every text the same ids.
-
-        The special tokens that they add to a text can differ.
-        """
+        """Return True if both tokenizers give every text the same ids, except for special tokens."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -133,13 +130,13 @@ class TextTokenizer:
         return list(map(_make_pieces, encodings))
 
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
-        """Return at most ``max_tokens`` ids of [CLS] text [SEP], and cut the text if necessary.
+        """Return the ids of [CLS] text [SEP]; the text is cut to ``max_tokens`` ids in all.
 
         Raises:
             ArtefactError: as for ``special_ids``.
         """
         first, last = self.special_ids
-        # The wordpieces of a text of megabytes would need gigabytes, although most of them would be cut.
+        # The wordpieces of a text of megabytes would take gigabytes, although most of them are cut.
         ids = [first, *self._encode(text[: max_tokens * _CHARACTERS_PER_PIECE]).ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
@@ -151,7 +148,7 @@ class TextTokenizer:
             title: ids of the title, cut to ``MAX_TITLE``; if empty, the title and its [SEP] are left out.
 
         Returns:
-            Ids of [CLS] question [SEP] title [SEP], and the number of ids up to and including the first [SEP].
+            Ids of [CLS] question [SEP] title [SEP], and their number up to and including the first [SEP].
 
         Raises:
             ArtefactError: as for ``special_ids``.
