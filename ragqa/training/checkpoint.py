@@ -19,10 +19,7 @@ STATE = "state.json"
 
 @dataclass
 class TrainState:
-    """State of a run that training steps change.
-
-    A run that restores this state continues exactly like the original run.
-    """
+    """State of a run that training steps change; a checkpoint adds torch's random states."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -35,8 +32,7 @@ class TrainState:
 def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     """Write a checkpoint and delete all but the newest ``keep`` checkpoints.
 
-    If the folder already has a checkpoint of this step, nothing is written or deleted: a resumed run begins in the
-    state of its checkpoint.
+    If the folder already has a checkpoint of this step, from which the run was resumed, nothing is written or deleted.
 
     Args:
         state: state of the run.
@@ -80,14 +76,14 @@ def read_extras(folder: Path) -> list[dict[str, Any]]:
 def restore(state: TrainState, folder: Path) -> bool:
     """Load the newest checkpoint in ``folder`` into ``state``; return False if there is none.
 
-    The states of torch's random generators are restored, too.
+    The checkpoint also restores the states of torch's random generators.
 
     Args:
         state: state to overwrite.
         folder: directory of all checkpoints of the run.
 
     Raises:
-        DamagedArtefact: the checkpoint belongs to another model or is damaged.
+        DamagedArtefact: the checkpoint is damaged or belongs to another model.
     """
     checkpoints = list_checkpoints(folder)
     if not checkpoints:
@@ -111,7 +107,7 @@ def restore(state: TrainState, folder: Path) -> bool:
     for key, value in tensors.items():
         index, name = key.split("/")
         parameter = parameters[int(index)]
-        # As in torch, step counts stay on the CPU.
+        # Step counts stay on the CPU, as in torch.
         state.optimizer.state[parameter][name] = value if name == "step" else value.to(parameter.device)
     torch.set_rng_state(random["cpu"])
     if "cuda" in random and torch.cuda.is_available():

@@ -1,8 +1,8 @@
 """Gradients of contrastive batches that exceed memory (GradCache, Gao et al. 2021).
 
-A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So vectors are computed
-in chunks without activations, and the loss gives the gradient of each vector. Then the chunks are computed again, each
-with its part of that gradient. A single process with one chunk per side computes each chunk only once.
+A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So the vectors are
+computed in chunks without activations, and the loss gives the gradient of each vector. Then each chunk is computed
+again to propagate the gradients of its vectors. A single process with one chunk per side computes it only once.
 
 Legend: n rows of a chunk, D width.
 """
@@ -15,19 +15,19 @@ from torch import Tensor
 from ragqa.training import parallel
 
 ChunkEncoder = Callable[[], Tensor]
-"""Function that computes the vectors [n, D] of a chunk; it is called again for the gradient."""
+"""Function that computes the vectors [n, D] of a chunk; a second call is for the gradient."""
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:
     """Compute the gradients of ``loss`` in chunks, and add them to the weights' ``grad``.
 
-    The gradients are those of a loss whose vectors are all computed at once. With several processes, each process
-    computes the loss over all vectors, but only the gradients of its own vectors. The sum of the gradients over all
-    processes (``parallel.sum_gradients``) is the gradient of the whole batch.
+    The result is the same as without chunks. With several processes, each process computes the loss over all vectors,
+    but only the gradients of its own vectors. The sum of the gradients over all processes (``parallel.sum_gradients``)
+    is the gradient of the whole batch.
 
     Args:
         sides: encoders of the chunks for each argument of the loss, for this process's share of the batch.
-        loss: function of one matrix per side, with the rows of all processes in process order; returns a scalar.
+        loss: function from one matrix per side, with the rows of all processes in process order, to a scalar.
 
     Returns:
         The loss, a scalar without a graph.

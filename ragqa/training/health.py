@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 WINDOW = 50
-"""Number of steps over which figures are averaged; no alarm about these averages is raised earlier."""
+"""Number of steps over which figures are averaged; earlier there are no alarms about averages."""
 MIN_DISTINCT = 0.1
 """Smallest healthy value of the figure ``distinct``."""
 MAX_NULL = 0.95
@@ -25,14 +25,11 @@ MAX_NULL = 0.95
 MAX_ENTROPY = 0.98
 """Largest healthy entropy of the prior, as a share of the entropy of a uniform prior."""
 MIN_RECALL = 0.5
-"""Smallest healthy recall, as a share of the best recall so far.
-
-For an alarm, the fall must also exceed two standard errors.
-"""
+"""Smallest healthy recall, as a share of the best recall so far."""
 MAX_LOSS_USED = 0.9
-"""Maximum ratio of the loss with passages to the loss without, at which passages count as used."""
+"""Largest ratio of the loss with passages to the loss without at which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Maximum ratio of the loss with passages to the loss without, at which the retriever learns from useful passages."""
+"""Largest ratio of the loss with passages to the loss without at which the retriever learns from useful passages."""
 MEMORISED = 0.5
 """Mean probability of training answers above which the generator may have memorised them."""
 MIN_GENERALISED = 0.4
@@ -40,14 +37,9 @@ MIN_GENERALISED = 0.4
 
 
 def compute_passage_utility(gold_BKM: Tensor, alone_B1M: Tensor, counted_BM: Tensor) -> Tensor:
-    """Return the retrieval utility of each passage in nats [B, K] (REALM, section 5).
+    """Return the retrieval utility RU(z|x) = log p(y|z,x) - log p(y|∅,x) in nats [B, K].
 
-    It is RU(z|x) = log p(y|z,x) - log p(y|∅,x).
-
-    Args:
-        gold_BKM: log-probabilities of the masked tokens with each passage.
-        alone_B1M: log-probabilities of the masked tokens with the null passage.
-        counted_BM: bool, true at positions that count.
+    Source: REALM, section 5. Arguments: as for ``measure_retrieval``.
     """
     return ((gold_BKM - alone_B1M) * counted_BM.unsqueeze(1)).sum(-1)
 
@@ -63,20 +55,19 @@ def measure_retrieval(
 ) -> dict[str, float]:
     """Return figures of the retrieval in a training step.
 
-    The caller adds ``nll`` and ``nll_alone``, the losses with and without retrieval, because each recipe has its own
-    loss.
+    The caller adds ``nll`` and ``nll_alone``, the losses of its recipe with and without retrieval.
 
     Args:
         gold_BKM: log-probabilities of the masked tokens with each passage.
         alone_B1M: log-probabilities of the masked tokens with the null passage only, that is, without retrieval.
-        relevance_BK: scores of the passages by the towers in training; their softmax is the prior p(z|x).
+        relevance_BK: scores of the passages by the encoders in training; their softmax is the prior p(z|x).
         counted_BM: bool, true at positions that count.
         rows_BK: rows of the passages in the index; negative where there is no passage.
         has_null: True if the last candidate is the null passage.
 
     Returns:
         - ``entropy``: entropy of p(z|x) as a share of log K
-        - ``distinct``: from 0 if all texts got the same passages, to 1 if no two texts share a passage
+        - ``distinct``: from 0 if all texts have the same passages, to 1 if no two texts share a passage
         - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), without the null passage, in nats
         - ``utility_top``: RU(z|x) of the most probable passage other than the null passage, in nats
         - ``null``: p(z|x) of the null passage, if it is a candidate
@@ -98,7 +89,7 @@ def measure_retrieval(
 
 
 def _measure_distinct(rows_BK: np.ndarray) -> float:
-    """Return the number of different passages, scaled to 0 … 1 between its possible extremes."""
+    """Return the number of different passages, scaled from its possible range to 0 … 1."""
     counts_B = (rows_BK >= 0).sum(-1)
     fewest, most = int(counts_B.max(initial=0)), int(counts_B.sum())
     return (len(np.unique(rows_BK[rows_BK >= 0])) - fewest) / (most - fewest) if most > fewest else 1.0
@@ -106,9 +97,9 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 
 @dataclass
 class Health:
-    """Record of the figures of the last ``WINDOW`` steps, which raises alarms.
+    """Monitor of the figures of the last ``WINDOW`` steps.
 
-    An alarm is raised again only after its condition has ended.
+    It raises an alarm again only after the condition of the alarm has ended.
     """
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -129,10 +120,10 @@ class Health:
     def check_step(self, row: dict[str, float], *, retriever_steps: int = 0) -> list[str]:
         """Record the figures of a step and return new alarms, one line each.
 
-        There are no alarms in the first ``WINDOW - 1`` steps, or if nothing is retrieved.
+        There are no alarms in the first ``WINDOW - 1`` steps, or without retrieval.
 
         Args:
-            row: result of ``measure_retrieval`` with ``nll`` and ``nll_alone``; only ``nll`` if nothing is retrieved.
+            row: result of ``measure_retrieval`` with ``nll`` and ``nll_alone``; only ``nll`` without retrieval.
             retriever_steps: number of steps in which the retriever has learned from the reader; from ``WINDOW`` on, a
                 loss above ``MAX_LOSS_USEFUL`` raises an alarm.
         """
@@ -179,10 +170,9 @@ class Health:
         return self._raise_alarm("recall", has_fallen, f"recall has fallen to {recall:.3f} from {self._best:.3f}")
 
     def check_passages_used(self) -> list[str]:
-        """Return a list with an alarm if passages lower the loss too little, or an empty list.
+        """Return an alarm in a list if passages lower the loss too little, or an empty list.
 
-        The limit of the ratio of the loss with passages to the loss without is ``MAX_LOSS_USED``. Call this method
-        before another loss is added, which would otherwise be trained without useful passages.
+        The limit is ``MAX_LOSS_USED``. Call this method before adding another loss, which needs useful passages.
         """
         if not self._steps:
             return []
@@ -195,7 +185,7 @@ class Health:
         )
 
     def check_answers(self, accuracy: float, *, reads_passages: bool = True) -> list[str]:
-        """Return a list with an alarm if training answers are memorised, or an empty list.
+        """Return an alarm in a list if training answers are memorised, or an empty list.
 
         An alarm is due if the generator gives training answers a probability above ``MEMORISED``, but answers few
         held-out questions right (``MIN_GENERALISED``). The ``nll`` of the recorded steps must be per answer.
@@ -215,12 +205,12 @@ class Health:
         )
 
     def _compare_losses(self) -> float:
-        """Return the ratio of the loss with passages to the loss without passages."""
+        """Return the ratio of the loss with passages to the loss without."""
         nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
         return nll / max(alone, 1e-9)
 
     def _raise_alarm(self, name: str, is_due: bool, message: str) -> list[str]:
-        """Return the message of an alarm that is due, unless the alarm is already raised."""
+        """Return the message in a list if the alarm is due and not already raised."""
         is_new = is_due and name not in self._raised
         (self._raised.add if is_due else self._raised.discard)(name)
         return [message] if is_new else []

@@ -1,4 +1,4 @@
-"""Metric log of a run, in ``metrics.jsonl`` and in TensorBoard where it is installed."""
+"""Metric log of a run, in ``metrics.jsonl`` and, if installed, in TensorBoard."""
 
 import json
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ FILE = "metrics.jsonl"
 
 
 class Log:
-    """Log that writes nothing, for every process but the first in data-parallel training."""
+    """Log that writes nothing, for all processes except the first in data-parallel training."""
 
     def write(self, step: int, **row: Any) -> None:
         """Write the figures of a step."""
@@ -23,12 +23,12 @@ class Log:
 class MetricLog(Log):
     """Log that appends to ``metrics.jsonl``, and to TensorBoard if it is installed.
 
-    Rows of ``step`` and later steps are deleted first, because the resumed run writes them again. Only index swaps of
-    ``step`` stay, which it does not repeat.
+    Rows of ``step`` and later steps are deleted first, because a resumed run writes them again. Index swaps at ``step``
+    stay, because the run does not repeat them.
 
     Args:
         folder: directory of the run.
-        step: step of the checkpoint with which the run continues, or 0.
+        step: step of the checkpoint from which the run continues, or 0.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -58,14 +58,14 @@ class MetricLog(Log):
 
 
 def _is_swap(row: dict[str, Any]) -> bool:
-    """Return True if a row records an index swap, which a resumed run does not repeat."""
+    """Return True if a row records an index swap."""
     return any(name.startswith("swap_") for name in row)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the logged rows of the run in ``folder``, up to the first damaged row.
+    """Return the logged rows of the run in ``folder``, up to the first row damaged by a kill.
 
-    A kill can leave a damaged row. A run without a log has no rows.
+    A run without a log has no rows.
     """
     rows: list[dict[str, Any]] = []
     if (folder / FILE).is_file():

@@ -14,14 +14,14 @@ from ragqa.training.precision import is_bfloat16_fast
 def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
     """Return the number of floating-point operations of a training step.
 
-    A weight takes 6 operations per token; a frozen weight takes only the 2 of the forward pass. Embedding tables do not
-    count, since they are not multiplied. Attention does not count, since it adds only a few per cent for short texts.
-    Sources: Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B, without attention.
+    A weight takes 6 operations per token, a frozen weight only 2 (forward pass). Embedding tables do not count, since
+    they are not multiplied. Attention does not count, since it adds only a few per cent for short texts. Sources:
+    Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B, without attention.
 
     Args:
         module: transformers model, or a module that contains several.
-        tokens: number of tokens of the batch.
-        predicted: number of masked positions; the vocabulary is scored only at these positions.
+        tokens: number of tokens in the batch.
+        predicted: number of masked positions, where the vocabulary is scored.
     """
     models = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
     heads = {head.weight for model in models if (head := model.get_output_embeddings()) is not None}
@@ -32,11 +32,11 @@ def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
 
 
 def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
-    """Return the numbers of weights that multiply each input token and each output token.
+    """Return the number of weights that multiply each input token, and each output token.
 
     A training step takes 6 operations per weight and token. The function runs the model on two input tokens and three
-    output tokens, which shows for each layer which tokens it multiplies. Keys and values of cross-attention belong to
-    the input. The output layer counts even if it shares its weights with the embeddings.
+    output tokens to see which tokens each layer multiplies. Keys and values of cross-attention belong to the input. The
+    output layer counts even if it shares its weights with the embeddings.
 
     Args:
         model: seq2seq model of transformers.
@@ -66,9 +66,9 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
 @cache
 def measure_peak_flops(device: str = "cpu") -> float:
-    """Return the peak operations per second of a matrix product in training precision.
+    """Return the peak operations per second of a matrix product in the precision of training.
 
-    The measurement takes 1 s; later calls for the same device return the same value.
+    The measurement takes 1 s; later calls for the same device return its result.
 
     Args:
         device: device as torch names it, for example ``cuda``.

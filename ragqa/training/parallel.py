@@ -1,8 +1,8 @@
 """Data-parallel training: processes divide every batch and take each step together.
 
 The loss of a batch is a mean over its counted items. So each process multiplies the mean over its own items by its
-share of these items, and gradients are summed. With a single process, nothing is exchanged: sums and means over all
-processes are the values of this process.
+share of these items, and gradients are summed. A single process exchanges nothing: sums and means over all processes
+are its own values.
 
 Legend: n rows of a process.
 """
@@ -102,7 +102,7 @@ def gather_rows(rows: Tensor) -> tuple[Tensor, slice]:
 
 
 def average_over_processes(figures: dict[str, float], weight: Tensor) -> dict[str, float]:
-    """Return the weighted means of the figures over all processes.
+    """Return the weighted mean of each figure over all processes.
 
     Args:
         figures: means over this process's part of the batch.
@@ -135,10 +135,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other.
-
-    So later processes find the files of the first.
-    """
+    """Run the block in one process after the other; later ones find the files of earlier ones."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield
@@ -146,7 +143,7 @@ def take_turns() -> Iterator[None]:
 
 
 def seed_process(*numbers: int) -> None:
-    """Seed torch's random numbers with ``numbers`` and the number of this process."""
+    """Seed torch's random generators with ``numbers`` and the number of this process."""
     torch.manual_seed(int(np.random.SeedSequence([*numbers, get_rank()]).generate_state(1)[0]))
 
 

@@ -1,4 +1,4 @@
-"""Precision of training: bfloat16 on machines that multiply faster in bfloat16."""
+"""Precision of training: bfloat16 on devices that multiply faster in it."""
 
 import platform
 import time
@@ -10,18 +10,17 @@ import torch
 
 
 def autocast(device: torch.device | str) -> torch.autocast:
-    """Return a context that uses bfloat16 if the device multiplies faster in it."""
+    """Return a context that computes in bfloat16 if the device multiplies faster in it."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=is_bfloat16_fast(device))
 
 
 def is_bfloat16_fast(device: torch.device | str) -> bool:
     """Return True if the device multiplies faster in bfloat16 than in float32.
 
-    On a CPU with bfloat16 instructions, a precision set by ``fix_precision`` decides instead.
-
     GPUs before Ampere and most CPUs have no bfloat16 instructions; such a CPU takes five times as long as in float32.
-    With these instructions, an AMD EPYC takes half the time. But an Intel Xeon takes twice the time if a virtual
-    machine hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed, once per process.
+    With these instructions, an AMD EPYC takes half the time, but an Intel Xeon twice the time if a virtual machine
+    hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed once per process, unless
+    ``fix_precision`` sets their precision.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -38,12 +37,10 @@ _fixed_precision: str | None = None
 def fix_precision(name: str | None) -> Iterator[None]:
     """Fix the precision of training on a CPU until the end of the block.
 
-    So a resumed run keeps its precision. If the CPU were timed again, the other precision could win, and the resumed
-    run would compute other losses.
+    This keeps the precision, and so the losses, of a resumed run: a second timing of the CPU could end differently.
 
     Args:
-        name: ``bfloat16`` or ``float32``; None lets the CPU be timed. A CPU without bfloat16 instructions always uses
-            float32.
+        name: ``bfloat16`` or ``float32``; None to time the CPU. Without bfloat16 instructions, it is always float32.
     """
     global _fixed_precision
     before, _fixed_precision = _fixed_precision, name
@@ -54,10 +51,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the precision in which a device embeds passages during training.
-
-    It is ``bfloat16`` if the device multiplies faster in it, and ``float32`` otherwise.
-    """
+    """Return the faster precision for embedding passages in training: bfloat16 or float32."""
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 
@@ -70,11 +64,11 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Return True if matrix products, of the size in a small model, take less time in bfloat16."""
+    """Return True if matrix products of the size in a small model take less time in bfloat16."""
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
     times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}
-    for _ in range(30):  # only the best time counts, since other work on the machine slows down some products
+    for _ in range(30):  # only the best time counts, since other processes slow down some products
         for dtype, seconds in times.items():
             a, b = a_MD.to(dtype), b_DD.to(dtype)
             start = time.perf_counter()

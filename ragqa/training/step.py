@@ -13,9 +13,9 @@ from ragqa.training import parallel
 def optimise(
     loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Compute the gradients of a scalar loss, and take a step by ``apply_gradients``.
+    """Compute the gradients of a scalar loss and take a step by ``apply_gradients``.
 
-    The other arguments and the result are those of ``apply_gradients``.
+    Other arguments and returned value: as for ``apply_gradients``.
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
@@ -59,10 +59,8 @@ def apply_gradients(
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
     """Return the parameter groups of an optimizer, with weight decay for matrices only.
 
-    Frozen parameters are left out.
-
     Args:
-        modules: modules with trainable parameters.
+        modules: modules; their frozen parameters are left out.
         decay: weight decay of matrices.
 
     Returns:
