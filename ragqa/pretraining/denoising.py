@@ -1,7 +1,7 @@
 """Denoising tasks for generators: T5's span corruption and BART's text infilling.
 
 Each task first samples spans from a random generator, then makes the input and the target of the model. All functions
-work on token ids of a text without special tokens. The caller adds these, for example the end of the sequence.
+work on token ids without special tokens, which the caller adds.
 
 Legend: L tokens of a text, S spans.
 """
@@ -25,15 +25,15 @@ BART_RATE, BART_MEAN = 0.3, 3.0
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
     """Sample the spans that T5's span corruption drops from a text.
 
-    The numbers of dropped tokens and of spans are fixed, and all divisions into spans are equally likely. As in
-    ``random_spans_noise_mask`` of the released code, kept and dropped spans alternate and are never empty. So a text
+    The numbers of dropped tokens and of spans are fixed, and all divisions into spans are equally likely. Kept and
+    dropped spans alternate and are never empty, as in ``random_spans_noise_mask`` of the released code. So a text
     begins with a kept token and ends with a dropped one. A text of one token is not changed.
 
     Args:
         length: length of the text in tokens, L.
         rng: random generator.
-        rate: share of the tokens to drop; round(rate · L) tokens, at least 1 and at most L - 1, are dropped.
-        mean: mean length of a span in tokens; there are round(dropped / mean) spans, at least 1 and at most as many as
+        rate: share of the tokens to drop: round(rate · L) tokens, at least 1 and at most L - 1.
+        mean: mean length of a span in tokens: there are round(dropped / mean) spans, at least 1 and at most as many as
             kept tokens.
     """
     dropped, count = count_t5_spans(length, rate, mean)
@@ -45,10 +45,7 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return the number of tokens and the number of spans that T5 drops from a text.
-
-    The arguments are those of ``sample_t5_spans``.
-    """
+    """Return the numbers of tokens and of spans that ``sample_t5_spans`` drops from a text."""
     if length < 2:
         return 0, 0
     dropped = min(count_masked(length, rate), length - 1)
@@ -58,13 +55,13 @@ def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple
 def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the input and target of T5's span corruption (Raffel et al. 2020, figure 2).
 
-    The input has a sentinel in place of each span. The target has each sentinel followed by its span, and a last
-    sentinel at the end. (T5's released code has only </s> at the end, without the last sentinel.)
+    The input has a sentinel in place of each span. The target has each sentinel followed by its span, and a final
+    sentinel, which T5's released code leaves out.
 
     Args:
         ids: ``[L]`` token ids of the text.
-        spans: the spans to drop; no span is empty.
-        sentinels: at least S + 1 token ids with no other meaning, in the order of their use.
+        spans: spans to drop, none of them empty.
+        sentinels: at least S + 1 token ids without another meaning, in the order of their use.
 
     Raises:
         ValueError: there are too few sentinels.
@@ -84,8 +81,7 @@ def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_
     Args:
         length: length of the text in tokens, L.
         rng: random generator.
-        rate: share of the tokens to mask; the last span is cut, so that exactly round(rate · L) tokens (at least 1)
-            are masked.
+        rate: share of the tokens to mask: exactly round(rate · L) tokens, at least 1; one span is cut to reach this.
         mean: mean of the Poisson distribution in tokens.
     """
     masked, lengths = count_masked(length, rate), list[int]()
@@ -110,10 +106,7 @@ def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join the token ids of sentences in random order.
-
-    BART learns to restore the order (Lewis et al. 2020, section 2.2).
-    """
+    """Join the ids of sentences in random order, which BART restores (Lewis et al. 2020, 2.2)."""
     return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 

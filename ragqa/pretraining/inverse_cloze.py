@@ -16,7 +16,7 @@ def make_inverse_cloze_pair(
 ) -> tuple[list[int], list[int]]:
     """Sample a sentence of a passage as the question, and usually remove it from the passage.
 
-    A passage of one sentence keeps its sentence, since nothing can be learned from an empty passage.
+    A passage of one sentence keeps it, since nothing can be learned from an empty passage.
 
     Args:
         sentences: wordpiece ids of each sentence of the passage; at least one sentence.

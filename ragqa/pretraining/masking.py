@@ -1,8 +1,7 @@
 """Masking for masked language models: select and replace the wordpieces to predict.
 
-The ``sample_*`` functions select positions, and ``corrupt_wordpieces`` replaces the wordpieces at these positions. All
-randomness comes from the given generator, so that a batch depends only on its seed. Positions count the wordpieces of a
-text, without [CLS] and [SEP].
+The ``sample_*`` functions select positions, where ``corrupt_wordpieces`` replaces the wordpieces. All randomness comes
+from the given generator, so that a batch depends only on its seed. Positions count wordpieces without [CLS] and [SEP].
 
 Legend: L wordpieces of a text.
 """
@@ -19,7 +18,7 @@ Positions = npt.NDArray[np.int64]
 RATE = 0.15
 """Share of the wordpieces to predict (BERT, Devlin et al. 2019, section 3.1)."""
 LONGEST_SPAN, STOP_RATE = 10, 0.2
-"""SpanBERT: longest span in words, and probability to end it after each word (Joshi et al. 2020, 3.1)."""
+"""SpanBERT: longest span in words, and probability that a span ends after a word (Joshi et al. 2020, 3.1)."""
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
@@ -28,13 +27,13 @@ def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE)
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words until a share of the wordpieces is masked (whole word masking).
+    """Sample whole words until a share of the wordpieces is masked (BERT's whole word masking).
 
-    This is a variant of BERT's masking. Words are sampled in random order. A word that would exceed the share is
-    skipped. If every word would exceed it, the first sampled word is masked.
+    Words are sampled in random order. A word that would exceed the share is skipped; if all words would exceed it, the
+    first one is masked.
 
     Args:
-        words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
+        words: ``[L]`` number of each wordpiece's word; None for a wordpiece outside words, which counts as a word.
         rng: random generator.
         rate: share of the wordpieces to mask.
     """
@@ -57,7 +56,7 @@ def sample_spans(words: Sequence[int | None], rng: np.random.Generator, rate: fl
     the share is reached, even within a word, as in the released code. Source: Joshi et al. 2020, section 3.1.
 
     Args:
-        words: ``[L]`` number of the word of each wordpiece, or None for a wordpiece outside words.
+        words: as for ``sample_whole_words``.
         rng: random generator.
         rate: share of the wordpieces to mask.
     """
@@ -113,11 +112,10 @@ def corrupt_wordpieces(
     keep_rate: float = 0.1,
     per_run: bool = False,
 ) -> list[int]:
-    """Return a text in which the wordpieces to predict are masked or replaced.
+    """Return a text in which the wordpieces to predict are masked, replaced or unchanged.
 
-    Each wordpiece at ``positions`` is masked, replaced by a random wordpiece, or unchanged. By default the shares are
-    BERT's 80 % masks, 10 % random wordpieces and 10 % unchanged. With ``random_rate=0, keep_rate=0`` every position
-    gets the mask (REALM).
+    The default shares are BERT's: 80 % masks, 10 % random wordpieces and 10 % unchanged. With
+    ``random_rate=0, keep_rate=0`` every position gets the mask (REALM).
 
     Args:
         ids: ``[L]`` wordpiece ids of the text.
@@ -127,7 +125,7 @@ def corrupt_wordpieces(
         vocabulary: ids of the wordpieces to sample from; needed unless ``random_rate`` is 0.
         random_rate: share of the positions that get a random wordpiece.
         keep_rate: share of the positions that stay unchanged.
-        per_run: decide once for each run of adjacent positions (SpanBERT), instead of once for each position.
+        per_run: True to decide once for each run of adjacent positions (SpanBERT), not for each position.
 
     Raises:
         ValueError: ``vocabulary`` is empty but ``random_rate`` is not 0.
@@ -136,7 +134,7 @@ def corrupt_wordpieces(
         raise ValueError("pass a vocabulary from which to sample random wordpieces, or random_rate=0")
     corrupted = list(ids)
     draws = rng.random(len(positions))
-    # Sample for all positions, needed or not, so that the random generator always advances equally.
+    # Sample for all positions, so that the random generator advances equally whatever is replaced.
     others = np.asarray(vocabulary)[rng.integers(len(vocabulary), size=len(positions))] if len(vocabulary) else draws
     if per_run:
         runs = np.cumsum(np.diff(positions, prepend=positions[:1]) > 1)
@@ -150,13 +148,13 @@ def corrupt_wordpieces(
 
 
 def find_words(words: Sequence[int | None]) -> list[tuple[int, int]]:
-    """Return the first and last (exclusive) wordpiece of each word; each None counts as a word."""
+    """Return the first and last wordpiece (exclusive) of each word; each None counts as a word."""
     starts = [n for n in range(len(words)) if not n or words[n] is None or words[n] != words[n - 1]]
     return list(pairwise([*starts, len(words)])) if starts else []
 
 
 def count_masked(length: int, rate: float) -> int:
-    """Return the number of wordpieces of a text to mask.
+    """Return the number of wordpieces to mask in a text.
 
     It is round(rate · length), but at least 1 unless the text is empty.
     """

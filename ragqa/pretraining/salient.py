@@ -1,7 +1,7 @@
 """Salient spans: names, dates and numbers, which are hard to predict without a retriever.
 
 Source: REALM (Guu et al. 2020), section 3.4. REALM finds names by a tagger trained on CoNLL-2003 and dates by a regular
-expression; ragqa adds numbers. ``RuleTagger`` needs no model, ``SpacyTagger`` needs a spaCy model.
+expression; ragqa adds numbers.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class SalientSpan:
 
 
 class Tagger(Protocol):
-    """Tagger that finds salient spans."""
+    """Interface of taggers, which find salient spans."""
 
     def find_spans(self, text: str) -> list[SalientSpan]:
         """Return the salient spans of ``text``, sorted and without overlaps."""
@@ -50,8 +50,8 @@ class RuleTagger:
     Args:
         titles: document titles of the corpus, from which the tagger learns names and capitalised words. Six million
             titles take 98 MB of memory, and 507 MB during construction.
-        texts: a few thousand articles of the corpus, from which the tagger learns which words are usually written in
-            lower case. So it mistakes fewer words at the start of a sentence for names.
+        texts: a few thousand articles of the corpus, from which the tagger learns words that are usually in lower case.
+            Then it mistakes fewer words at the start of a sentence for names.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -73,7 +73,7 @@ class RuleTagger:
 
 
 def _blank_out(text: str, spans: list[SalientSpan]) -> str:
-    """Replace spans by NUL characters, so that later rules find nothing in these places."""
+    """Replace spans by NUL characters, so that later rules find nothing there."""
     pieces, after = [], 0
     for span in spans:
         pieces += [text[after : span.start], "\0" * (span.end - span.start)]
@@ -84,7 +84,7 @@ def _blank_out(text: str, spans: list[SalientSpan]) -> str:
 class SpacyTagger:
     """Tagger that uses an installed spaCy model.
 
-    Unlike ``RuleTagger``, spaCy counts durations as dates, and units as parts of numbers.
+    Unlike ``RuleTagger``, it counts durations as dates, and units as parts of numbers.
 
     Args:
         model: name or path of the model.

@@ -82,23 +82,20 @@ _BEFORE_MAY = re.compile(
     r"\b(?:[Ii]n|[Ss]ince|[Uu]ntil|[Dd]uring|of|[Bb]y|[Ff]rom|to|[Bb]etween|and|[Ee]ach|[Ee]very|last|next|this)\s$"
 )
 _CONTEXT = 16
-"""Number of characters before a match that help to decide if it is a date."""
+"""Number of characters before a match that help to decide if the match is a date."""
 
 
 def find_dates(text: str) -> Iterator[Range]:
-    """Yield the first and last character (exclusive) of each date in ``text``.
-
-    The dates are sorted and do not overlap.
-    """
+    """Yield the first and last character (exclusive) of each date, sorted and without overlaps."""
     spans = [match.span() for match in _ABSOLUTE.finditer(text) if _is_date(text, match)]
     spans += [match.span() for match in _RELATIVE.finditer(text)]
     yield from drop_overlaps(spans)
 
 
 def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
-    """Yield the spans in the order of their starts, without spans that overlap a yielded one.
+    """Yield spans in the order of their starts, without spans that overlap a yielded span.
 
-    Of spans with the same start, the longest is yielded.
+    If spans have the same start, the longest is yielded.
     """
     end = 0
     for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
@@ -110,7 +107,7 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 def _is_date(text: str, match: re.Match[str]) -> bool:
     """Return True unless the words around a match show that it is not a date.
 
-    They can show that a number is no year (1200 people), or that a month is another word (August Strindberg).
+    Examples are 1200 people (no year) and August Strindberg (no month).
     """
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]

@@ -11,14 +11,14 @@ import numpy as np
 
 _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*\Z")
 _WORD = re.compile(r"[^\W\d_]+")
-# Only words after a word, a comma or a semicolon: elsewhere a sentence may begin, where every word has a capital.
+# Only words after a word, comma or semicolon: elsewhere a sentence may begin, with a capital for any word.
 _WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 
 
 class HashedStrings:
     """Set of strings that stores only 8-byte hashes.
 
-    In a set of six million strings, the probability that another string seems to be in it is 3 · 10⁻¹³.
+    Another string seems to be in a set of six million strings with probability 3 · 10⁻¹³.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class Lexicon:
 
     Args:
         titles: titles of the corpus's documents.
-        texts: sample of the corpus's texts, in which the words in lower case and with a capital are counted.
+        texts: sample of the corpus's texts, which shows how often a word has a capital.
     """
 
     def __init__(self, titles: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
@@ -53,7 +53,7 @@ class Lexicon:
     def is_title(self, phrase: str) -> bool:
         """Return True if a phrase is the title of a document of the corpus.
 
-        The phrase must lack the title's ending in brackets, and may lack its final words in lower case.
+        The phrase has no ending in brackets, even if the title does; final words in lower case are optional.
         """
         return phrase in self._titles
 
@@ -71,10 +71,7 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield the forms in which each title is looked up.
-
-    The case of the words after the first is added to ``case_counts``.
-    """
+    """Yield the forms to look up of each title; count the case of all its words but the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

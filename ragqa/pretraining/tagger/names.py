@@ -15,7 +15,7 @@ from ragqa.pretraining.tagger.lexicon import Lexicon
 
 
 def _list_capitals() -> str:
-    """Return all capital letters for use in a character class; ``re`` has no class for them."""
+    """Return all capital letters for a character class, since ``re`` has no class for them."""
     letters = map(chr, range(0x20000))  # Unicode has no capitals above
     return re.escape("".join(letter for letter in letters if letter.isupper() or letter.istitle()))
 
@@ -55,7 +55,7 @@ _ROMAN = re.compile("[IVXLCDM]{4,}")
 _BEFORE_OF = words.HEADS | words.INSTITUTIONS | words.ORDINARY
 _SENTENCE_ENDS = ".!?…:"
 _CONTEXT = 14
-"""Number of characters before a run that help to decide if a sentence begins with the run."""
+"""Number of characters before a run that help to decide if the run opens a sentence."""
 _LONGEST_TITLE = 8
 """Maximum number of words in a title to look up."""
 _LONGEST_NAME = 24
@@ -63,7 +63,7 @@ _LONGEST_NAME = 24
 
 
 class _Token(NamedTuple):
-    """Word in a run of capitalised words, with its first and last (exclusive) character."""
+    """Word in a run of capitalised words, with its first and last character (exclusive)."""
 
     start: int
     end: int
@@ -91,10 +91,7 @@ _Tokens = list[_Token]
 
 
 def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
-    """Yield the first and last character (exclusive) of each name in ``text``.
-
-    The names are sorted and do not overlap.
-    """
+    """Yield the first and last character (exclusive) of each name, sorted and without overlaps."""
     for match in _RUN.finditer(text):
         start, end = match.span()
         tokens = [_Token(*word.span(), word.group()) for word in _TOKEN.finditer(text, start, end)]
@@ -121,7 +118,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
-    """Return for each word True if it is in the same document title as the word before it."""
+    """Return True for each word that is in the same document title as the word before it."""
     in_title = [False] * len(tokens)
     for first in range(len(tokens) - 1):
         if in_title[first] or tokens[first].is_link:
@@ -136,7 +133,7 @@ def _mark_titles(tokens: _Tokens, text: str, lexicon: Lexicon) -> list[bool]:
 
 
 def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> int:
-    """Count the first words that open the sentence without being a name, and links after them."""
+    """Count the first words that open the sentence and belong to no name, and links after them."""
     count = 0
     while count < len(tokens) and _only_opens(tokens, count, in_title, lexicon):
         count += 1
@@ -213,7 +210,7 @@ def _continues_after_of(segment: _Tokens, lexicon: Lexicon) -> bool:
 
 
 def _is_institution(segment: _Tokens, linked: str) -> bool:
-    """Return True if a link continues an institution: Ministry of Health and Social Security."""
+    """Return True if a link continues an institution's name: Ministry of Health and Transport."""
     bare = {word.bare for word in segment}
     if linked == "at":
         return "university" in bare

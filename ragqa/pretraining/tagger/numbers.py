@@ -46,14 +46,11 @@ _DETERMINER = re.compile(
     re.VERBOSE,
 )
 _CONTEXT = 8
-"""Number of characters before an ordinal in which a determiner is searched."""
+"""Number of characters before an ordinal in which to look for a determiner."""
 
 
 def find_numbers(text: str) -> Iterator[Range]:
-    """Yield the first and last character (exclusive) of each number in ``text``.
-
-    The numbers are sorted and do not overlap.
-    """
+    """Yield the first and last character (exclusive) of each number, sorted, without overlaps."""
     spans = [match.span() for match in _IN_DIGITS.finditer(text)]
     spans += [match.span() for match in _ROMAN.finditer(text)]
     spans += [match.span() for match in _IN_WORDS.finditer(text)]

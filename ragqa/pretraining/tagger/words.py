@@ -1,8 +1,8 @@
 """Word lists with which the rule-based tagger decides if a word is part of a name.
 
 ``names`` and ``works`` need these lists where capitals are not enough: at the start of a sentence, after titles
-(President), and around linking words (``of``). The file ``words.toml`` contains the words. They are in lower case
-unless the docstring of a list says otherwise.
+(President), and around linking words (``of``). The words are in ``words.toml``, in lower case unless the docstring of a
+list says otherwise.
 """
 
 import tomllib
@@ -20,7 +20,7 @@ OPENERS = _read_words("openers")
 ORDINARY = _read_words("ordinary")
 """Words that are not a name by themselves at the start of a sentence, but can begin a longer name."""
 OFFICES = _read_words("offices")
-"""Titles before a name that are not part of it, by the rules of CoNLL-2003."""
+"""Titles before a name that by the rules of CoNLL-2003 are not part of the name."""
 SOVEREIGNS = _read_words("sovereigns")
 """Titles that are not part of a name even if a document title begins with them: Pope Paul VI."""
 HOLDERS = _read_words("holders")

@@ -1,4 +1,4 @@
-"""Titles of works in quotation marks, found by capitals or by the corpus's titles."""
+"""Titles of works in quotation marks, found by capitals or by the titles of the corpus."""
 
 import re
 from collections.abc import Iterator
@@ -24,8 +24,7 @@ def find_works(text: str, lexicon: Lexicon) -> Iterator[tuple[int, int]]:
 def _is_title(words: list[str]) -> bool:
     """Return True if words have the capitals of a title.
 
-    Only small words (``of``, ``the``) may begin with a lower-case letter, and at least two of several words need a
-    capital.
+    Only small words (``of``, ``the``) may be in lower case, and at least two of several words need a capital.
     """
     if not words or not (words[0][0].isupper() or words[0][0].isdigit()):
         return False
