@@ -1,11 +1,11 @@
 """Additional attention functions for transformers.
 
 ``BFLOAT16`` computes all of attention in bfloat16, for training on a CPU that multiplies faster in bfloat16. Autocast
-would compute the softmax and the sum with the padding mask in float32 and store them for backward. On a CPU these
-passes over all pairs of tokens take as long as the matrix products.
+would compute the softmax and add the padding mask in float32, and store both results for the backward pass. On a CPU
+this takes as long as the matrix products.
 
 ``UNPADDED`` has no padding mask. Exports use it, because they read one unpadded text at a time. transformers would
-still compute and add a mask, which doubles the time of attention.
+still add a mask, which doubles the time of attention.
 
 ``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
 
@@ -27,7 +27,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, eager_mask, sdpa_mask
 
 BFLOAT16, UNPADDED, SHARED = "ragqa_bfloat16", "ragqa_unpadded", "ragqa_shared"
-"""Names of the functions in transformers (``attn_implementation``)."""
+"""Names of the attention functions in transformers (``attn_implementation``)."""
 
 
 def choose_attention(model: nn.Module, name: str) -> None:
@@ -54,7 +54,7 @@ def bfloat16_attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention in bfloat16; the matrix kernels accumulate in float32.
+    """Compute attention in bfloat16; matrix products accumulate in float32.
 
     Args:
         module: attention layer; in training mode, dropout is applied.
@@ -82,9 +82,9 @@ def bfloat16_attention(
 
 
 def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
-    """Compute torch's fused attention; without a mask every token sees every other token.
+    """Compute torch's fused attention; without a mask, every token sees every token.
 
-    Arguments and result are those of ``sdpa_attention_forward`` in transformers.
+    Arguments and returned value: as for ``sdpa_attention_forward`` in transformers.
     """
     return sdpa_attention_forward(*inputs, **{**options, "is_causal": False})
 
@@ -93,16 +93,16 @@ def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, *
     """Return None if all tokens see each other, and otherwise a mask for texts without padding.
 
     Args:
-        mask_function: function of transformers that says which tokens see each other.
+        mask_function: function of transformers that tells if a token sees another.
         attention_mask: padding mask, which is not used.
         options: further arguments of ``sdpa_mask`` in transformers.
 
     Returns:
-        None, or a mask ``[N, 1, L, M]`` in the form of ``sdpa_mask``.
+        None, or a mask ``[N, 1, L, M]`` as of ``sdpa_mask``.
     """
     if mask_function is bidirectional_mask_function:
         return None
-    # ``sdpa_mask`` must not leave out the mask, since ``unpadded_attention`` ignores the flags that would replace it.
+    # ``sdpa_mask`` must not replace the mask by flags, since ``unpadded_attention`` ignores them.
     skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     return sdpa_mask(mask_function=mask_function, **{**options, **skips})
 
@@ -114,10 +114,10 @@ _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None
 def record_weights() -> Iterator[list[Tensor]]:
     """Collect the cross-attention weights of decoder layers while the block runs.
 
-    The layers must use the attention function ``SHARED``. In the block, run only decoders, and with one row per text.
+    The layers must use the attention function ``SHARED``. The block may run only decoders, with one row per text.
 
     Yields:
-        List to which each layer adds a tensor ``[R, H, L, M]`` when it runs.
+        List to which each call of a layer adds a tensor ``[R, H, L, M]``.
     """
     recorded: list[Tensor] = []
     token = _recorded.set(recorded)

@@ -74,11 +74,11 @@ class DualEncoder(nn.Module):
 
         Args:
             path: directory of the encoder.
-            width: length of the vectors; None makes no projection, and vectors are as wide as the encoder.
+            width: length of the vectors; None leaves out projections, so that vectors are as wide as the encoder.
             pooling: ``cls`` or ``mean``.
-            shared: use one tower for questions and passages.
+            shared: True for one tower for questions and passages.
             gain: initial weight of the layer norms; inner products grow with its square. Small towers with random
-                weights learn faster with ``width ** -0.25`` than with ORQA's 1.
+                weights learn faster with ``width ** -0.25`` than with 1, the value of ORQA.
 
         Raises:
             ArtefactError: there is no encoder, or some of its weights are missing.
@@ -88,7 +88,7 @@ class DualEncoder(nn.Module):
         for tower in towers:
             if tower.norm is not None:
                 nn.init.constant_(tower.norm.weight, gain)
-        if not shared:  # with two different random projections, inner products would be noise
+        if not shared:  # with two different random projections, inner products would be random
             towers[1].load_state_dict(towers[0].state_dict())
         return cls(*towers, tokenizer=path / "tokenizer.json")
 
@@ -103,7 +103,7 @@ class DualEncoder(nn.Module):
     def save_passages(self, path: Path) -> None:
         """Write only the passage tower and the tokenizer into the directory ``path``.
 
-        The passage tower is all that an index needs to embed its passages.
+        An index needs only this tower to embed its passages.
         """
         self._save(self.passages, path)
 

@@ -39,13 +39,13 @@ def group_by_length(
 ) -> Iterator[tuple[int, int]]:
     """Divide sequences into groups of similar length, so that little padding is computed.
 
-    Unless ``max_tokens`` ends a group earlier, groups begin at multiples of a step. So batches have few different
-    sizes (``round_up`` gives the reason).
+    Unless ``max_tokens`` ends a group earlier, groups begin at multiples of a step, so that few different batch sizes
+    occur (see ``round_up``).
 
     Args:
         lengths: lengths of the sequences in tokens, longest first.
-        min_saving: number of padding tokens that a new group must save.
-        max_tokens: maximum number of tokens in a group, including padding.
+        min_saving: minimum number of padding tokens that a new group saves.
+        max_tokens: maximum number of tokens in a group, including padding; None for no maximum.
 
     Yields:
         First and last row (exclusive) of each group.
@@ -62,9 +62,8 @@ def group_by_length(
 def round_up(count: int) -> int:
     """Round a batch size up, by at most an eighth, so that few different sizes occur.
 
-    Between a power of two and the next, there are eight sizes. oneDNN takes some milliseconds to compile its bfloat16
-    kernels on a CPU for each new shape. For a small model whose batch sizes differ from step to step, compiling took
-    half the time of a step.
+    There are eight sizes from one power of two to the next. On a CPU, oneDNN takes some milliseconds to compile its
+    bfloat16 kernels for each new shape, which was half of a step for a small model whose batch sizes always differed.
     """
     step = _step(count)
     return -(-count // step) * step

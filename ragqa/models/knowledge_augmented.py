@@ -21,7 +21,7 @@ from ragqa.models.pretrained import (
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Masked language model that predicts masked tokens of a text from text and passage.
+    """Masked language model that predicts masked tokens of a text from the text and a passage.
 
     The input for a text x and a passage z is [CLS] x [SEP] z [SEP].
     """
@@ -59,7 +59,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
             Logits ``[N, M, V]``.
         """
 
-        # The head runs on the masked positions only; on all positions it would cost more than the encoder.
+        # The head runs on the masked positions only; on all positions it would take longer than the encoder.
         def select_positions(module: nn.Module, arguments: Any, outputs: Any) -> Any:
             hidden = outputs.last_hidden_state
             index = positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
@@ -92,9 +92,9 @@ class KnowledgeAugmentedEncoder(nn.Module):
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
-        """Write the model and its tokenizer into the directory ``path``.
+        """Write the model and its tokenizer into the directory ``path``, in transformers' format.
 
-        The format is that of transformers. An encoder can be loaded from the same directory.
+        An encoder can be loaded from the same directory.
         """
         with silence_transformers():
             self.model.save_pretrained(path)

@@ -1,4 +1,4 @@
-"""Load pretrained transformers models, and set options that all of them share."""
+"""Load pretrained transformers models and set the options that they share."""
 
 import json
 import shutil
@@ -32,30 +32,27 @@ from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_err
 from ragqa.terminal import print_note
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
-"""Model families for which tests show that ragqa generates the same as transformers; ByT5 is a t5.
+"""Model families with which, as tests show, ragqa generates the same answers as transformers; ByT5 is a t5.
 
-Other families do not support the shared attention of ``ragqa.models.attention``. UMT5 and LongT5 reshape the keys of
-texts by the number of decoder rows. LED and ProphetNet have attention functions of their own.
+Other families do not support the attention function ``SHARED``: UMT5 and LongT5 reshape the keys of texts by the number
+of decoder rows, LED and ProphetNet have attention functions of their own.
 """
 DTYPE = torch.float32
-"""Type of all loaded weights.
-
-transformers would use the stored type, and half precision cannot be trained (AdamW's eps is 0 in float16).
-"""
+"""Type of all loaded weights, since stored half precision cannot be trained (AdamW's eps is 0 in float16)."""
 _POSITIONS_AFTER_PADDING = {
     *("esm", "ibert", "luke", "xlm-roberta-xl", "xmod", "camembert", "data2vec-text"),
     *("longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"),
 }
-"""Families whose positions start after the padding id, so that the first rows are unused."""
+"""Families whose positions start after the padding id, so that the first position embeddings are unused."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
-"""Attributes in which BART and similar models keep dropout rates as plain numbers."""
+"""Attributes in which models like BART store dropout rates as plain numbers."""
 
 
 def get_encoder_options(config: PretrainedConfig) -> dict[str, object]:
     """Return the loading options of encoders: eager attention and no pooler, which is unused.
 
-    The backward pass of eager attention is faster on a CPU. On 2 cores, with batches of 43 texts of 140 tokens in
-    bfloat16, training processes 3,400 tokens per second; with sdpa it processes 2,800.
+    The backward pass of eager attention is faster on a CPU: on 2 cores, with batches of 43 texts of 140 tokens in
+    bfloat16, training processes 3,400 tokens per second, and with sdpa 2,800.
     """
     pooler = {"add_pooling_layer": False} if config.model_type in {"bert", "roberta"} else {}
     return {"attn_implementation": "eager", "dtype": DTYPE, **pooler}
@@ -65,8 +62,7 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
-        ArtefactError: there is no encoder, or some of its weights are missing. A model with a decoder or with causal
-            attention is no encoder.
+        ArtefactError: there is no encoder (a model without decoder and causal attention), or weights are missing.
     """
     config = load_config(source, "encoder")
     _check_encoder(config, source)
@@ -131,7 +127,7 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
 
     Args:
         source: directory or hub name.
-        fresh: make random weights in the shape of the model, instead of loading its weights.
+        fresh: True to make random weights in the shape of the model instead of loading its weights.
 
     Raises:
         ArtefactError: there is no seq2seq model of a supported family, or some of its weights are missing.
@@ -144,7 +140,7 @@ def load_seq2seq_module(source: str | Path, *, fresh: bool = False) -> nn.Module
 
 
 def check_family(family: str, source: str | Path) -> None:
-    """Raise ArtefactError if the ``model_type`` of a seq2seq is not in ``SEQ2SEQS``."""
+    """Raise ArtefactError if the ``model_type`` of a seq2seq model is not in ``SEQ2SEQS``."""
     if family not in SEQ2SEQS:
         raise ArtefactError(f"{source} is a {family}, not one of the supported seq2seqs: {', '.join(SEQ2SEQS)}")
 
@@ -170,7 +166,7 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
     announce_hub(source)
     try:
         with silence_transformers():
-            # False: by default transformers asks on the terminal whether to run the code that comes with a model.
+            # False, since by default transformers asks on the terminal if it may run the code of a model.
             return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise make_load_error(source, noun, error) from error
@@ -205,10 +201,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
 
 @cache
 def announce_hub(source: str | Path) -> None:
-    """Print that the Hugging Face hub is asked for a model, once per name.
-
-    Nothing is printed for a directory or in offline mode.
-    """
+    """Print once per hub name that the hub is asked for the model, unless it is offline."""
     if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
         print_note(f"asking the Hugging Face hub for {source}")
 
@@ -246,17 +239,13 @@ def silence_transformers() -> Iterator[None]:
 
 
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
-    """Return the token types as a keyword argument, or nothing if the model has none.
+    """Return the token types as keyword arguments; none for a model that ignores token types.
 
-    Token types distinguish question and passage. RoBERTa has only one token type, DistilBERT and ModernBERT have none.
-    These models rely on [SEP].
+    RoBERTa has only one token type, DistilBERT and ModernBERT have none: they separate question and passage by [SEP].
 
     Args:
         config: configuration of the model.
         token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
-
-    Returns:
-        Dictionary of arguments for the model, which has at most the entry ``token_type_ids``.
     """
     return {"token_type_ids": token_type_ids} if getattr(config, "type_vocab_size", 0) > 1 else {}
 
@@ -279,20 +268,20 @@ def set_dropout(module: nn.Module, share: float) -> None:
 
 
 def fuse_attention(model: nn.Module) -> None:
-    """Make every transformers encoder of ``model`` use a fused attention kernel.
+    """Make every transformers encoder in ``model`` use a fused attention kernel.
 
     This saves GPU memory, because eager attention stores the weights of all pairs of tokens for the backward pass.
-    Decoders and seq2seq models are not changed.
+    Decoders and seq2seq models do not change.
     """
     for encoder in _iter_encoders(model):
         encoder.set_attn_implementation("sdpa")
 
 
 def compile_encoders(model: nn.Module) -> None:
-    """Compile every transformers encoder of ``model`` for texts of any length.
+    """Compile every transformers encoder in ``model`` for texts of any length.
 
-    Decoders and seq2seq models are not compiled. Only ``forward`` is compiled, so that hooks are still called and
-    weights keep their names.
+    Decoders and seq2seq models do not change. Only ``forward`` is compiled, so that hooks are still called and weights
+    keep their names.
     """
     for encoder in _iter_encoders(model):
         encoder.forward = torch.compile(encoder.forward, dynamic=True)
@@ -307,10 +296,7 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the maximum length of an encoder's sequences in tokens.
-
-    It is the number of positions that the encoder can use, but at most 512.
-    """
+    """Return the maximum length of a sequence in tokens: an encoder's positions, at most 512."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -322,7 +308,7 @@ def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = 
 
     Args:
         config: configuration of the encoder.
-        name: setting of the configuration that may set a lower limit than its positions.
+        name: setting of the configuration that may lower the limit of ``get_max_sequence``.
 
     Raises:
         DamagedArtefact: the setting is not a number of tokens.

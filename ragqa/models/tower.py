@@ -23,8 +23,8 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 class Tower(nn.Module):
     """Encoder with pooling, and optionally with projection and normalisation.
 
-    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, and its code).
-    DPR uses the state of [CLS]. Most sentence encoders scale the mean of all states to length 1.
+    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, and released code). DPR
+    uses the state of [CLS]. Most sentence encoders scale the mean of all states to length 1.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Tower(nn.Module):
         return get_max_input(self.config, "tower_tokens")
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Encode N texts as vectors ``[N, D]`` in float32.
+        """Encode N texts as float32 vectors ``[N, D]``.
 
         Args:
             input_ids: ``[N, L]``.
             attention_mask: ``[N, L]``, 1 on tokens and 0 on padding.
         """
         hidden_NLH = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        # The extra dimension [N, 1, H] is for the export, which cannot quantise the projection of [N, H] to 8 bits.
+        # The export cannot quantise the projection of [N, H] to 8 bits, so keep an extra dimension: [N, 1, H].
         if self.pooling == "cls":
             vector = hidden_NLH[:, :1]
         else:
@@ -135,11 +135,11 @@ class Tower(nn.Module):
     def load(cls, path: Path, name: str | None = None) -> "Tower":
         """Load the tower in the directory ``path``.
 
-        The vectors of an encoder without ``modules.json`` are means of its states, or the states of [CLS] if
-        ``1_Pooling`` says so, scaled to length 1.
+        Without ``modules.json``, a vector is the mean of the encoder's states, or the state of [CLS] if ``1_Pooling``
+        says so, scaled to length 1.
 
         Args:
-            path: the directory.
+            path: directory in sentence-transformers' format, or of a transformers encoder.
             name: hub name of the encoder, if its weights are not in the directory.
 
         Raises:
@@ -166,7 +166,7 @@ class Tower(nn.Module):
 
 
 def _find_modules(path: Path) -> dict[str, Path]:
-    """Return the folders of sentence-transformers' modules by kind, in order."""
+    """Return the folders of sentence-transformers' modules, by kind."""
     file = path / "modules.json"
     if not file.is_file():
         pooling = path / "1_Pooling"
@@ -178,12 +178,7 @@ def _find_modules(path: Path) -> dict[str, Path]:
 
 
 def _check_not_dpr(source: str | Path, file: Path) -> None:
-    """Raise an error if a ``config.json`` describes a model of DPR.
-
-    Raises:
-        Mismatch: the model is one of DPR's two encoders.
-        ArtefactError: it is another model of DPR.
-    """
+    """Raise Mismatch for the config of a DPR encoder, ArtefactError for another model of DPR."""
     try:
         config = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):

@@ -1,1 +1,1 @@
-"""Generators that use seq2seq models: RAG, Fusion-in-Decoder, and their decoding."""
+"""Generators from seq2seq models: RAG, Fusion-in-Decoder, closed book, and their decoding."""

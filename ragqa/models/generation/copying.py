@@ -5,13 +5,12 @@ states show which token is at each position. So three linear maps, fitted by lea
 
 - Values map a state of the encoder to the embedding of the token at its position.
 - Keys map a state of the encoder to the token before its position. Queries map a state of the decoder to its last
-  token. Embeddings of different tokens are far apart in these coordinates, so keys match where the text continues.
+  token. Keys and queries use coordinates in which different tokens are far apart, so they match where the text goes on.
 - Values are rotated, and the layer before the vocabulary rotates them back. So the decoder's last token, which is added
   to the values, no longer resembles a token. The bias of the vocabulary is the log-frequency of the tokens.
 
-The encoder of a span reader also shows where answers are. Two coordinates of each head are reserved for the positions
-of answers: with one, the first token attends to first tokens of answers; with the other, later tokens attend to later
-tokens.
+The encoder of a span reader also shows where answers are. Two coordinates of each head serve to find answers: by one,
+the first output token attends to first tokens of answers; by the other, later output tokens attend to later tokens.
 
 Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
 """
@@ -42,7 +41,7 @@ _DECAY = 1e-3
 _BATCH = 32
 """Number of texts that the model reads at once."""
 _MAX_TOKENS = 128
-"""Length in tokens to which the texts of ``initialise_copying`` are cut."""
+"""Maximum length of the texts of ``initialise_copying`` in tokens; the rest is cut."""
 
 
 class _LeastSquares:
@@ -75,7 +74,7 @@ class Example:
 
 
 def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
-    """Fit the cross-attention of the last layer, and the layers after it, to copy the text.
+    """Fit the last cross-attention and all later layers so that the model copies its text.
 
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.
@@ -94,15 +93,15 @@ def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
 def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
     """Fit the last layer's cross-attention so that copying begins where answers begin.
 
-    The encoder comes from a span reader, so its states show where answers are. The fitted layers are those of
-    ``initialise_copying``. Examples without an answer in the text are not used.
+    The encoder comes from a span reader, so its states show where answers are. The function fits the same layers as
+    ``initialise_copying``, and ignores examples without an answer in the text.
 
     Args:
         model: result of ``encoder_decoder.make_from_reader``.
         examples: a few hundred examples of the kind that the model will read.
 
     Raises:
-        BadInput: no text holds its answer, or the model does not have the layers of BERT or RoBERTa.
+        BadInput: no text contains its answer, or the model does not have the layers of BERT or RoBERTa.
     """
     parts = _find_layers(model)
     answerable = [example for example in examples if example.places]
@@ -116,7 +115,7 @@ def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers of the decoder that are fitted."""
+    """Layers of the decoder to fit."""
 
     cross: Any
     """Cross-attention of the last layer."""
@@ -239,7 +238,7 @@ def _find_layers(model: Seq2Seq) -> _Layers:
 
 
 def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return centred embeddings, whitened ones in a random basis, and a rotation ``[D, D]``."""
+    """Return centred and whitened embeddings ``[V, D]``, and a random rotation ``[D, D]``."""
     share_V = count_V / count_V.sum()
     piece_VD = embedding_VD - share_V @ embedding_VD
     size, direction_DD = torch.linalg.eigh((piece_VD.T * share_V) @ piece_VD)
@@ -252,7 +251,7 @@ def _make_coordinates(embedding_VD: Tensor, count_V: Tensor) -> tuple[Tensor, Te
 def _iter_states(
     model: Seq2Seq, cross: nn.Module, rows: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Yield each text's ids, and the states of the encoder ``[L, D]`` and decoder ``[T, D]``."""
+    """Yield each text's ids, encoder states ``[L, D]`` and decoder states ``[T, D]``."""
     device, training = model.model.device, model.training
     model.eval()
     for begin in range(0, len(rows), _BATCH):
@@ -262,7 +261,7 @@ def _iter_states(
         decoder_rows = outputs if rows is answers else [[model.conventions.start, *ids[:-1]] for ids in outputs]
         ids_NT = model.tokens.pad_rows(decoder_rows).ids_NL.to(device)
         first_NT = torch.zeros_like(ids_NT, dtype=torch.bool)
-        first_NT[:, 0] = True  # logits are not needed, and at all positions they would cost more than everything else
+        first_NT[:, 0] = True  # logits are not needed, and at all positions they would take longer than all the rest
         with torch.no_grad(), _record_inputs(cross) as recorded:
             states = model.encode(inputs)
             model.compute_logits(states, ids_NT, first_NT)
@@ -275,7 +274,7 @@ def _iter_states(
 
 @contextmanager
 def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the first input of each call of a module while the block runs."""
+    """Collect the first argument of each call of a module while the block runs."""
     recorded: list[Tensor] = []
     hook = module.register_forward_pre_hook(
         lambda _, arguments, options: recorded.append(arguments[0] if arguments else options["hidden_states"]),

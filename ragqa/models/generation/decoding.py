@@ -1,7 +1,7 @@
-"""Decoding of RAG-Token (over a mixture of passages) and RAG-Sequence (over each passage).
+"""Decoding of RAG-Token (a search over all passages) and RAG-Sequence (one per passage).
 
-Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates,
-T tokens, M scored positions, V vocabulary.
+Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates, T
+tokens, M scored positions, V vocabulary.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -25,10 +25,7 @@ from ragqa.objectives import IGNORED, sequence_nll, token_nll
 _MAX_LOGITS = 1 << 26
 """Maximum number of logits computed at once, unless a single question needs more."""
 MAX_CACHED = 1 << 28
-"""Maximum number of keys and values, or of attention weights, in memory (1 GiB).
-
-A single question may need more.
-"""
+"""Maximum number of keys and values, or of attention weights, in memory (1 GiB), except for a single question."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, including the end."""
     log_prob: float
-    """Log-probability log p(y|x) in nats, including forced tokens."""
+    """Log-probability log p(y|x) in nats, including tokens that the model forces."""
     posterior: tuple[float, ...]
     """Posterior p(z|x,y) of each passage of the question; sums to 1."""
 
@@ -78,7 +75,7 @@ def stream_token(
 ) -> Generator[Tensor, None, list[list[Candidate]]]:
     """Yield the next token ``[B]`` of each answer at each step of greedy RAG-Token decoding.
 
-    Arguments and errors are those of ``decode_token``; ``search`` has one beam.
+    Arguments and errors: as for ``decode_token``, but ``search`` has one beam.
 
     Returns:
         The candidate of each question, as a list of one.
@@ -106,8 +103,8 @@ def decode_sequence(
         states: B * K encoded pairs of question and passage, ordered by question.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
         search: settings of each search.
-        fast: use fast decoding: the scores of the searches. Then p(y|x,z) is 0 for a candidate that the search of
-            passage z did not find.
+        fast: True for fast decoding, which uses the scores of the searches: p(y|x,z) is 0 for a candidate y that the
+            search of passage z did not find.
 
     Returns:
         The candidates of each question, most probable first.
@@ -164,7 +161,7 @@ def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[l
 
 
 def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
-    """Merge the candidates of a question's searches, with the scores of these searches."""
+    """Merge the answers that a question's searches found, by their scores in these searches."""
     joint: dict[Ids, Tensor] = {}
     for passage, answers in enumerate(rows):
         for ids, score in answers:
@@ -178,7 +175,7 @@ def _score_candidates(
 ) -> list[list[Candidate]]:
     """Compute p(y|x) and p(z|x,y) of each question's candidates under all its passages.
 
-    If all candidates of a question begin with the token that marks the beginning, this token does not count, as in
+    If all candidates of a question begin with the beginning-of-text token, this token does not count, as in
     transformers' ``RagSequenceForGeneration``. Unlike transformers, this function also counts the prior for answers of
     a single token.
     """
@@ -205,8 +202,8 @@ def _score_candidates(
 def _score_labels(run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, passages: int) -> Tensor:
     """Return log-probabilities ``[B, C, K, T]`` of the labels under each passage.
 
-    Candidates of a question often share their first tokens. The distribution after a prefix is computed once per
-    passage, for the first candidate with this prefix (the owner), and the other candidates look it up.
+    Candidates of a question often share their first tokens. So the distribution after a prefix is computed once per
+    passage, for the first candidate with this prefix (its owner).
     """
     questions, count, length = labels_BCT.shape
     counted_BCT, owner_BCT = labels_BCT != IGNORED, _find_owners(labels_BCT, ids_BCT)
@@ -234,7 +231,7 @@ def _repeat_per_passage(values_BCT: Tensor, passages: int) -> Tensor:
 
 
 def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
-    """Return for each position the number ``[B, C, T]`` of the first candidate with its prefix."""
+    """Return the number ``[B, C, T]`` of the first candidate with the prefix of each position."""
     owners = []
     for labels_CT, ids_CT in zip(labels_BCT.tolist(), ids_BCT.tolist(), strict=True):
         first: dict[Ids, int] = {}
@@ -248,10 +245,7 @@ def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
-    """Return the ids of candidates as a tensor ``[B, C, T]``, padded with ``fill``.
-
-    ``fill`` is after short candidates and in place of missing candidates.
-    """
+    """Return the ids of candidates ``[B, C, T]``; ``fill`` pads short rows and missing ones."""
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

@@ -27,16 +27,16 @@ _NAMES = {
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """Make a seq2seq model whose encoder and decoder start with the weights of an encoder.
 
-    The cross-attention of the decoder is random. The layer before the vocabulary is also random if ``path`` has no
-    language model. An answer starts after [CLS] and ends with [SEP].
+    The cross-attention of the decoder is random, and without a language model in ``path``, so is the layer before the
+    vocabulary. An answer starts after [CLS] and ends with [SEP].
 
     Args:
         path: directory of the encoder.
         decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
 
     Raises:
-        ArtefactError: there is no encoder or no tokenizer.json with its special tokens, or transformers has no decoder
-            of its family.
+        ArtefactError: there is no encoder, no tokenizer.json with its special tokens, or in transformers no decoder of
+            its family.
     """
     encoder, tokens = load_encoder_module(path), _load_tokenizer(path)
     config = AutoConfig.from_pretrained(path, is_decoder=True, add_cross_attention=True)
@@ -62,7 +62,7 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
 
     Args:
         path: directory of the reader.
-        decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
+        decoder_layers: as for ``make_from_encoder``.
 
     Raises:
         ArtefactError, DamagedArtefact: as for ``load_reader`` and ``make_from_encoder``.
@@ -71,7 +71,7 @@ def make_from_reader(path: Path, *, decoder_layers: int | None = None) -> Seq2Se
     for limit in ("reader_tokens", "reader_span"):
         vars(encoder.config).pop(limit, None)
     with tempfile.TemporaryDirectory() as scratch, silence_transformers():
-        save_module(encoder, Path(scratch))  # not ``save_pretrained``, which writes in the first process only
+        save_module(encoder, Path(scratch))  # ``save_pretrained`` would write in the first process only
         shutil.copyfile(_find_tokenizer(path), Path(scratch, "tokenizer.json"))
         return make_from_encoder(Path(scratch), decoder_layers=decoder_layers)
 

@@ -24,15 +24,12 @@ from ragqa.models.inputs import Inputs, pad_rows
 
 
 class FusionInDecoder(PassageGenerator):
-    """Fusion-in-Decoder: a generator whose decoder attends to all passages of a question.
-
-    Like ``RagGenerator``, it has the methods ``compute_nll``, ``generate`` and ``stream``.
-    """
+    """Generator whose decoder attends to all passages of a question (Fusion-in-Decoder)."""
 
     kind = GeneratorKind.FID
 
     def __init__(self, seq2seq: Seq2Seq, *, template: Template = FID, passages: int = 10, **settings: Any) -> None:
-        """Combine a seq2seq model and the settings of its training, as ``PassageGenerator`` does."""
+        """Combine a model and training settings; arguments: as for ``PassageGenerator``."""
         super().__init__(seq2seq, template=template, passages=passages, **settings)
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -40,7 +37,7 @@ class FusionInDecoder(PassageGenerator):
 
         Args:
             inputs: B * K pairs, ordered by question.
-            relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
+            relevance_BK: ``[B, K]``, -inf for missing passages; other values have no effect.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
             smoothing: share of label smoothing, from 0 to 1.
         """
@@ -52,11 +49,11 @@ class FusionInDecoder(PassageGenerator):
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
         """Return the best answers of each question, best first.
 
-        The posterior of an answer holds the share of the decoder's attention that each passage gets.
+        The posterior of an answer is the share of the decoder's attention to each passage.
 
         Args:
             inputs: B * K pairs, ordered by question.
-            relevance_BK: ``[B, K]``, -inf for missing passages; other values are not used.
+            relevance_BK: ``[B, K]``, -inf for missing passages; other values have no effect.
             search: settings of the search.
         """
         states, owner_BS = self._fuse(inputs, relevance_BK)
@@ -69,7 +66,7 @@ class FusionInDecoder(PassageGenerator):
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the next token ``[B]`` of each answer at each step of a greedy search.
 
-        Arguments and returned value are those of ``generate``; ``search`` has one beam.
+        Arguments and returned value: as for ``generate``, but ``search`` has one beam.
         """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = yield from stream_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)
@@ -89,10 +86,10 @@ class FusionInDecoder(PassageGenerator):
     def _attribute_passages(
         self, states: EncoderStates, owner_BS: Tensor, candidates_B: list[list[Candidate]], passages: int
     ) -> list[list[Candidate]]:
-        """Set the posterior of each candidate to the shares of attention that its passages get.
+        """Set the posterior of each candidate to the shares of attention to its passages.
 
-        FiD has no posterior over passages. The share of the decoder's attention, averaged over layers, heads and the
-        tokens of the answer, is the best indicator of a passage's relevance (Izacard & Grave 2021b, section 3.1).
+        FiD has no posterior over passages. The decoder's attention, averaged over layers, heads and the tokens of the
+        answer, indicates a passage's relevance (Izacard & Grave 2021b, section 3.1).
         """
         rules, device = self.seq2seq.conventions, owner_BS.device
         answers = [(row, candidate) for row, candidates in enumerate(candidates_B) for candidate in candidates]

@@ -1,4 +1,4 @@
-"""Kinds of generators and default lengths, in a module that does not import torch."""
+"""Kinds of generators and default lengths, without importing torch."""
 
 from enum import StrEnum
 

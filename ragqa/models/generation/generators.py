@@ -20,12 +20,9 @@ from ragqa.models.pretrained import check_family, load_config, load_weights
 from ragqa.models.tower import Tower
 
 FILE = "generator.json"
-"""File next to the weights with the kind, the template and the settings of training."""
+"""File next to the weights, with the kind, the template and the settings of training."""
 QUESTION_TOKENS = "question_encoder_tokenizer"
-"""Folder of the question tower's tokenizer, named as in published checkpoints.
-
-The folder exists if the generator reads questions in the spelling of this tokenizer.
-"""
+"""Folder of the question tower's tokenizer, named as in published checkpoints, if the generator uses its spelling."""
 TEMPLATES: dict[str, Template] = {
     GeneratorKind.RAG_TOKEN: RAG,
     GeneratorKind.RAG_SEQUENCE: RAG,
@@ -59,8 +56,7 @@ def make_generator(
         seq2seq: the model.
         kind: a key of ``TEMPLATES``.
         template: template of the input text; None for the default of the kind.
-        passages: number of passages per question; None for 10 (FiD) or 5 (RAG). A closed book always has 1, which is
-            empty.
+        passages: number of passages per question; None for 10 (FiD) or 5 (RAG). A closed book has one empty passage.
         settings: further arguments of ``PassageGenerator``; kinds other than RAG ignore ``retriever`` and
             ``question_tokens``.
 
@@ -104,7 +100,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Args:
         source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq model.
-        kind: kind of a plain seq2seq model; for a saved or published generator, None or its own kind.
+        kind: kind of generator to make of a plain seq2seq model; otherwise None, or the kind to expect.
 
     Raises:
         ArtefactError: there is no generator of a supported family, weights are missing, or the tokenizer belongs to
@@ -207,7 +203,7 @@ def load_rag(source: str | Path) -> PublishedRag:
         template=Template(f"{prefix}{{title}}{config.title_sep}{{passage}}{config.doc_sep}{{question}}"),
         passages=config.n_docs,
         max_input=config.max_combined_length,
-        retriever=str(source),  # ``pipelines.publish`` makes the index for this generator and records the same name
+        retriever=str(source),  # the name that ``pipelines.publish`` records in the index for this generator
         question_tokens=question_tokens,
     )
     return PublishedRag(generator, make_dpr_tower(inner.question_encoder), question_tokens)

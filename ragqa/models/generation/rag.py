@@ -27,7 +27,7 @@ Marginal = Literal["token", "sequence"]
 class PassageGenerator(nn.Module):
     """Base class of generators: a seq2seq model that answers questions from passages.
 
-    It also holds the settings of its training, such as the template and the number of passages.
+    A generator includes the settings of its training, such as the template and the number of passages.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class PassageGenerator(nn.Module):
 
         Args:
             seq2seq: the model.
-            template: template of the text of a question and a passage (a pair).
+            template: template of the text of a pair of question and passage.
             passages: number of passages per question, K.
             max_input: maximum length of a pair in tokens.
-            max_answer: maximum length of an answer in tokens.
-            retriever: fingerprint of the dual encoder whose scores were the prior; None if unknown.
+            max_answer: maximum length of an answer in tokens, including the end.
+            retriever: fingerprint of the dual encoder whose scores were the prior in training; None if unknown.
             question_tokens: tokenizer of the question tower, if training used questions in its spelling.
         """
         super().__init__()
@@ -70,7 +70,7 @@ class PassageGenerator(nn.Module):
         return self._pairs.encode(self._respell(questions), passages)
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the input of the pair has all characters of the passage before ``end``.
+        """Return True if the input of a pair contains all characters of the passage before ``end``.
 
         Raises:
             BadInput: as for ``make_inputs``.
@@ -122,12 +122,11 @@ class RagGenerator(PassageGenerator):
         return GeneratorKind.RAG_TOKEN if self.marginal == "token" else GeneratorKind.RAG_SEQUENCE
 
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
-        """Return -log p(y|x) of each answer ``[B]`` in nats, by the loss of the marginal.
+        """Return -log p(y|x) of each answer ``[B]`` in nats, marginalised over passages.
 
         Args:
             inputs: N pairs.
-            relevance_BK: ``[B, K]`` scores by the towers in training, which get gradients; -inf where there is no
-                passage.
+            relevance_BK: ``[B, K]`` scores of the passages, which get gradients; -inf where there is no passage.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
             smoothing: share of label smoothing, from 0 to 1.
         """
@@ -138,7 +137,7 @@ class RagGenerator(PassageGenerator):
     ) -> tuple[Tensor, Tensor]:
         """Return the losses of answers, and their log-probabilities under each passage.
 
-        The arguments are those of ``compute_nll``.
+        Arguments: as for ``compute_nll``.
 
         Returns:
             The losses -log p(y|x) ``[B]`` with label smoothing, and log p(y_i|x,z,y_<i) ``[B, K, T]`` without it, which
@@ -157,7 +156,7 @@ class RagGenerator(PassageGenerator):
             inputs: N pairs.
             relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
             search: settings of the search.
-            fast: use fast decoding, as in ``decode_sequence``; only RAG-Sequence has it.
+            fast: True for fast decoding (see ``decode_sequence``); it has an effect on RAG-Sequence only.
 
         Raises:
             BadInput: a question has no passage.
@@ -173,8 +172,8 @@ class RagGenerator(PassageGenerator):
     ) -> Generator[Tensor, None, list[list[Candidate]]]:
         """Yield the next token ``[B]`` of each answer at each step of greedy decoding.
 
-        RAG-Sequence is decoded like RAG-Token here. Arguments, returned value and errors are those of ``generate``, but
-        there is no ``fast``, and ``search`` has one beam.
+        RAG-Sequence is decoded like RAG-Token. Arguments, returned value and errors: as for ``generate``, without
+        ``fast`` and with one beam in ``search``.
         """
         return (yield from stream_token(self.seq2seq, self.seq2seq.encode(inputs), relevance_BK, search))
 
@@ -185,7 +184,7 @@ def score_answers(
     """Return the losses of answers, and their log-probabilities under each passage.
 
     Args:
-        model: the seq2seq model.
+        model: seq2seq model.
         states: N encoded pairs.
         relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
         labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
@@ -213,14 +212,14 @@ def score_answers(
 
 
 def _scatter(values: Tensor, chosen_BKT: Tensor) -> Tensor:
-    """Scatter values in order to the chosen positions; the other positions are 0."""
+    """Put values in order at the chosen positions; other positions are 0."""
     return torch.zeros_like(chosen_BKT, dtype=values.dtype).masked_scatter(chosen_BKT, values.flatten())
 
 
 def _smoothed_token_nll(logits_MV: Tensor, relevance_BK: Tensor, labels_BT: Tensor, smoothing: float) -> Tensor:
     """Compute the RAG-Token loss with label smoothing, one question at a time.
 
-    Questions differ in their numbers of counted positions, and only these positions have logits.
+    Only counted positions have logits, and questions differ in the number of these positions.
     """
     passages, counts = relevance_BK.shape[1], (labels_BT != IGNORED).sum(-1).tolist()
     blocks = logits_MV.split([passages * count for count in counts])

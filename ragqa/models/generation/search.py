@@ -14,7 +14,7 @@ from ragqa.errors import BadInput
 from ragqa.models.generation.seq2seq import Conventions, DecoderRun
 
 _NEVER = -1e9
-"""Score of excluded beams, as in ``generate``; -inf would put ties in another order."""
+"""Score of excluded beams, as in transformers' ``generate``; -inf would order ties differently."""
 
 Ids = tuple[int, ...]
 
@@ -26,16 +26,13 @@ class SearchSettings:
     beams: int = 1
     """Number of beams; 1 is greedy search."""
     max_answer: int = 32
-    """Maximum answer length in tokens, including the end.
-
-    ``max_length`` of transformers' ``generate`` also counts the start token.
-    """
+    """Maximum answer length in tokens, including the end but not the start token (unlike transformers)."""
     min_answer: int = 0
     """Minimum answer length in tokens, without the end."""
     length_penalty: float = 1.0
-    """Exponent of the length by which the log-probability of a finished beam is divided."""
+    """Exponent of the answer length in the divisor of a finished beam's log-probability."""
     max_candidates: int = 1
-    """Maximum number of candidates per question; only RAG-Sequence has more than ``beams``."""
+    """Maximum number of candidates per question; only RAG-Sequence can have more than ``beams``."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for values out of range."""
@@ -46,9 +43,7 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Next-token probabilities of G searches, each mixed over its P passages.
-
-    The priors of the passages are the weights of the mixture.
+    """Next-token probabilities of G searches, each mixed over its P passages by their priors.
 
     Args:
         run: decoder run over G * P encoded pairs, ordered by search.
@@ -75,7 +70,7 @@ class PassageMixture:
         return (log_probs + self.prior_GP[..., None, None]).logsumexp(1)
 
     def reorder(self, parents_GW: Tensor) -> None:
-        """Continue beam w of search g from the tokens of beam ``parents_GW[g, w]``."""
+        """Continue beam w of search g with the tokens of beam ``parents_GW[g, w]``."""
         texts = self.prior_GP.numel()
         beams = self.run.rows // texts  # 1 at the first step, where all beams are equal
         first = torch.arange(texts, device=parents_GW.device) * beams
@@ -94,7 +89,7 @@ class PassageMixture:
 
 
 def _expand_groups(groups: Tensor, size: int) -> Tensor:
-    """Return the numbers of all rows in ``groups``, where each group has ``size`` rows."""
+    """Return the numbers of all rows in ``groups`` of ``size`` rows."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
 
 
@@ -125,7 +120,7 @@ class _Beams:
 
 
 def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
-    """Set the log-probabilities of tokens that the rules of decoding forbid to -inf.
+    """Return log-probabilities of next tokens in which forbidden tokens have -inf.
 
     Args:
         log_probs: ``[..., V]`` log-probabilities of the next tokens.
@@ -134,7 +129,7 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
         search: settings with the minimum and maximum answer length.
 
     Returns:
-        ``[..., V]``; a forced token has log-probability 0, and all other tokens then have -inf.
+        ``[..., V]``; if a token is forced, it has log-probability 0 and all other tokens have -inf.
     """
     for excluded in (rules.forbidden, rules.ends if step < search.min_answer else ()):
         if excluded:
@@ -147,11 +142,11 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 
 
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Search greedily, and yield the next token of each search at each step.
+    """Search greedily and yield the next token of each search at each step.
 
     Yields:
-        The most probable token ``[G]`` of each search and its log-probability ``[G]`` in nats. The end token of an
-        answer is included. After the end, tokens are padding with log-probability 0.
+        The most probable token ``[G]`` of each search, including the end token, and its log-probability ``[G]`` in
+        nats. After the end, tokens are padding with log-probability 0.
     """
     rules, device = mixture.rules, mixture.prior_GP.device
     token_G = torch.full((len(mixture.prior_GP),), rules.start, device=device)
@@ -169,10 +164,10 @@ def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator
 def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
     """Run beam search; return the answers of each search with their scores, best first.
 
-    The result equals that of ``generate`` with ``early_stopping=False``. The score of a finished answer is its
-    log-probability divided by its length to the power of ``length_penalty``. A search ends when it has finished as many
-    answers as it has beams, and its best running beam, scored at the current length, beats none of them. Searches that
-    have ended are removed from the batch when they are at least half of it.
+    It returns the same answers as transformers' ``generate`` with ``early_stopping=False``. The score of a finished
+    answer is its log-probability divided by its length to the power of ``length_penalty``. A search ends when it has
+    finished as many answers as it has beams, and its best running beam, scored at the current length, beats none of
+    them. Ended searches are removed from the batch when they are at least half of it.
     """
     rules, device, searches = mixture.rules, mixture.prior_GP.device, len(mixture.prior_GP)
     state = _Beams.begin(searches, search, rules.pad, device)
@@ -203,7 +198,7 @@ def _advance(
     """Take a step of beam search; return its state and each beam's parent and token ``[G, W]``."""
     beams, vocabulary = search.beams, log_probs_GWV.shape[-1]
     total = (log_probs_GWV + state.score_GW.unsqueeze(-1)).flatten(1)
-    # Enough candidates that ``beams`` of them can continue even if the best candidates end.
+    # Take so many candidates that ``beams`` of them can continue even if the best candidates end.
     score, place = total.topk(min(max(2, 1 + len(rules.ends)) * beams, total.shape[1]))
     parent, token = place // vocabulary, place % vocabulary
     ids = _take(state.ids_GWT, parent)

@@ -1,6 +1,6 @@
 """Common interface of transformers' seq2seq models.
 
-Texts are encoded once. Then answers are scored or decoded.
+Texts are encoded once; then answers are scored or decoded.
 
 Legend: N texts, R decoder rows (R / N consecutive rows read the same text), L tokens of a text, T tokens of an answer,
 M selected positions, V vocabulary, D width.
@@ -50,13 +50,13 @@ class Conventions:
     ends: tuple[int, ...]
     """Tokens that end an answer and are part of it."""
     forced_first: int | None
-    """First token of every answer, if the model forces one."""
+    """First token of every answer; None if the model forces none."""
     forced_last: int | None
-    """Last token of an answer of maximum length, if the model forces one."""
+    """Last token of an answer of maximum length; None if the model forces none."""
     bos: int | None
-    """Token that marks the beginning of a text."""
+    """Token that marks the beginning of a text; None if there is none."""
     forbidden: tuple[int, ...] = ()
-    """Tokens that must not be generated (``bad_words_ids`` of one token, such as Marian's padding)."""
+    """Tokens that the model must not generate (``bad_words_ids`` of one token, such as Marian's padding)."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Seq2Seq(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """Maximum length of a text in tokens that both encoder and decoder accept.
+        """Maximum length of a text in tokens for encoder and decoder, at most 1024.
 
         Raises:
             DamagedArtefact: the configuration has a limit that is not a number of tokens.
@@ -155,9 +155,9 @@ class Seq2Seq(nn.Module):
         return EncoderStates(hidden_NLD, mask_NL[:, : lengths[0]])
 
     def shift_labels(self, labels_BT: Tensor) -> Tensor:
-        """Return the decoder inputs ``[B, T]`` from which the decoder predicts labels.
+        """Return the decoder inputs ``[B, T]`` from which the decoder predicts labels ``[B, T]``.
 
-        They are the start token and the labels ``[B, T]`` without the last; ``IGNORED`` becomes padding.
+        Decoder inputs are the start token and the labels without the last; ``IGNORED`` becomes padding.
         """
         if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             return cast(Tensor, self.model.prepare_decoder_input_ids_from_labels(labels=labels_BT))
@@ -176,7 +176,7 @@ class Seq2Seq(nn.Module):
             options: further arguments of the transformers model.
         """
 
-        # Logits are computed only at the chosen positions; at all positions they may cost more than the model itself.
+        # Compute logits at the chosen positions only; at all positions they may take longer than the model itself.
         def choose_positions(head: nn.Module, arguments: tuple[Tensor]) -> tuple[Tensor]:
             return arguments if chosen_RT is None else (arguments[0][chosen_RT],)
 
@@ -201,7 +201,7 @@ class Seq2Seq(nn.Module):
 
         Args:
             source: directory or hub name.
-            fresh: make random weights instead of loading the model's weights.
+            fresh: True to make random weights instead of loading the model's weights.
 
         Raises:
             ArtefactError: there is no seq2seq model of a supported family, weights are missing, or the tokenizer
@@ -224,7 +224,7 @@ class DecoderRun:
         Args:
             model: the seq2seq model.
             states: N encoded texts.
-            cross: keys and values of cross-attention, if they are already computed.
+            cross: keys and values of cross-attention, if they exist already.
 
         Raises:
             Mismatch: the model is in training mode.
@@ -237,7 +237,7 @@ class DecoderRun:
 
     @property
     def rows(self) -> int:
-        """Current number of decoder rows, R; available once ``step`` has been called."""
+        """Current number of decoder rows, R; available after the first ``step``."""
         return int(self._cache.self_attention_cache.layers[0].keys.shape[0])
 
     def _restart(self) -> None:
@@ -247,14 +247,12 @@ class DecoderRun:
     def step(self, tokens_R: Tensor) -> Tensor:
         """Append a token to each row and return the logits ``[R, V]`` of the next tokens.
 
-        R must not change between steps.
+        Between steps, only ``reorder`` and ``select`` change R.
         """
         return self._compute_logits(tokens_R[:, None]).squeeze(1)
 
     def score(self, inputs_RT: Tensor, chosen_RT: Tensor) -> Tensor:
-        """Return logits ``[M, V]`` after chosen positions of whole decoder inputs.
-
-        Tokens that were decoded so far are discarded.
+        """Return logits ``[M, V]`` after the chosen positions, and discard all decoded tokens.
 
         Args:
             inputs_RT: ``[R, T]`` decoder inputs.
@@ -270,7 +268,7 @@ class DecoderRun:
         return self.model.compute_logits(self._states, inputs_RT, chosen_RT, **cache)
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Continue row r from the tokens of row ``rows_R[r]``, which must read the same text."""
+        """Continue row r with the tokens of row ``rows_R[r]``, which must read the same text."""
         self._cache.self_attention_cache.reorder_cache(rows_R)
 
     def select(self, texts: Tensor, rows: Tensor) -> "DecoderRun":

@@ -1,6 +1,4 @@
-"""Input texts of generators, in which a template joins question and passage.
-
-Pairs of question and passage are cut to a maximum length.
+"""Input texts of generators: a template joins question and passage up to a maximum length.
 
 Legend: B questions, K passages per question, N = B * K pairs of question and passage.
 """
@@ -43,10 +41,7 @@ class Template:
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
     def get_text_after(self, question: str, passage: Passage | None) -> str:
-        """Return the part of the filled template after the passage.
-
-        If the template has no passage, the part is the whole text.
-        """
+        """Return the part of the filled template after the passage; all of it without a passage."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
 
@@ -67,9 +62,9 @@ CLOSED_BOOK = Template("{question}")
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Tokenizer of pairs of question and passage, which cuts pairs that are too long.
+    """Tokenizer of pairs of question and passage, which cuts the passage of a long pair.
 
-    It cuts the end of the passage. It cuts the question only if the question is too long even without a passage.
+    It cuts the question only if the question is too long even without a passage.
     """
 
     tokens: Seq2SeqTokenizer
@@ -80,8 +75,8 @@ class PairEncoder:
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """Encode the N pairs of B questions and their passages, ordered by question.
 
-        K is the largest number of passages of a question (at least 1), or 1 for a closed-book template. A question with
-        fewer passages gets empty passages, whose relevance must be -inf.
+        K is the largest number of passages of a question (at least 1), or 1 for a closed-book template. Questions with
+        fewer passages also get empty passages, whose relevance must be -inf.
 
         Args:
             questions: B questions.
@@ -100,7 +95,7 @@ class PairEncoder:
         return self.tokens.pad_rows([self._cut(ids, *pair) for ids, pair in zip(rows, pairs, strict=True)])
 
     def can_read(self, question: str, passage: Passage, end: int) -> bool:
-        """Return True if the encoded pair has all characters of the passage before ``end``.
+        """Return True if the encoded pair contains all characters of the passage before ``end``.
 
         Raises:
             BadInput: the template alone is too long.
@@ -109,7 +104,7 @@ class PairEncoder:
         return self._count_tokens(self._cut_question(question), beginning) <= self.max_tokens
 
     def _cut(self, ids: list[int], question: str, passage: Passage | None) -> list[int]:
-        """Return the ids of a pair; if the pair is too long, the end of its passage is cut."""
+        """Cut the ids of a pair to ``max_tokens``, at the end of the passage if possible."""
         if len(ids) <= self.max_tokens:
             return ids
         if (shorter := self._cut_question(question)) != question:

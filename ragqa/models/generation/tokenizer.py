@@ -18,20 +18,16 @@ from ragqa.models.inputs import Inputs, pad_rows
 from ragqa.objectives import IGNORED
 
 _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_tokens_map.json")
-"""Files of a tokenizer; transformers makes an empty tokenizer if there is none of them."""
+"""Files of a tokenizer; without any of them, transformers would make an empty tokenizer."""
 
 
 class Seq2SeqTokenizer:
-    """Tokenizer of a seq2seq model, with the special tokens that the model defines.
-
-    Args:
-        tokenizer: tokenizer of transformers.
-    """
+    """Tokenizer of transformers, with the special tokens that its seq2seq model defines."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.start: int | None = None
-        """First input of the decoder; set by the model, like ``ends`` and ``silent_ids``."""
+        """First input of the decoder; ``Seq2Seq`` sets it, ``ends`` and ``silent_ids``."""
         self.ends: tuple[int, ...] = ()
         """Tokens that end an answer."""
         self.silent_ids: frozenset[int] = frozenset()
@@ -77,22 +73,22 @@ class Seq2SeqTokenizer:
     def respell(self, texts: Sequence[str]) -> list[str]:
         """Return each text in the spelling of the tokenizer: encoded and decoded.
 
-        For example, an uncased BERT tokenizer removes capitals and accents. Spaces before punctuation are also removed,
-        as transformers did by default when RAG was trained.
+        For example, an uncased BERT tokenizer removes capitals and accents. Decoding also removes spaces before
+        punctuation, the default of transformers when RAG was trained.
         """
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
         return [self.tokenizer.decode(row, **options) for row in self.encode(texts)]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> Inputs:
-        """Pad rows of token ids and return them as a batch."""
+        """Return rows of token ids as a padded batch."""
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
         """Return the token ids of answers as labels ``[B, T]``.
 
         ``IGNORED`` stands after an answer's end. T is at most ``max_tokens``; a longer answer is cut before its end
-        token. The labels equal those of transformers with two exceptions. An answer does not begin with the start token
-        of the decoder, as it does in transformers for a BERT decoder. If the tokenizer adds no end token, the model's
+        token. The labels differ from labels of transformers in two cases: an answer does not begin with the decoder's
+        start token (in transformers it does for a BERT decoder), and if the tokenizer adds no end token, the model's
         end token is added, so that the model learns to stop.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
