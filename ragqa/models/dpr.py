@@ -1,4 +1,4 @@
-"""DPR encoders: BERT whose [CLS] state is the vector (Karpukhin et al. 2020)."""
+"""DPR encoders: BERT and an optional projection of the [CLS] state (Karpukhin et al. 2020)."""
 
 from pathlib import Path
 from typing import Any

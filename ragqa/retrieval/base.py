@@ -89,6 +89,7 @@ class Retriever(Protocol):
 
         Raises:
             BadInput: ``k`` is less than 1, or the retriever cannot use the filter.
+            RagqaError: the index, its encoder or its server cannot be used.
         """
 
 
@@ -180,9 +181,9 @@ class PassageRetriever:
         return PassageRetriever(ranker, self.passages, self._folders)
 
     def search(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
-        """Return at most ``k`` hits for each question, best first; ``NoHits`` if none is allowed.
+        """Return at most ``k`` hits for each question, best first.
 
-        Arguments: as for ``Retriever.search``.
+        The hits are ``NoHits`` if ``filter`` allows no document. Arguments: as for ``Retriever.search``.
 
         Raises:
             BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.

@@ -86,9 +86,9 @@ class BM25:
         _load_engine(engine).update(folder, deleted, added)
 
     def rank(self, questions: list[str], k: int, rows: Rows | None = None) -> list[Ranking]:
-        """Return at most ``k`` rows for each question, best first; none without terms in it.
+        """Return at most ``k`` rows for each question, best first.
 
-        Arguments: as for ``Ranker.rank``.
+        A question without terms has no rows. Arguments: as for ``Ranker.rank``.
 
         Raises:
             BadInput: ``k`` is less than 1.

@@ -245,7 +245,7 @@ def _find_owners(labels_BCT: Tensor, ids_BCT: Tensor) -> Tensor:
 
 
 def _pad(candidates: Sequence[Sequence[Ids]], fill: int) -> Tensor:
-    """Return the ids of candidates ``[B, C, T]``; ``fill`` pads short rows and missing ones."""
+    """Return the ids of candidates ``[B, C, T]``, padded with ``fill``."""
     count = max(map(len, candidates))
     length = max(len(ids) for row in candidates for ids in row)
     rows = [[[*ids, *[fill] * (length - len(ids))] for ids in row] for row in candidates]

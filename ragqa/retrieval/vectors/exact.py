@@ -100,7 +100,7 @@ class ExactIndex:
 
 
 def search_rows(vectors_ND: Vectors, rows: Rows, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-    """Return the ``k`` given rows with the largest inner products for each query, best first.
+    """Return the ``k`` of ``rows`` with the largest inner products for each query, best first.
 
     Args:
         vectors_ND: vectors of all passages.

@@ -7,7 +7,7 @@
     faiss.index         FAISS's index of the first N rows, for kinds other than flat (see ``faiss_build``)
     faiss.lists         the codes of that index, if it was merged from parts
 
-Legend: N passages, D width.
+Legend: N passages at the build, D width.
 """
 
 from pathlib import Path

@@ -33,11 +33,11 @@ _MAX_WALK = 4096
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Cheapest effort that surely exceeds the target recall, or the effort of best recall."""
+    """Cheapest effort whose recall surely exceeds the target, or the effort of best recall."""
 
     effort: Effort
     recall: float
-    """Recall@20 relative to exact search, mean over the sample queries."""
+    """Mean recall@20 of the sample queries relative to exact search, from 0 to 1."""
     target: float
     """Target recall, called ``wanted`` in manifests."""
     queries: int
