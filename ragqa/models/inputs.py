@@ -63,7 +63,7 @@ def round_up(count: int) -> int:
     """Round a batch size up, by at most an eighth, so that few different sizes occur.
 
     There are eight sizes from one power of two to the next. On a CPU, oneDNN takes some milliseconds to compile its
-    bfloat16 kernels for each new shape, which was half of a step for a small model whose batch sizes always differed.
+    bfloat16 kernels for each new shape: half the time of a step for a small model whose batch sizes always differed.
     """
     step = _step(count)
     return -(-count // step) * step

@@ -62,7 +62,7 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
-        ArtefactError: there is no encoder (a model without decoder and causal attention), or weights are missing.
+        ArtefactError: there is no encoder, the model has a decoder or causal attention, or weights are missing.
     """
     config = load_config(source, "encoder")
     _check_encoder(config, source)
@@ -201,7 +201,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
 
 @cache
 def announce_hub(source: str | Path) -> None:
-    """Print once per hub name that the hub is asked for the model, unless it is offline."""
+    """Print once per hub name that the hub is asked for the model; not in offline mode."""
     if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
         print_note(f"asking the Hugging Face hub for {source}")
 

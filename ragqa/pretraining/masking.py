@@ -22,7 +22,7 @@ LONGEST_SPAN, STOP_RATE = 10, 0.2
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample a share ``rate`` of the positions of ``length`` wordpieces, at least one (BERT)."""
+    """Sample a share ``rate`` of the positions 0 to ``length`` - 1, at least one (BERT)."""
     return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 

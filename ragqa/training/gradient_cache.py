@@ -2,7 +2,7 @@
 
 A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So the vectors are
 computed in chunks without activations, and the loss gives the gradient of each vector. Then each chunk is computed
-again to propagate the gradients of its vectors. A single process with one chunk per side computes it only once.
+again to propagate the gradients of its vectors. A single process with one chunk per side computes each only once.
 
 Legend: n rows of a chunk, D width.
 """

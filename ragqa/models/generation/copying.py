@@ -74,7 +74,7 @@ class Example:
 
 
 def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
-    """Fit the last cross-attention and all later layers so that the model copies its text.
+    """Fit the last cross-attention and layers after it so that the model copies its text.
 
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.

@@ -35,8 +35,8 @@ def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2S
         decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
 
     Raises:
-        ArtefactError: there is no encoder, no tokenizer.json with its special tokens, or in transformers no decoder of
-            its family.
+        ArtefactError: there is no encoder or no tokenizer.json with its special tokens, or transformers has no decoder
+            of its family.
     """
     encoder, tokens = load_encoder_module(path), _load_tokenizer(path)
     config = AutoConfig.from_pretrained(path, is_decoder=True, add_cross_attention=True)

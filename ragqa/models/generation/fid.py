@@ -3,7 +3,7 @@
 Source: Izacard & Grave 2021.
 
 Legend: B questions, K passages per question, L tokens of a pair (question and passage), S tokens of all pairs of a
-question, R answers, T tokens of an answer, D width, H heads.
+question, R answers, T tokens of an answer, D width.
 """
 
 from collections.abc import Generator

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 Range = tuple[int, int]
-"""First and last (exclusive) character of a span."""
+"""First and last character (exclusive) of a span."""
 
 _DASH = "[-–—]"
 _FULL = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)\b"
