@@ -142,7 +142,7 @@ def write_models(config: PublishConfig, passages: str, out: Path, notify: Notify
         The kind of the generator, or None without RAG.
 
     Raises:
-        ArtefactError, DamagedArtefact: a checkpoint is missing, damaged, or of another type.
+        ArtefactError, DamagedArtefact, MissingExtra: a checkpoint is unusable, or needs a missing package.
         BadInput: ``out`` holds other files, or models of other checkpoints.
         Mismatch: the encoders of questions and passages differ in width or vocabulary.
     """

@@ -224,7 +224,7 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
 
     Raises:
         BadInput, BadLine, SlowPattern: a file of questions cannot be used.
-        ArtefactError, DamagedArtefact: the reader is missing or damaged.
+        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``calibrate_reader``.
     """
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability, because there are no held-out questions to calibrate on"

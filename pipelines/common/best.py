@@ -79,7 +79,7 @@ class BestWeights:
         file = self._file(self._best["step"])
         try:
             load_model(self._run.state.model, file)
-        except Exception as error:  # safetensors raises exceptions of its own
+        except Exception as error:  # safetensors has its own exception classes
             reason = summarize_error(error)
             raise DamagedArtefact(
                 f"{file} cannot be loaded ({reason}): start the run again in an empty directory"

@@ -1,7 +1,7 @@
 """Settings that recipes share.
 
 The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
-reports all values out of range in one BadInput. The functions ``require…`` are as in ``ragqa.settings.checks``.
+raises one BadInput for all values out of range, by functions ``require…`` as in ``ragqa.settings.checks``.
 """
 
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class HeldOutConfig:
 
     dev: Path | None = None
     """File of held-out questions; training leaves these questions out.
-    A recipe that trains a reader or a generator on questions keeps the weights with the best exact match on them."""
+    Recipes that train a reader or a generator on questions keep the weights with the best exact match on this file."""
     sample: int | None = 500
     """Size of the random sample of held-out questions; None takes all."""
     regex: bool = False
@@ -167,7 +167,7 @@ class RefreshConfig:
     refresh_every: int | None = 500
     """Steps between two refreshes of the index; None never refreshes the index (an ablation)."""
     max_staleness: int | None = None
-    """Largest age of the index in steps, after which training waits for a newer one; default: 2 * refresh_every."""
+    """Largest age of the index in steps, after which training waits; default: twice ``refresh_every``."""
 
     @report_together()
     def __post_init__(self) -> None:

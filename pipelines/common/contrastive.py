@@ -115,7 +115,7 @@ def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Cal
         tower: tower that encodes the sequences.
         rows: wordpiece ids of the sequences.
         chunk: number of sequences of a chunk.
-        device: device of the encoder.
+        device: device of the tower.
     """
     return [partial(encode_rows, tower, rows[start : start + chunk], device) for start in range(0, len(rows), chunk)]
 
@@ -126,7 +126,7 @@ def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
     Args:
         tower: tower that encodes the sequences.
         rows: wordpiece ids of the sequences.
-        device: device of the encoder.
+        device: device of the tower.
     """
     vectors, order = [], group_by_length(rows)
     with autocast(device):

@@ -80,7 +80,7 @@ def prepare_for_training(
     passages: int,
     notify: Notify = ignore_line,
 ) -> Generator:
-    """Return a generator of the kind to train, with the weights of a loaded generator.
+    """Return a generator of a kind in training mode, with the weights of a loaded generator.
 
     Args:
         generator: generator of any kind; the result has its model.
@@ -90,7 +90,7 @@ def prepare_for_training(
         passages: number of passages to read for a question.
         notify: receives a line if the model cannot read or write texts of these lengths.
     """
-    if generator.kind != kind:  # the weights of another kind are a good start
+    if generator.kind != kind:  # weights of another kind are a good start
         generator = make_generator(generator.seq2seq, kind, **_keep_template(generator, kind))
     longest = generator.seq2seq.max_tokens
     generator.passages, generator.retriever = passages, None
@@ -105,7 +105,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the template of a RAG generator as options of ``kind``, if both read passages."""
+    """Return the template of a RAG generator as options, if ``kind`` also reads passages."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}
@@ -159,7 +159,7 @@ def write_answers(
     """Return the answers [B] that a generator writes by greedy decoding, without dropout.
 
     Args:
-        generator: generator in training; it is in training mode again afterwards.
+        generator: generator in training; it keeps its mode.
         texts: B questions.
         passages: at most K passages of each question.
         relevance_BK: retrieval scores; -inf for missing passages.

@@ -74,7 +74,7 @@ def train_in_processes(main: Callable[..., Path], config: Settings, **options: A
         )
         try:
             result: Any = trainer.fit()
-        except Exception as error:  # Ray Train wraps the error of a process in one of its own
+        except Exception as error:  # Ray Train wraps the error of a process in its own class
             reason = describe_failure(error)
             raise RagqaError(f"training in {config.processes} processes ended: {reason}") from error
     return Path(result.return_value)

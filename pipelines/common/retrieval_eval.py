@@ -138,7 +138,7 @@ def evaluate_with_new_index(
         SlowPattern: an answer is a pattern that takes too long.
     """
     shutil.rmtree(work, ignore_errors=True)
-    # Loading a model uses random numbers. After the fork, training continues with the same ones as without evaluation.
+    # Loading a model uses random numbers. The fork keeps the random state of training unchanged.
     with torch.random.fork_rng(devices=[]):
         retriever.save_passages(work / "snapshot")
         opened = build_temporary_index(

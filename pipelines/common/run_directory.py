@@ -1,7 +1,6 @@
 """Record of the settings and inputs of a run, which are compared when the run continues.
 
-The functions import modules with torch only when they run, because the command lines of whole papers import this
-module.
+Functions import torch only when they run, because command lines import this module, and --help does not need torch.
 """
 
 import hashlib

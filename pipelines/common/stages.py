@@ -69,7 +69,7 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
     notify(f"{config.out}: {'continues' if config.out.exists() else 'begins'}")
     try:
         result = main(config)
-    except BadInput as error:  # the name of the stage, because its options have this prefix
+    except BadInput as error:  # the message names the stage, because its options have this prefix
         raise BadInput(f"{config.out.name}: {error}") from error
     row = {"settings": settings, INPUTS: inputs, "made": str(result.resolve().relative_to(config.out.resolve()))}
     artefacts.write_text_whole(mark, json.dumps(row, indent=1))

@@ -12,7 +12,7 @@ from ragqa.settings.checks import report_together, require, require_choice, requ
 class DenoiseConfig(TrainingConfig):
     """Settings of pretraining by denoising.
 
-    In the papers, T5 takes 524,288 steps on 128 texts of 512 tokens, and BART takes 500,000 steps on 8,000 texts.
+    In the papers, T5 has 128 texts of 512 tokens per step and 524,288 steps; BART has 8,000 texts and 500,000 steps.
     """
 
     corpus: Path

@@ -115,7 +115,7 @@ def load_generator(config: JointConfig, rag_config: RagConfig, notify: Notify) -
         notify: receives a line if the generator is limited to shorter texts than the settings.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: the generator or the encoder cannot be used.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch, MissingExtra: the generator or encoder cannot be used.
     """
     kind = f"rag-{rag_config.marginal}"
     if config.generator is not None:

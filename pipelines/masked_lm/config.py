@@ -12,7 +12,7 @@ _MASKINGS = ("words", "spans", "uniform")
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig(TrainingConfig):
-    """Settings of masked language modelling; BERT took 1,000,000 steps with 256 texts each."""
+    """Settings of masked language modelling; BERT had 256 texts per step and 1,000,000 steps."""
 
     corpus: Path
     """Index directory of the passages."""

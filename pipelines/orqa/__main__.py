@@ -53,9 +53,7 @@ def main(config: OrqaConfig, *, progress: Progress = SILENT, notify: Notify = ig
     inverse_cloze_loop.check_inputs(cloze)
     fine_tune_loop.check_inputs(tuning, notify)
     train = partial(partial, train_in_processes, progress=progress, notify=notify)
-    # The retriever learns to find the passage of a sentence.
     run_stage(cloze, train(inverse_cloze_loop.main), notify)
-    # The question tower and a reader learn to find answers; the index stays as it is.
     run_stage(tuning, train(fine_tune_loop.main), notify)
     system = fine_tune_loop.plan_pipeline(tuning, config.out / "system")
     return run_stage(system, partial(assemble.main, progress=progress, notify=notify), notify)

@@ -91,11 +91,9 @@ def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = i
     pretrain_loop.check_inputs(pretraining)
     fine_tune_loop.check_inputs(tuning, notify)
     train = partial(partial, train_in_processes, progress=progress, notify=notify)
-    # The retriever learns to find the passage of a sentence. Otherwise the reader would learn to ignore retrieval.
+    # First the retriever, because without a trained one, the reader would learn to ignore retrieval in pretraining.
     run_stage(cloze, train(inverse_cloze_loop.main), notify)
-    # Retriever and reader learn to predict masked words from passages; the index is refreshed.
     run_stage(pretraining, train(pretrain_loop.main), notify)
-    # The question tower and the reader learn to find answers; the index stays as it is.
     run_stage(tuning, train(fine_tune_loop.main), notify)
     system = fine_tune_loop.plan_pipeline(tuning, config.out / "system")
     return run_stage(system, partial(assemble.main, progress=progress, notify=notify), notify)

@@ -74,13 +74,9 @@ def train_step(
     """
     rates = config.rates
     model.retriever.requires_grad_(run.step >= rates.frozen)
-    # Mask: some spans of each text.
     batch = texts[run.step].to(config.device)
-    # Query, retrieve, re-encode and read.
     prediction = predict(model, index.mips, index.tokenized, batch, config)
-    # Marginalise.
     measured = measure(model, prediction, *marginalise(prediction, config), config)
-    # Step and log.
     run.take_step(measured, rate=rates.compute_rates(run.step), clip=config.clip, staleness=index.staleness)
     return measured.figures
 
@@ -276,7 +272,7 @@ def main(
     model = Realm(DualEncoder.load(config.retriever), KnowledgeAugmentedEncoder.load(config.encoder))
     check_same_tokenizer(model.retriever, tokenizer, config)
     config = limit_lengths(config, model)
-    # The index must embed no more of a passage than training.
+    # The index must embed no more of a passage than training encodes.
     model.retriever.passages.config.tower_tokens = config.max_block
     set_dropout(model.train().to(config.device), config.dropout)
     passages = TokenizedPassages.open(config.corpus, tokenizer, config.out / "blocks", progress=progress)

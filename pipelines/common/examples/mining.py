@@ -90,7 +90,7 @@ def mine_examples(
         files: training questions.
         search: search by BM25.
         out: file to write.
-        identity: names and JSON values of all inputs; ``read_examples`` compares them.
+        identity: names and JSON values of all inputs and settings; ``read_examples`` compares them.
         keep_texts: True to use a gold passage that is not in the corpus as a positive; False to ignore this passage.
         held_out: texts of questions that training must leave out; case, punctuation and articles are ignored.
         progress: shows the number of questions.
@@ -139,7 +139,7 @@ def write_retriever_negatives(
         examples: examples that ``read_examples`` returned.
         search: search by the trained retriever.
         out: file to write, completely or not at all.
-        identity: names and JSON values of all inputs; ``add_retriever_negatives`` compares them.
+        identity: names and JSON values of all inputs and settings; ``add_retriever_negatives`` compares them.
         progress: shows the number of questions.
 
     Raises:
@@ -179,7 +179,7 @@ def read_examples(file: Path, identity: dict[str, Any]) -> list[RetrievalExample
 
     Args:
         file: file of the examples.
-        identity: names and JSON values of all inputs, which must be those in the file.
+        identity: names and JSON values of all inputs and settings, which must equal the values in the file.
 
     Raises:
         BadInput: the file was mined with another ``identity``.
@@ -195,7 +195,7 @@ def add_retriever_negatives(
 
     Args:
         file: file of the negatives.
-        identity: names and JSON values of all inputs, which must be those in the file.
+        identity: names and JSON values of all inputs and settings, which must equal the values in the file.
         examples: examples of the same questions, with the negatives of BM25.
 
     Raises:

@@ -220,7 +220,7 @@ class PassageSampler:
         return [(title, text[start:end]) for start, end in split(text, 0)]
 
     def _list_names(self, number: int) -> list[str]:
-        """Return the names in the questions about the article of a question's gold passage."""
+        """Return the names in all questions about the article of a gold passage."""
         article = int(self._file_of[number]), self._golds[number][0][0]
         if article not in self._names:
             assert self._near_misses is not None
@@ -244,7 +244,7 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the paragraphs without an answer of a gold passage's article, in random order."""
+        """Yield paragraphs without an answer from the articles of gold passages, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]

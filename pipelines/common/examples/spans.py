@@ -56,7 +56,7 @@ class ReaderBatch:
     question_N: Tensor
     """Number of the question of each window, from 0."""
     rank_N: Tensor
-    """Rank, from 0, of the passage of each window among the passages of its question."""
+    """Rank of each window's passage among the passages of its question, from 0."""
 
     def to(self, device: str) -> "ReaderBatch":
         """Return a copy of the batch on ``device``."""
@@ -163,7 +163,7 @@ def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) 
         max_tokens: largest length of a window in wordpieces, including the question.
 
     Returns:
-        Pairs of the question's number, which is 0, and a window.
+        A list with one pair: the question's number, which is 0, and the window.
     """
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
