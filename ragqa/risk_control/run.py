@@ -42,7 +42,7 @@ class CurvePoint:
     """Share of answered questions among all questions, by weight."""
     wrong: float
     """Share of questions with a wrong answer among all questions, by weight."""
-    right_refused: float | None
+    right_declined: float | None
     """Share of declined answers among the right answers over the whole index; None without right answers."""
     missing_declined: float | None
     """Share of declined questions among those that the documents do not answer; None without such questions."""

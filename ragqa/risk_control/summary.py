@@ -9,7 +9,7 @@ from ragqa.text import format_count
 
 FEW_QUESTIONS = 100
 """Number of questions below which the report calls the threshold uncertain."""
-_COLUMNS = ("threshold", "answered", "wrong", "right refused", "unanswerable declined")
+_COLUMNS = ("threshold", "answered", "wrong", "right declined", "unanswerable declined")
 
 
 def format_report(report: RiskReport, index: Path, *, as_json: bool = False) -> str:
@@ -52,7 +52,7 @@ def _format_head(report: RiskReport, index: Path) -> list[str]:
 
 
 def _format_point(point: CurvePoint) -> tuple[str, ...]:
-    shares = (point.answered, point.wrong, point.right_refused, point.missing_declined)
+    shares = (point.answered, point.wrong, point.right_declined, point.missing_declined)
     return (f"{point.threshold:.3f}", *("–" if share is None else _percent(share) for share in shares))
 
 

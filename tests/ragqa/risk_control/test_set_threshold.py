@@ -60,8 +60,8 @@ def test_shares_at_a_threshold_by_hand() -> None:
     )
     point = asked.measure(0.5)
     assert point.answered == pytest.approx((0.5 + 0.5 + 1) / 3) and point.wrong == pytest.approx((0.5 + 1) / 3)
-    assert point.right_refused == 0 and point.missing_declined == pytest.approx(2 / 3)
-    assert asked.measure(0.95).right_refused == 1 and asked.measure(0.0).missing_declined == pytest.approx(1 / 3)
+    assert point.right_declined == 0 and point.missing_declined == pytest.approx(2 / 3)
+    assert asked.measure(0.95).right_declined == 1 and asked.measure(0.0).missing_declined == pytest.approx(1 / 3)
 
 
 def test_the_threshold_has_the_risk_and_is_stored(calibrated: Path, tmp_path: Path) -> None:
