@@ -124,7 +124,7 @@ class SuiteConfig:
     device: str = "cpu"
     """Device of the index search and of torch models."""
     k: int | None = None
-    """Number of passages to read; default: the number of the reader's training, or 10."""
+    """Number of passages to read; default: the default of the reader."""
     depth: int = DEPTH
     """Number of passages to retrieve for the retrieval scores."""
     batch: int = 1

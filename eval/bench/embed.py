@@ -46,7 +46,7 @@ class EmbedBenchConfig:
     out: Path
     """JSON file to write the figures to."""
     models: Path | None = None
-    """Folder with the folder encoder/ of sentence-transformers."""
+    """Directory with the folder encoder/ for sentence-transformers."""
     peer_python: str | None = None
     """Python program with sentence-transformers; without it, only the job is measured."""
     encoder: str = "default"
@@ -58,7 +58,7 @@ class EmbedBenchConfig:
 
 
 def main(config: EmbedBenchConfig) -> None:
-    """Measure ``index.embed`` and, if it is named, sentence-transformers; write the figures.
+    """Measure ``index.embed`` and, if configured, sentence-transformers; write the figures.
 
     Raises:
         RuntimeError: the job failed, so there are no figures.
@@ -82,7 +82,7 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index of an index's first passages, without terms and vectors; return ``out``.
+    """Write a smaller index of the first passages, without terms and vectors; return ``out``.
 
     Args:
         index: index directory of the passages. If it has too few passages, they are repeated.

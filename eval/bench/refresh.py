@@ -31,7 +31,7 @@ class RefreshBenchConfig:
     index: Path
     """Index directory whose passages are masked and retrieved."""
     work: Path
-    """Directory for the run; an old one is deleted."""
+    """Directory for the run; the files of an earlier measurement in it are deleted."""
     out: Path
     """JSON file to write the figures to."""
     passages: int = 5000
@@ -110,7 +110,7 @@ def summarize_swaps(rows: list[dict[str, Any]]) -> dict[str, Any]:
         rows: rows of the log of the run.
 
     Returns:
-        Figures by name. ``seconds`` and keys with ``_s`` are in seconds, ``staleness_at_swap`` is in steps.
+        Figures by name. Times are in seconds, and ``staleness_at_swap`` is in steps.
         ``embedding_s``, ``building_s``, ``staleness_at_swap`` and ``stood_still_s_a_swap`` are medians over the swaps,
         ``stood_still_s`` is the total.
     """

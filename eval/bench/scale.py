@@ -180,7 +180,7 @@ def measure(config: ScaleConfig) -> None:
 
 
 def _measure_recall(retrieved: list[np.ndarray], truth: list[np.ndarray]) -> dict[str, float]:
-    """Return the recall of the 20 best rows: all rows, and rows of real vectors."""
+    """Return the recall at 20, over all vectors and over the real ones with their share."""
     pairs = [
         (row in set(rows.tolist()), row < REAL) for rows, best in zip(retrieved, truth, strict=True) for row in best
     ]

@@ -172,7 +172,7 @@ def train_pipeline(runner: TableRunner, name: str) -> Path:
 
 
 def _measure_answers(runner: TableRunner, config: GeneratorsConfig, name: str, suite: str) -> dict[str, Any]:
-    """Return the scores of an arm on a test set, and the seconds of its training."""
+    """Return the scores of an arm on a test set, and the seconds and alarms of its training."""
     from ragqa.pipeline import Pipeline
 
     trained = train_pipeline(runner, name)

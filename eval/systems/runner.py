@@ -51,9 +51,9 @@ class Arm:
 
     title: str
     stages: tuple[Stage, ...] = ()
-    """Stages that train the retriever."""
+    """Stages that train the retriever, or the whole system if ``reading`` is empty."""
     reading: tuple[Stage, ...] = ()
-    """Further stages that train a reader or generator; without them, only retrieval is measured."""
+    """Further stages that train a reader or generator."""
     note: str = ""
     """Footnote of the table."""
 
@@ -251,7 +251,7 @@ class TableRunner:
     def describe(self, config: Any) -> dict[str, Any]:
         """Return the settings of a config that change the result of its run, as JSON values.
 
-        The digest of its contents describes an input, so its path does not matter. An input in the work directory is
+        Inputs are described by digests of their contents, so that they can be moved. An input in the work directory is
         described by its path, because a stage of the same table made it.
         """
         from pipelines.common.run_directory import FREE, INPUTS, digest_inputs

@@ -181,7 +181,7 @@ def _combine_objects(names: list[str], words: int, seed: int) -> list[str]:
 
 
 def write_world(world: World, root: Path, *, width: int = 96, seed: int = 0) -> WorldFolders:
-    """Write corpora, questions and the shape of a model into a directory, unless they exist.
+    """Write corpora, questions and a model configuration into a directory, unless they exist.
 
     Args:
         world: facts and objects.

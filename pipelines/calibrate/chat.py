@@ -39,9 +39,9 @@ class ChatCalibrateConfig:
     """Settings of the calibration of a language model."""
 
     reader: str
-    """The language model: ``chat:URL#MODEL`` or ``chat:FILE.gguf``."""
+    """Language model: ``chat:URL#MODEL`` or ``chat:FILE.gguf``."""
     questions: Path
-    """File of questions with gold answers; the list of answers is empty if the index does not answer a question."""
+    """File of questions with gold answers; questions that the index does not answer have an empty list."""
     index: Path
     """Index directory."""
     k: int = PASSAGES

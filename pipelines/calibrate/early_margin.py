@@ -12,7 +12,7 @@ MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 MAX_LOSS = 0.003
 """Maximum loss of right answers, as a share of all measured questions."""
 _PRIOR_WEIGHT = 0.5
-"""Weight of retrieval scores in reading."""
+"""Weight of retrieval scores while margins are compared; the final weight is chosen later."""
 
 
 def choose_early_margin(

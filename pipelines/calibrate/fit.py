@@ -133,7 +133,7 @@ def make_sets(config: CalibrateConfig) -> list[CalibrationSet]:
 
     Raises:
         BadInput, BadLine: a file of questions cannot be used, or no question of a file is left.
-        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
+        RagqaError: as for ``open_retriever``.
     """
     sets = []
     if squad := config.squad:
@@ -167,7 +167,7 @@ def search_index(
         judge: judge of the answers.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
+        RagqaError: as for ``open_retriever``.
     """
     retriever, half = open_retriever(index, config.retriever), questions[: len(questions) // 2]
     all_documents, other_documents = search_passages(retriever, config.k), search_other_documents(retriever, config.k)
@@ -364,7 +364,7 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
 
 
 def summarise_sets(rows: Sequence[CalibrationRow], confidence: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the figures of each set by the name of the set.
+    """Return the figures of ``summarise_answers`` for each set, by its name.
 
     Args:
         rows: answers of all sets.

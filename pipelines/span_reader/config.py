@@ -53,7 +53,7 @@ class ReaderConfig(TrainingConfig):
     loss: Literal["marginal", "hard"] = "marginal"
     """Gold spans that count: all of them (marginal), or only the most probable one (hard)."""
     hard_warmup: float = 0.5
-    """Share of the steps over which the probability of a hard step rises from 0 to 1, with an upper limit of 0.8."""
+    """Share of the steps over which the probability of hard EM would rise from 0 to 1; it stops at 0.8."""
     per_passage: bool = False
     """Normalise the spans of each passage separately (an ablation)."""
     relevance: float = 0.5

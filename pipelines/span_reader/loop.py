@@ -253,8 +253,8 @@ def make_batches(
         notify: receives a line with the number of training questions of each file.
 
     Raises:
-        BadInput: a question has no gold passage and there is no index, or as for ``select_trainable``.
-        BadInput, ArtefactError, MissingExtra, SlowPattern: as for ``mine_training_passages``.
+        BadInput, ArtefactError, MissingExtra: as for ``mine_training_passages`` and ``select_trainable``, or a question
+            has no gold passage and there is no index.
     """
     mined: list[MinedPassages] = []
     if retriever is not None:

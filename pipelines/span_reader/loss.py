@@ -19,7 +19,7 @@ from ragqa.training.precision import autocast
 
 @dataclass(frozen=True)
 class ReaderLosses:
-    """Losses of the questions of a part of a batch, in nats."""
+    """Losses of each question in a part of a batch, in nats."""
 
     nll_B: Tensor
     """-log of the probability of the gold spans; 0 for a question without a gold span."""
@@ -35,7 +35,7 @@ class ReaderLosses:
     """True if at least one passage of the question has a gold span."""
 
     def total(self, config: ReaderConfig) -> Tensor:
-        """Return the mean over the questions of the weighted sum of their losses, in nats."""
+        """Return the weighted sum of the losses as a mean over the questions, in nats."""
         spans_B = self.nll_B
         if config.teacher is not None:
             spans_B = (1 - config.teacher_weight) * self.nll_B + config.teacher_weight * self.kl_B

@@ -141,7 +141,7 @@ def make_evaluation_sets(config: ReaderEvaluationConfig) -> list[EvaluationSet]:
 
     Raises:
         BadInput, BadLine: a file cannot be read, or a set has no questions.
-        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``open_retriever``.
+        RagqaError: as for ``open_retriever``.
     """
     excluded = make_question_keys(config.exclude)
 

@@ -91,7 +91,7 @@ class EncoderReader(nn.Module):
         """Encode questions and passages as hidden states ``[N, L, D]``.
 
         Args:
-            input_ids: ``[N, L]``.
+            input_ids: ids of the tokens, ``[N, L]``.
             attention_mask: ``[N, L]``, 1 on tokens and 0 on padding.
             token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
         """
@@ -254,7 +254,7 @@ class SpanReader(EncoderReader):
         """Run the layers up to the early layer on unpadded questions and passages.
 
         Args:
-            input_ids: ``[N, L]``.
+            input_ids: ids of the tokens, ``[N, L]``.
             token_type_ids: ``[N, L]``, 0 on the question and 1 on the passage.
 
         Returns:

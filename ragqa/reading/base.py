@@ -98,7 +98,7 @@ class AnswerGenerator(Protocol):
     decoding: Decoding
     """Settings in use; no field is None."""
     warning: str | None
-    """Warning about another retriever than in training, or an uncalibrated confidence; None without a problem."""
+    """Warning for the user: another retriever than in training, or no calibration of the model; otherwise None."""
 
     @property
     def passages(self) -> int:

@@ -37,7 +37,7 @@ SPAN_FEATURES = (
     "passages that agree",
     *(name + _ONE_PASSAGE for name in ("log-odds of weight", "span", "own relevance", "lead")),
 )
-"""Features of a span reader.
+"""Features of span readers in ``pipelines.calibrate``.
 
 Features from retrieval scores are in standard deviations, since every retriever has its own scale. If only one passage
 was read, no other passage competes with the answer; four features have a second coefficient for this case.
@@ -75,9 +75,9 @@ class Evidence:
     answerable: float = 0.0
     """Log-odds of all spans of the answer's window together against "no answer"."""
     most_answerable: float = 0.0
-    """Largest value of ``answerable`` of all windows."""
+    """Maximum of ``answerable`` over all windows."""
     most_relevant: float = 0.0
-    """Largest relevance of all windows, without the retrieval prior."""
+    """Maximum of the relevance over all windows, without the retrieval prior."""
 
     def compute_features(self, names: Sequence[str] = BASIC_FEATURES) -> np.ndarray:
         """Return the features [F] in the order of ``names``.
@@ -132,7 +132,7 @@ class Calibration:
     early_margin: float | None = None
     """Maximum distance below the question's best early relevance at which a window is read to the end.
 
-    None reads all windows to the end.
+    The distance is in nats. None reads all windows to the end.
     """
 
     @property

@@ -365,7 +365,7 @@ def _is_same_kind(kind: str, text: str) -> bool:
 def _agrees(kind: str, item: str, text: str) -> bool:
     """Return True if one of two texts contains all numbers of the other.
 
-    For the kind ``name``, the other words are compared instead.
+    For the kind ``name``, stems are compared instead.
     """
     one, other = _read_words(item), _read_words(text)
     first, second = (one.stems, other.stems) if kind == "name" else (one.numbers, other.numbers)
