@@ -33,7 +33,7 @@ class PairedConfig:
 
 
 def read_scores(table: Path) -> dict[str, float]:
-    """Return the exact match of each question in an exported table, by the id of the question.
+    """Return the exact match of each answered question in an exported table, by its id.
 
     Raises:
         BadInput: the file cannot be read or is not such a table, or no question was answered.

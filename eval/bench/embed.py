@@ -82,12 +82,15 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write a smaller index of the first passages, without terms and vectors; return ``out``.
+    """Write an index of the first passages of another, without terms and vectors; return ``out``.
 
     Args:
-        index: index directory of the passages. If it has too few passages, they are repeated.
+        index: directory of the other index. If it has too few passages, they are repeated.
         rows: number of passages.
         out: directory to write.
+
+    Raises:
+        ArtefactError: ``index`` is not an index, or is damaged.
     """
     shutil.rmtree(out, ignore_errors=True)
     store = PassageStore.open(index / "passages")
