@@ -82,10 +82,12 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Write an index of the first passages of another, without terms and vectors; return ``out``.
+    """Copy the first passages of an index into the new index ``out``; return ``out``.
+
+    The new index has no terms and no vectors.
 
     Args:
-        index: directory of the other index. If it has too few passages, they are repeated.
+        index: directory of the old index. If it has too few passages, they are repeated.
         rows: number of passages.
         out: directory to write.
 
