@@ -82,9 +82,7 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Copy the first passages of an index into the new index ``out``; return ``out``.
-
-    The new index has no terms and no vectors.
+    """Copy the first passages of an index, without terms and vectors, to ``out``; return ``out``.
 
     Args:
         index: directory of the old index. If it has too few passages, they are repeated.
