@@ -237,8 +237,8 @@ def score_suite(suite: Suite, config: SuiteConfig) -> Report:
         decoding=Decoding.from_options(**config.decoding),
         device=config.device,
     )
-    if pipeline.note:
-        print_note(pipeline.note)
+    for note in pipeline.notes:
+        print_note(note)
     out = config.out or Path("runs", "eval", f"{name_report(suite, split, config, pipeline.reader)}.report")
     about = {
         "command": format_command_line(),

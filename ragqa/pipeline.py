@@ -49,8 +49,8 @@ class Pipeline:
         """
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
-        self.note: str | None = None
-        """Warnings for the user, for example that the reader was trained with another retriever; None if none."""
+        self.notes: tuple[str, ...] = ()
+        """Warnings for the user, for example that the reader was trained with another retriever."""
         self.filter: PassageFilter | None = None
         """Documents to search for a question that is asked without a filter; None for all documents."""
         self._settings: PipelineSettings | None = None
@@ -122,13 +122,13 @@ class Pipeline:
         if isinstance(opened_reader, AnswerGenerator):
             notes = [opened_reader.warning]
         if parse_url(settings.index) and not parse_url(path):  # a name that the user did not type
-            notes = [f"{path} sends the questions to {settings.index}"]
+            notes.append(f"{path} sends the questions to {settings.index}")
         if stored := index.threshold:
             if changed := stored.find_mismatch(opened_reader.fingerprint, index.encoder):
                 notes.append(f"the threshold stored with {settings.index} is not used: it is of another {changed}")
             else:
                 pipeline._index_threshold = stored.threshold
-        pipeline.note = "; ".join(note for note in notes if note) or None
+        pipeline.notes = tuple(note for note in notes if note)
         pipeline._settings, pipeline._index = settings, index
         pipeline._loaded_parts = (pipeline.retriever, pipeline.reader)
         return pipeline

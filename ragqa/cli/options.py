@@ -1,7 +1,7 @@
 """Options that commands share, and classes of commands with arguments of their own form."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -104,7 +104,14 @@ class PipelineOptions:
         return self.index[0] if self.index else None
 
     def load_pipeline(self, path: Path) -> "Pipeline":
-        """Load the pipeline at ``path`` with these options, and print its note to stderr.
+        """Load the pipeline at ``path`` as ``load_pipelines`` does."""
+        return self.load_pipelines({"": path})[""]
+
+    def load_pipelines(self, paths: Mapping[str, Path]) -> "dict[str, Pipeline]":
+        """Load pipelines with these options, and print each of their warnings once to stderr.
+
+        Args:
+            paths: paths of indexes or pipeline directories by name, or URLs.
 
         Raises:
             BadInput: an option is out of range, or a filter is malformed; also as for ``Pipeline.load``.
@@ -117,14 +124,18 @@ class PipelineOptions:
             beams=self.beams, fast=self.fast, max_answer=self.max_answer, min_answer=self.min_answer
         )
         same = {name: getattr(self, name) for name in ("retriever", "reader", "encoder", "fusion", "k")}
-        pipeline = Pipeline.load(path, decoding=decoding, device=self.device or "cpu", **same)
-        if pipeline.note:
-            print_error(pipeline.note)
+        pipelines = {
+            name: Pipeline.load(path, decoding=decoding, device=self.device or "cpu", **same)
+            for name, path in paths.items()
+        }
+        for note in dict.fromkeys(note for pipeline in pipelines.values() for note in pipeline.notes):
+            print_error(note)
         if self.in_ or self.tag or self.since:
             from ragqa.retrieval.filters import PassageFilter
 
-            pipeline.filter = PassageFilter(tuple(self.in_ or ()), tuple(self.tag or ()), self.since or "")
-        return pipeline
+            for pipeline in pipelines.values():
+                pipeline.filter = PassageFilter(tuple(self.in_ or ()), tuple(self.tag or ()), self.since or "")
+        return pipelines
 
     def refuse_filters(self) -> None:
         """Raise BadInput if ``--in``, ``--tag`` or ``--since`` is given.

@@ -16,7 +16,6 @@ from ragqa.errors import BadInput, MissingExtra
 from ragqa.terminal import print_note
 
 if TYPE_CHECKING:
-    from ragqa.pipeline import Pipeline
     from ragqa.serve.gate import Access
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -72,8 +71,7 @@ def serve(
         log_questions=log_questions,
     )
     with open_listener(host, port) as listener:
-        paths = name_indexes(pipeline_options.index or [find_demo()])
-        indexes: dict[str, Pipeline] = {name: pipeline_options.load_pipeline(path) for name, path in paths.items()}
+        indexes = pipeline_options.load_pipelines(name_indexes(pipeline_options.index or [find_demo()]))
         stop = Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

@@ -90,10 +90,10 @@ def test_a_rag_checkpoint_answers_in_a_pipeline_as_in_transformers(
     assert row_weights == pytest.approx(weights, abs=0.05)  # questions are encoded in 8 bits
 
     pipeline = Pipeline.load(path)
-    assert (pipeline.k, pipeline.note, pipeline.ask(QUESTION).text is not None) == (3, None, True)
+    assert (pipeline.k, pipeline.notes, pipeline.ask(QUESTION).text is not None) == (3, (), True)
     # The checkpoint itself does not name the retriever with which it was trained.
     direct = Pipeline.load(path, reader=tmp_path / "rag")
-    assert direct.note is not None and "another dense retriever" in direct.note
+    assert "another dense retriever" in "".join(direct.notes)
 
 
 def test_two_dpr_encoders_become_a_retriever(corpus: Path, tmp_path: Path) -> None:

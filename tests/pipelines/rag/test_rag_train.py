@@ -230,7 +230,7 @@ def test_a_trained_generator_answers_from_a_pipeline(config: RagConfig, folders:
     path = assemble.main(rag.plan_pipeline(config, config.out / "system"), notify=lines.append)
     assert lines[-1].startswith("confidence is the raw probability: ")  # too few right answers after three steps
     pipeline = Pipeline.load(path, reader="rag-token")
-    assert (pipeline.k, pipeline.note) == (3, None)  # the reader was trained with this retriever
+    assert (pipeline.k, pipeline.notes) == (3, ())  # the reader was trained with this retriever
     batch_questions = read_answerable(folders.test_questions, 40)
     answers = pipeline.ask([question.text for question in batch_questions], min_confidence=0)
     assert Pipeline.load(path).reader.fingerprint == pipeline.reader.fingerprint

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+from ragqa.cli.options import PipelineOptions
 from ragqa.cli.serve import make_access, name_indexes
 from ragqa.errors import BadInput
 from tests.conftest import run
@@ -66,6 +67,12 @@ def test_errors_of_the_start_are_one_line(index: Path, tmp_path: Path, capsys: p
     ):
         status, out, err = run("serve", "--port", "0", *options, capsys=capsys)
         assert status == 2 and out == "" and line in err and err.count("\n") == 1
+
+
+def test_a_warning_about_several_indexes_is_printed_once(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = PipelineOptions(reader="chat:http://127.0.0.1:9/v1#m")
+    assert set(options.load_pipelines({"a": index, "b": index})) == {"a", "b"}
+    assert capsys.readouterr().err.count("m at 127.0.0.1 has no calibration of its own") == 1
 
 
 def test_help_of_servers_does_not_show_the_filters_that_they_refuse(capsys: pytest.CaptureFixture[str]) -> None:

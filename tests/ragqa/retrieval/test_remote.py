@@ -260,7 +260,7 @@ def test_a_saved_pipeline_keeps_the_url_and_checks_the_index(server: FakeServer,
     Pipeline.load(server.url, k=3).save(tmp_path / "p")
     again = Pipeline.load(tmp_path / "p")
     assert again.k == 3
-    assert again.note == f"{tmp_path / 'p'} sends the questions to {server.url}"
+    assert again.notes == (f"{tmp_path / 'p'} sends the questions to {server.url}",)
     assert isinstance(again.retriever, RemoteRetriever) and again.retriever.url == server.url
     other = {**asdict(server.collection()), "ragqa": PROTOCOL, "origin": "another"}
     server.override = lambda: (200, other)
