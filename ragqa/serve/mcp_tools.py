@@ -21,7 +21,7 @@ from ragqa.serve.errors import UNAVAILABLE, describe_bad_value
 from ragqa.serve.gate import ENTRY
 from ragqa.serve.links import make_file_link, make_page_link
 from ragqa.serve.request_limits import RefusedRequest
-from ragqa.serve.schemas import MAX_READ, AnswerReply, QuestionText
+from ragqa.serve.schemas import MAX_READ, AnswerReply, PlaceReply, QuestionText
 from ragqa.serve.work import ServedIndex, Work
 from ragqa.terminal import to_json, to_one_line
 from ragqa.types import Hit, Passage, Source
@@ -69,7 +69,7 @@ class FetchReply(BaseModel):
     metadata: dict[str, Any]
 
 
-class VerifyReply(BaseModel):
+class VerifyReply(PlaceReply):
     """Result of the check of a quotation.
 
     ``match`` is ``exact``, ``typographic`` (the same but for white space, case, hyphens, dashes and quotation marks),
@@ -77,7 +77,6 @@ class VerifyReply(BaseModel):
     in the quotation, and ``{+…+}`` words that stand only in the document.
     """
 
-    model_config = _STRICT
     found: bool
     match: str
     document: str
@@ -91,13 +90,6 @@ class VerifyReply(BaseModel):
     difference: str | None
     place: str | None
     headings: list[str] | None
-    line: int | None
-    row: int | None
-    item: int | None
-    page: int | None
-    slide: int | None
-    cell: int | None
-    sheet: str | None
     url: str | None
 
 

@@ -103,13 +103,9 @@ class AskBody(StrictBody):
 
 
 class PlaceReply(BaseModel):
-    """Passage with its place in a document; offsets are characters of the document."""
+    """Place in a file; numbers count from 1, and fields that do not fit the format of the file are null."""
 
     model_config = _STRICT
-    title: str
-    headings: list[str]
-    path: str
-    place: str
     line: int | None
     row: int | None
     item: int | None
@@ -117,13 +113,22 @@ class PlaceReply(BaseModel):
     slide: int | None
     cell: int | None
     sheet: str | None
+
+
+class PassageReply(PlaceReply):
+    """Passage with its place in a document; offsets are characters of the document."""
+
+    title: str
+    headings: list[str]
+    path: str
+    place: str
     start: int
     end: int
     text: str
     document: str
 
 
-class SourceReply(PlaceReply):
+class SourceReply(PassageReply):
     """Passage that supports an answer, or that is near a declined question."""
 
     answer_start: int | None
@@ -168,7 +173,7 @@ class AnswerReply(BaseModel):
     statements: list[StatementReply]
 
 
-class FoundReply(PlaceReply):
+class FoundReply(PassageReply):
     """Passage that a search found."""
 
     score: float
@@ -207,7 +212,7 @@ class DocumentsReply(BaseModel):
     documents: list[DocumentReply]
 
 
-class PartReply(PlaceReply):
+class PartReply(PassageReply):
     """Passage of a document, with the spans to mark as characters of its text."""
 
     marks: list[tuple[int, int]]

@@ -1,13 +1,13 @@
-"""``POST /v1/chat/completions`` and ``GET /v1/models``, for clients of OpenAI's API."""
+"""``POST /v1/chat/completions`` and ``GET /v1/models`` for clients of OpenAI's API."""
 
 import logging
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from ragqa.chat_text import ChatMessage, StreamedMessage, format_message, read_message
@@ -60,8 +60,17 @@ class _Completion:
 @router.get("/models", responses=describe_errors(401))
 async def list_models(work: WorkOfApp) -> Response:
     """List the indexes as models."""
-    models = [{"id": name, "object": "model", "created": _STARTED, "owned_by": "ragqa"} for name in work.indexes]
-    return reply_json({"object": "list", "data": models})
+    return reply_json({"object": "list", "data": [_make_model(name) for name in work.indexes]})
+
+
+@router.get("/models/{id:path}", responses=describe_errors(401, 404))
+async def read_model(work: WorkOfApp, id: Annotated[str, Path(description="Name of an index.")]) -> Response:
+    """Describe an index as a model."""
+    return reply_json(_make_model(work.find_index(id).name))
+
+
+def _make_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "ragqa"}
 
 
 @router.post("/chat/completions", responses=describe_errors(400, 401, 404, 413, 429, 503, 504))

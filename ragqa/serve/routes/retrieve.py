@@ -20,7 +20,7 @@ DEFAULT_TOPK = 3
 router = APIRouter(tags=["trainers"])
 
 
-@router.post("/retrieve", responses=describe_errors(400, 401, 413, 429, 503))
+@router.post("/retrieve", responses=describe_errors(400, 401, 404, 413, 429, 503))
 async def retrieve(body: RetrieveBody, request: Request, work: WorkOfApp, index: IndexQuery = None) -> Response:
     """Return the passages of many queries, as the server of Search-R1 does.
 

@@ -117,6 +117,11 @@ def test_indexes_are_models(client: Any) -> None:
     row = client.get("/v1/models").json()
     assert row["object"] == "list" and [model["id"] for model in row["data"]] == ["documents"]
     assert row["data"][0]["object"] == "model"
+    assert client.get("/v1/models/documents").json() == row["data"][0]
+    for name in ("gpt-4o", "meta%2Fllama"):
+        reply = client.get(f"/v1/models/{name}")
+        assert reply.status_code == 404 and reply.json()["error"]["type"] == "not_found_error"
+        assert reply.json()["error"]["message"].endswith("choose one of documents")
 
 
 @pytest.mark.thorough
@@ -127,6 +132,9 @@ def test_the_client_of_openai_asks_streams_and_reads_errors(pipeline: Pipeline) 
         address = f"http://127.0.0.1:{port}/v1"
         with openai.OpenAI(base_url=address, api_key=token, max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["documents"]
+            assert client.models.retrieve("documents").id == "documents"
+            with pytest.raises(openai.NotFoundError, match="there is no index 'gpt-4o'"):
+                client.models.retrieve("gpt-4o")
             messages: list[Any] = [{"role": "user", "content": QUESTION}]
             message = client.chat.completions.create(model="documents", messages=messages).choices[0].message
             assert message.content.startswith(FIRST_LINE)

@@ -19,7 +19,9 @@ from mcp.client.stdio import StdioServerParameters
 from ragqa import Pipeline
 from ragqa.serve import mcp_tools
 from ragqa.serve.mcp_tools import make_mcp_server
+from ragqa.serve.schemas import PlaceReply
 from ragqa.serve.work import Work
+from ragqa.types import SEPARATORS
 from tests.helpers.serving import open_client, open_server
 
 QUESTION = "Who built Skarvik Lighthouse?"
@@ -127,6 +129,13 @@ def test_verify_finds_a_quotation_or_shows_the_difference(server: Any, pipeline:
     )
     assert good["found"] and good["start"] == best.start and good["line"] == best.number and good["difference"] is None
     assert not bad["found"] and f"[-never-]{{+{words[3]}+}}" in bad["difference"] and bad["start"] == best.start
+
+
+def test_places_have_the_same_fields_in_all_replies(server: Any) -> None:
+    tools = {tool.name: tool.output_schema for tool in use(server, lambda client: client.list_tools()).tools}
+    fields = {*SEPARATORS, "sheet"}
+    assert set(PlaceReply.model_fields) == fields <= set(tools["verify"]["properties"])
+    assert fields <= set(tools["ask"]["$defs"]["SourceReply"]["properties"])
 
 
 def test_errors_are_results_in_one_line(server: Any) -> None:

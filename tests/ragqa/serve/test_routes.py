@@ -209,6 +209,7 @@ def test_openapi_describes_every_route(client: Any) -> None:
         "get /files/{id}",
         "post /retrieve",
         "get /v1/models",
+        "get /v1/models/{id}",
         "post /v1/chat/completions",
         "get /healthz",
     }
@@ -219,6 +220,13 @@ def test_openapi_describes_parameters_and_the_errors_that_are_sent(client: Any) 
     operations = [each for methods in description["paths"].values() for each in methods.values()]
     bare = [p["name"] for operation in operations for p in operation.get("parameters", []) if "description" not in p]
     assert bare == []
+    without_404 = {
+        path
+        for path, methods in description["paths"].items()
+        for each in methods.values()
+        if "404" not in each["responses"]
+    }
+    assert without_404 == {"/healthz", "/v1/models"}
     errors = {status for operation in operations for status in operation["responses"]} - {"200"}
     assert {"400", "401", "404"} <= errors and "422" not in errors  # FastAPI's own status for malformed requests
     assert "ValidationError" not in json.dumps(description)
