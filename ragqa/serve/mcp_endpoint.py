@@ -5,10 +5,17 @@ from urllib.parse import parse_qs
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
+from pydantic_core import from_json
+from starlette.responses import Response
 
+from ragqa.serve.errors import NO_JSON
 from ragqa.serve.mcp_tools import make_mcp_server
-from ragqa.serve.request_limits import MAX_BYTES, Receive, RefusedRequest, Scope, Send
+from ragqa.serve.request_limits import MAX_BYTES, Message, Receive, RefusedRequest, Scope, Send
 from ragqa.serve.work import Work
+
+NO_MESSAGE = "the body is not a message of JSON-RPC 2.0: send one object with jsonrpc, id, method and params"
 
 
 class McpEndpoint:
@@ -35,7 +42,18 @@ class McpEndpoint:
         index = self._work.find_index(names[0] if names else None).name
         if index not in self._managers:
             self._managers[index] = await self._start(index)
-        await self._managers[index][0].handle_request(scope, receive, send)
+        first = await receive()  # the gate sends the body in one part
+        if error := _find_error(first.get("body", b"")):
+            await Response(error.model_dump_json(exclude_unset=True), 400, media_type="application/json")(
+                scope, receive, send
+            )
+            return
+        parts = iter([first])
+
+        async def receive_again() -> Message:
+            return next(parts, None) or await receive()
+
+        await self._managers[index][0].handle_request(scope, receive_again, send)
 
     async def _start(self, index: str) -> tuple[StreamableHTTPSessionManager, asyncio.Task[None]]:
         """Start the manager of an index in a task of its own, which runs until the server ends."""
@@ -57,3 +75,18 @@ class McpEndpoint:
         task = asyncio.create_task(run())
         await has_started.wait()
         return manager, task
+
+
+def _find_error(body: bytes) -> JSONRPCError | None:
+    """Return the error of a body that is not a message of JSON-RPC; None for a message.
+
+    The package ``mcp`` would answer with several lines about its classes.
+    """
+    try:
+        jsonrpc_message_adapter.validate_python(from_json(body), by_name=False)
+        return None
+    except ValidationError:
+        error = ErrorData(code=INVALID_REQUEST, message=NO_MESSAGE)
+    except ValueError:
+        error = ErrorData(code=PARSE_ERROR, message=NO_JSON)
+    return JSONRPCError(jsonrpc="2.0", id=None, error=error)

@@ -103,7 +103,7 @@ class AskBody(StrictBody):
 
 
 class PlaceReply(BaseModel):
-    """Place in a file; numbers count from 1, and fields that do not fit the format of the file are null."""
+    """Place in a file, counted from 1; fields that do not fit its format are null."""
 
     model_config = _STRICT
     line: int | None
