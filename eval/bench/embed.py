@@ -82,7 +82,7 @@ def main(config: EmbedBenchConfig) -> None:
 
 
 def cut_index(index: Path, rows: int, out: Path) -> Path:
-    """Copy the first passages of an index, without terms and vectors, to ``out``; return ``out``.
+    """Copy an index with only its first passages, no terms and no vectors; return ``out``.
 
     Args:
         index: directory of the old index. If it has too few passages, they are repeated.
