@@ -123,8 +123,7 @@ def main(config: AssembleConfig, *, progress: Progress = SILENT, notify: Notify 
 
     Raises:
         BadInput, BadLine, SlowPattern: a setting or a file of questions cannot be used.
-        ArtefactError, DamagedArtefact, Mismatch: a directory has another format, is damaged, or does not fit the
-            others.
+        ArtefactError, DamagedArtefact, Mismatch: a directory is missing, damaged, or does not fit the others.
         MissingExtra: exporting, Ray or this kind of index needs a package that is not installed.
         RagqaError: the Ray cluster was lost.
     """
@@ -175,6 +174,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
     Raises:
         BadInput, BadLine, SlowPattern: two generators have the same kind, or a part or file cannot be used.
         ArtefactError, DamagedArtefact, Mismatch: a part is missing, damaged, or does not fit the others.
+        MissingExtra: a part needs a package that is not installed.
     """
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}

@@ -39,13 +39,13 @@ class MaskedText:
     """Text with masked wordpieces."""
 
     row: int
-    """Row of the text's passage in the corpus; NULL if this passage cannot be retrieved."""
+    """Row of the text's passage in the corpus; ``NULL`` if this passage cannot be retrieved."""
     ids: list[int]
     """Wordpieces of the masked text, without [CLS] and [SEP]."""
     positions: list[int]
     """Positions in ``ids`` to predict."""
     labels: list[int]
-    """Wordpieces at these positions before masking."""
+    """Wordpieces at ``positions`` before masking."""
     characters: tuple[int, int] = (0, 0)
     """Start and end (exclusive) of the text in its passage, in characters."""
 
@@ -69,7 +69,7 @@ class MaskedBatch:
     positions_BM: Tensor
     """Positions to predict in the inputs; 0 for padding."""
     labels_BM: Tensor
-    """Wordpieces at these positions before masking; IGNORED for padding."""
+    """Wordpieces at ``positions_BM`` before masking; ``IGNORED`` for padding."""
 
     def to(self, device: str) -> "MaskedBatch":
         """Return a copy of the batch on ``device``."""

@@ -28,9 +28,9 @@ CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"
 """Name of the file with the settings."""
 INPUTS = "inputs"
-"""Key in CONFIG for the digests of the files and directories that the settings name."""
+"""Key in ``CONFIG`` for the digests of the files and directories that the settings name."""
 PRECISION = "precision"
-"""Key in CONFIG for the precision of a run, and the machine that chose the precision."""
+"""Key in ``CONFIG`` for the precision of a run, and the machine that chose the precision."""
 PRECISIONS = ("float32", "bfloat16")
 """Precisions of a run on a CPU."""
 _BEFORE_A_RUN = ("negatives.jsonl",)

@@ -157,7 +157,7 @@ def check_inputs(config: DprConfig) -> None:
     """Check that the files of questions exist and that the corpus can be searched with BM25.
 
     Raises:
-        BadInput, ArtefactError, Mismatch: a file or the index cannot be used.
+        BadInput, ArtefactError, MissingExtra: a file or the index cannot be used.
     """
     for file in (*config.questions, *config.patterns, *((config.dev,) if config.dev else ())):
         if not file.is_file():

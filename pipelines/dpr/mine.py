@@ -39,7 +39,7 @@ def mine_bm25_examples(config: DprConfig, progress: Progress, notify: Notify) ->
     Raises:
         BadInput, BadLine: a file cannot be read, no question can be used, or ``config.out`` holds examples of other
             inputs.
-        ArtefactError, DamagedArtefact, Mismatch: the index or the file of examples cannot be used.
+        ArtefactError, DamagedArtefact, MissingExtra: the index or the file of examples cannot be used.
     """
     index = artefacts.read_manifest(config.corpus, "index")
     retriever = open_retriever(config.corpus, RetrieverKind.BM25)

@@ -75,7 +75,7 @@ def open_passage_finder(config: FidConfig) -> PassageFinder:
     """Return a function that searches the index, or that finds no passages for a closed book.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: the index cannot be used, or is smaller than ``config.k``.
+        BadInput, ArtefactError, MissingExtra: the index cannot be used, or has fewer than ``config.k`` passages.
     """
     if config.index is None or config.k == 0:
         return lambda texts: [[] for _ in texts]
@@ -157,7 +157,7 @@ def publish(config: FidConfig, index: Path, *, progress: Progress = SILENT, noti
         The directory of the pipeline.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact, Mismatch: a file of questions, the index or the generator is unusable.
+        BadInput, ArtefactError, MissingExtra: a file of questions, the index or the generator cannot be used.
     """
     model, device, held_out = config.out / "model", config.single_device, config.held_out
     retriever = None if config.is_closed_book else config.retriever

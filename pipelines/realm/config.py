@@ -79,7 +79,7 @@ class PretrainConfig(TrainingConfig):
     batch: int = 512
     """Number of texts per step."""
     k: int = 8
-    """Number of passages per text, including the null passage."""
+    """Number of passages per text; with ``null``, one of them is the null passage."""
     null: bool = True
     """Add the null passage, which is empty, for masked words that need no passage."""
     marginal: Literal["token", "sequence"] = "token"

@@ -88,7 +88,7 @@ class MaskedPrediction:
     gold_BKM: Tensor
     """log p(y_j | z, x) of the masked wordpieces, or the results of another ``score`` in ``predict``."""
     alone_B1M: Tensor
-    """The same with only the null passage."""
+    """Values as in ``gold_BKM``, but with only the null passage."""
     relevance_BK: Tensor
     """Relevance f(x, z) of the passages, whose softmax is p(z|x); very negative for a missing passage."""
     rows_BK: np.ndarray
