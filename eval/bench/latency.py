@@ -1,4 +1,4 @@
-"""Measure latency, memory and embedding speed, compared with sentence-transformers.
+"""Measure latency, memory and speed, compared with sentence-transformers and transformers.
 
     python -m eval.bench.latency --models DIR --peer-python VENV/bin/python --work runs/latency --out latency.json
 
@@ -24,13 +24,16 @@ from ragqa.artefacts.paths import get_demo_dir
 from ragqa.demo import demo_index
 from ragqa.pipeline import Pipeline
 from ragqa.question_files import read_questions
+from ragqa.reading.span import ExtractiveReader
 from ragqa.retrieval.live import open_retriever
 from ragqa.retrieval.registry import VECTORS_FOLDER
 from ragqa.runtime.encoder import load_encoder
-from ragqa.types import Passage
+from ragqa.types import Hit, Passage
 
 RUNS, QUESTIONS = 7, 100
 """Number of runs from the shell, and number of questions in one process."""
+READ_QUESTIONS, READ_PASSAGES, READ_RUNS = 20, 30, 3
+"""Numbers of questions, of passages for each question, and of runs, in which the speed of reading is measured."""
 PEER_STACK = "sentence-transformers and transformers' question-answering pipeline, same weights, 10 passages"
 
 
@@ -59,6 +62,9 @@ def main(config: LatencyConfig) -> None:
     texts = [passage.titled_text for passage in passages]
     (config.work / "texts.json").write_text(json.dumps(texts))
     questions = [question.text for question in read_questions(get_demo_dir() / "questions.jsonl")][:QUESTIONS]
+    hits = open_retriever(demo_index()).search(questions[:READ_QUESTIONS], READ_PASSAGES)
+    contexts = [[hit.passage.text for hit in hits_of_one] for hits_of_one in hits]
+    (config.work / "contexts.json").write_text(json.dumps(list(zip(questions, contexts, strict=False))))
     run_ours = partial(run_timed, [str(Path(sys.executable).parent / "ragqa"), "ask", questions[0]])
     run_theirs = partial(run_peer, config.peer_python, config.work)
     fresh = config.work / "cache"
@@ -67,12 +73,16 @@ def main(config: LatencyConfig) -> None:
     run_theirs(questions[0])  # not measured, because the first run reads the models from the disk
     pairs = [(run_ours(), run_theirs(questions[0])) for _ in range(RUNS)]
     ours, theirs = (summarize_runs([pair[side] for pair in pairs]) for side in (0, 1))
+    run_peer_reading = partial(run_theirs, "--contexts", str(config.work / "contexts.json"))
+    reading = [(measure_reading(questions, hits), run_peer_reading()["passages_per_s"]) for _ in range(READ_RUNS)]
+    our_speed, their_speed = (float(np.median([pair[side] for pair in reading])) for side in (0, 1))
     figures = {
         "ragqa": {
             "first_ask_with_the_index_built_s": round(first["seconds"], 2),
             **ours,
             "in_one_process": summarize_latency(ask_all(questions)),
             "embedding_passages_per_s": round(measure_embedding(texts)),
+            "reading_passages_per_s": round(our_speed, 1),
         },
         "peer": {
             **theirs,
@@ -80,9 +90,11 @@ def main(config: LatencyConfig) -> None:
             "embedding_passages_per_s": round(
                 run_theirs("--passages", str(config.work / "texts.json"))["passages_per_s"]
             ),
+            "reading_passages_per_s": round(their_speed, 1),
         },
         "peer_stack": PEER_STACK,
         "ratio_shell_to_answer": round(ours["shell_to_answer_s"] / theirs["shell_to_answer_s"], 3),
+        "ratio_reading_passages_per_s": round(our_speed / their_speed, 2),
         "runs": RUNS,
     }
     report(config.out, figures, corpus=f"demo encyclopedia, {len(passages)} passages", questions="100 demo questions")
@@ -146,6 +158,22 @@ def measure_embedding(texts: list[str]) -> float:
     encoder = load_encoder()
     encoder.encode(texts[:32])
     return len(texts) / time_call(encoder.encode, texts)[0]
+
+
+def measure_reading(questions: list[str], hits: list[list[Hit]]) -> float:
+    """Return the number of passages per second that ragqa's reader reads, the passages of a question in one call.
+
+    A passage that the early layer rejects counts as read.
+
+    Args:
+        questions: at least as many questions as ``hits`` has lists.
+        hits: passages of each of the first questions.
+    """
+    reader = ExtractiveReader.load()
+    reader.read(questions[:1], hits[:1])
+    pairs = list(zip(questions, hits, strict=False))
+    seconds = sum(time_call(reader.read, [question], [hits_of_one])[0] for question, hits_of_one in pairs)
+    return sum(map(len, hits)) / seconds
 
 
 def summarize_runs(runs: list[dict[str, Any]]) -> dict[str, float]:

@@ -134,7 +134,11 @@ def judge_by_agreement(answers: Sequence[SpanAnswer], gold: Sequence[str]) -> li
 
 
 def build_paragraph_index(
-    paragraphs: list[SquadParagraph], out: Path, retriever: str = DEFAULT_RETRIEVER, blocks: str = DEFAULT_BLOCKS
+    paragraphs: list[SquadParagraph],
+    out: Path,
+    retriever: str = DEFAULT_RETRIEVER,
+    blocks: str = DEFAULT_BLOCKS,
+    block_size: int | None = None,
 ) -> Path:
     """Index SQuAD's paragraphs, each as a document, and return the directory of the index.
 
@@ -145,6 +149,7 @@ def build_paragraph_index(
         out: directory of the index.
         retriever: kind of retriever to build the index for.
         blocks: unit of the passages, as in ``ragqa index --blocks``.
+        block_size: size of a passage in this unit; None for the default of the unit.
 
     Raises:
         BadInput: ``out`` is an index of other paragraphs, in other blocks, or for another retriever.
@@ -156,7 +161,9 @@ def build_paragraph_index(
         write_documents(((paragraph.title, paragraph.text) for paragraph in paragraphs), written)
         if not (out / artefacts.MANIFEST).is_file():
             written.replace(corpus)
-            build_index([corpus], out, IndexConfig(retriever=retriever, blocks=blocks), progress=Bars())
+            build_index(
+                [corpus], out, IndexConfig(retriever=retriever, blocks=blocks, block_size=block_size), progress=Bars()
+            )
         elif (
             (config := artefacts.peek_manifest(out).config)["retriever"] != retriever
             or config["blocks"] != blocks
