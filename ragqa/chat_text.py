@@ -92,7 +92,7 @@ class _Writer:
         self.citations: list[Citation] = []
 
     def write(self, text: str) -> str:
-        """Append a text and return it; a space prevents ``](``, which would make a link."""
+        """Append a text, after a space where ``](`` would make a link, and return both."""
         added = " " * (self.text.endswith("]") and text.startswith("(")) + text
         self.text += added
         return added
@@ -146,8 +146,8 @@ def read_message(question: str, text: str) -> Turn:
 
     Args:
         question: question of the turn.
-        text: message of ``format_message`` or another program. The turn gets its first line as the answer, and the
-            title of its first source.
+        text: message of ``format_message`` or another program. The first line becomes the answer, unless it declines
+            the question. The title comes from the first source.
     """
     first_line = text.strip().partition("\n")[0][:MAX_CHARS]  # the time of _MARKER grows with the square of the length
     if first_line.startswith(NO_ANSWER):

@@ -2,7 +2,7 @@
 
 
 class RagqaError(Exception):
-    """Base class of errors due to the input, the settings or the machine; others are bugs."""
+    """Base class of errors due to input, settings or machine; other exceptions are bugs."""
 
 
 def summarize_error(error: Exception) -> str:
@@ -22,7 +22,7 @@ class SlowPattern(BadInput):
     """Pattern, given as a gold answer, whose search in a text takes too long."""
 
     def __init__(self, pattern: str, characters: int, seconds: float, question: str | None = None) -> None:
-        """Make the error.
+        """Create the error.
 
         Args:
             pattern: pattern of the search.
@@ -55,10 +55,10 @@ class Mismatch(ArtefactError):
 
 
 class MissingExtra(RagqaError):
-    """Optional extra of ragqa that a feature needs and that is not installed."""
+    """Extra of ragqa that a feature needs, but that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        """Make the error.
+        """Create the error.
 
         Args:
             feature: noun phrase for the part that needs the extra, which begins the message.
@@ -73,7 +73,7 @@ class MissingPackage(MissingExtra):
     """Required package that is not installed, for example on a machine used only for training."""
 
     def __init__(self, feature: str, package: str) -> None:
-        """Make the error.
+        """Create the error.
 
         Args:
             feature: noun phrase for the part that needs the package, which begins the message.

@@ -239,7 +239,7 @@ def _share_words(name: str, title: str) -> bool:
 
 
 def _complete(word: str, turn: Turn) -> str:
-    """Return the last question with another question word: "Why did Newton move to London?"."""
+    """Return the last question with another question word, as in "Why did Newton move?"."""
     start = _QUESTION_START.match(turn.question)
     rest = turn.question[start.end() :] if start else f" {turn.question}"
     if start and re.search(r"\b(who|whom|whose|what|which)\b", start[0], re.IGNORECASE) and turn.answer:

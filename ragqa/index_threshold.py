@@ -8,12 +8,12 @@ from typing import Self
 from ragqa.artefacts import report_damage
 
 THRESHOLD_FILE = "threshold.json"
-"""Name of the file in an index directory; updates of the index keep the file."""
+"""Name of the threshold's file in an index directory; updates of the index keep the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexThreshold:
-    """Confidence threshold of an index for one reader, and the choice from which it comes."""
+    """Confidence threshold for an index and a reader, with the inputs of its calibration."""
 
     threshold: float
     """Confidence, from 0 to 1, below which questions are declined."""

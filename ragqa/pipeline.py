@@ -42,8 +42,8 @@ class Pipeline:
         """Combine a retriever and a reader.
 
         Args:
-            retriever: finds passages.
-            reader: answers questions from passages.
+            retriever: retriever that finds the passages.
+            reader: reader that answers from the passages.
             k: number of passages to read for a question; by default the number in a generative reader's training, or 10
                 for other readers.
         """
@@ -160,20 +160,14 @@ class Pipeline:
 
     @property
     def threshold(self) -> float:
-        """Confidence below which answers are declined by default.
-
-        It is the threshold that is stored with the index, or else the reader's own.
-        """
+        """Confidence below which answers are declined by default: the index's, or the reader's own."""
         if self._index_threshold is not None and self.is_loaded:
             return self._index_threshold
         return self.reader.threshold
 
     @property
     def index_directory(self) -> Path | None:
-        """Directory of the index that ``load`` opened.
-
-        None for a served index, and if the retriever or the reader is not the one that ``load`` opened.
-        """
+        """Directory of the loaded index; None for a served index, and if a part was replaced."""
         if self._settings is None or not self.is_loaded or parse_url(self._settings.index):
             return None
         return Path(self._settings.index)

@@ -121,7 +121,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True if a file has the suffix ``.json``, also before a suffix ``.xz`` or ``.gz``."""
+    """Return True for the suffix ``.json`` of SQuAD files, also before ``.xz`` or ``.gz``."""
     return _strip_compression(path).endswith(".json")
 
 

@@ -102,8 +102,8 @@ class Source:
 
     hit: Hit
     span: Span | None
-    """Place in the passage of the answer, or of the sentence that supports a statement of a language model; None if the
-    passage contains neither, and for a declined question."""
+    """Place of the answer in the passage or, for a language model, of the sentence that supports a statement; None if
+    the passage has neither, and for a declined question."""
     weight: float
     """Share of the support, from 0 to 1.
 
@@ -154,8 +154,8 @@ class Source:
         """Return the source as a dictionary of JSON values.
 
         ``place`` is the result of ``format_place``. ``start``, ``end``, ``answer_start`` and ``answer_end`` are offsets
-        in the document, in characters. Each key of ``SEPARATORS`` has a value: ``number`` for the unit of the passage,
-        and None for other units and for an unknown number.
+        in the document, in characters. Each key of ``SEPARATORS`` has a value: the source's ``number`` for the unit of
+        the passage, and None for other units and for an unknown number.
         """
         passage, span = self.hit.passage, self.span
         number = self.number or None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ragqa.runtime.tokens import TextTokenizer
 
 Splitter = Callable[[str, int], Iterator[tuple[int, int]]]
-"""Function that receives a text and the first character to split, and yields the start and end of each block."""
+"""Function from a text, and the index of the first character to split, to the start and end of each block."""
 
 MAX_CHARACTERS = 2_000
 """Maximum length in characters of a block of up to 100 words; 100 English words have about 600 characters."""

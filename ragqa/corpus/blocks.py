@@ -55,7 +55,7 @@ def make_splitter(kind: str, size: int | None = None, tokenizer: "TextTokenizer 
 
 
 def make_word_splitter(size: int = 100, *, tokenizer: "TextTokenizer | None" = None) -> Splitter:
-    """Return a splitter into blocks of ``size`` words, which ``limit_blocks`` limits.
+    """Return a splitter into blocks of ``size`` words, which ``limit_blocks`` can cut further.
 
     The last block of a text can be shorter. Source: Karpukhin et al. 2020 (DPR), section 4.1.
 

@@ -11,7 +11,7 @@ _LINE = re.compile(r"[^\n]*\S[^\n]*")
 
 
 def split_document(document: Document, split: Splitter) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each passage of a document in characters, in order.
+    """Yield the start and end (exclusive) of each passage of a document, in characters.
 
     Args:
         document: document to split.

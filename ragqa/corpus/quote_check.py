@@ -15,7 +15,7 @@ class QuoteCheck:
 
     document: IndexedDocument
     match: QuoteMatch
-    """Match of the quotation; its offsets are characters of the document."""
+    """Match of the quotation, with offsets in the document's text."""
     text: str | None
     """Text of the document at the match; None if there is no match."""
     source: Source | None

@@ -18,7 +18,7 @@ class AnswerFinder:
     """
 
     def __init__(self, answers: Iterable[Sequence[str]], *, regex: bool = False) -> None:
-        """Prepare the search.
+        """Index the answers.
 
         Args:
             answers: gold answers of each question; questions are numbered from 0 in this order.

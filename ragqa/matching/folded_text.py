@@ -14,7 +14,7 @@ Codes = npt.NDArray[np.uint32]
 _DOUBLE_QUOTES, _SINGLE_QUOTES = "“”„‟«»″〝〞", "‘’‚‛‹›′`´"
 _SPACE, _DASH = ord(" "), ord("-")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\0-\uffff]")
-"""Letters of scripts without spaces between words."""
+"""Pattern of a letter from a script without spaces between words."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FoldedText:
     codes: Codes
     """[M] code points of ``text``."""
     offsets: Offsets
-    """[M] index in the original text, for each character of ``text``, of the character from which it comes."""
+    """[M] for each character of ``text``, the index of its source character in the original text."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
         """Return the place in the original text from which a part of ``text`` comes.

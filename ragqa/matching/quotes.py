@@ -53,7 +53,7 @@ class QuoteMatch:
     end: int | None = None
     """End (exclusive) of that occurrence or part, in characters; None for ``none``."""
     count: int = 0
-    """Number of occurrences of either kind, at most ``MAX_COUNT``; 0 if there is none."""
+    """Number of exact and typographic occurrences, at most ``MAX_COUNT``."""
     similarity: float = 0.0
     """Share of equal words in the quotation and the part, weighted by their characters, from 0 to 1."""
     difference: str | None = None
@@ -141,7 +141,7 @@ def _split_words(text: str, start: int, end: int) -> list[Word]:
 
 
 def _find_candidates(quote: FoldedText, text: FoldedText) -> list[int]:
-    """Return the ``_CANDIDATES`` places of a text that share most trigrams with a quotation.
+    """Return up to ``_CANDIDATES`` places of a text that share most trigrams with a quotation.
 
     Rare trigrams of characters count more. The best place is first.
     """

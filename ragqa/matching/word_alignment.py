@@ -19,7 +19,7 @@ class Word(NamedTuple):
 
 
 class AlignedWords(NamedTuple):
-    """Run of words that are all equal or all different, with their numbers in both texts."""
+    """Run of words that are all equal or all different, as word numbers in both texts."""
 
     is_equal: bool
     quote: range

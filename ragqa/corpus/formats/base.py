@@ -1,7 +1,7 @@
 """Interface of the format readers: the opened file, its documents, the report of problems.
 
 A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
-record, and ``file.note_undecodable`` for bytes that are not valid text. It does not catch the stream's ``READ_ERRORS``.
+record, and ``file.note_undecodable`` for bytes that are not valid text. It can leave ``READ_ERRORS`` to its caller.
 """
 
 import codecs
@@ -133,7 +133,7 @@ class CorpusReport:
     left_out: dict[str, int] = field(default_factory=dict)
     """Number of files left out, by kind, such as ``encrypted PDF``."""
     left_out_paths: dict[str, list[str]] = field(default_factory=dict)
-    """Paths of the first ``MAX_PATHS`` files left out of each kind."""
+    """Paths of the first ``MAX_PATHS`` files that were left out, by kind."""
     notes: list[str] = field(default_factory=list)
     """The first ``MAX_NOTES`` problems, each as ``path[:line]: problem``."""
 

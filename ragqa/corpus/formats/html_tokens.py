@@ -59,7 +59,7 @@ class _Scanner:
         self._are_quotes_closed = True
 
     def scan(self, start: int) -> tuple[list[Token], int] | None:
-        """Return the tokens and the end (exclusive) of the tag or comment at ``start``, or None."""
+        """Return the tokens and the end of the tag or comment at ``start``; None for plain text."""
         page = self._page
         if start > self._last[">"]:
             return None

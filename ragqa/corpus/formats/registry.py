@@ -127,8 +127,8 @@ _MAX_DEPTH = 4
 def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int, Document]]:
     """Yield the documents of a file, or of all members of an archive.
 
-    Each document follows its file and its number as in ``NumberedDocument``. A file of an unknown format is left out,
-    and counted in the report.
+    Each tuple has the file, the number as in ``NumberedDocument``, and the document. A file of an unknown format is
+    left out, and counted in the report.
 
     Args:
         file: file, or member of an archive.

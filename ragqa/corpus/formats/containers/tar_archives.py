@@ -15,7 +15,7 @@ from ragqa.corpus.formats.base import InputFile
 from ragqa.corpus.formats.limits import MAX_RECORD_BYTES, LimitError
 
 BUFFER_BYTES = 1 << 18
-"""Size of the buffer of a file that is read, in bytes."""
+"""Size of the read buffer of a file in bytes."""
 _TAR_BLOCK_BYTES = 512
 _MAX_HEADER_BYTES = 1 << 16
 """Maximum size of an extended header in bytes; it has names (on Linux up to 4 KiB) and attributes."""
@@ -79,7 +79,7 @@ def format_date(seconds: float) -> str:
 class _CheckedMember(tarfile.TarInfo):
     """Header of a member of a tar archive that is checked before ``tarfile`` reads it.
 
-    For some malformed headers, ``tarfile`` would need quadratic time or very much memory.
+    For some malformed headers, ``tarfile`` would need quadratic time or too much memory.
     """
 
     def _proc_member(self, tar: Any) -> tarfile.TarInfo:  # tarfile documents this method for subclasses

@@ -24,7 +24,7 @@ _RESERVED = re.compile(f"[{GAP}{BREAK}{SEPARATOR}{_HEADING}]")
 _CHUNK = 16_000
 """Maximum number of characters that are parsed at a time."""
 _SHORT_CHUNK = 1_000
-"""Maximum number for a text with more than ``_MANY_OPEN`` unclosed brackets."""
+"""Maximum number of characters to parse at a time if more than ``_MANY_OPEN`` brackets are unclosed."""
 _MANY_OPEN = 100
 """Number of unclosed brackets above which chunks are short; most pages have few or none."""
 
@@ -143,7 +143,7 @@ _NODES: dict[str, Callable[[Any, frozenset[str]], str]] = {
 
 
 def _iter_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text with headings, after removing quotes, entities and marks."""
+    """Yield the visible lines of a text; drop quotes, marks and headings without text."""
     headings: list[tuple[str, str]] = []
     for line in _remove_last_markup(text).split("\n"):
         line = " ".join(line.split())
@@ -190,7 +190,7 @@ def _remove_quotes(line: str) -> str:
 
 
 def _rank_apostrophe(before: str) -> int:
-    """Rank runs of three quotes by the text before them: the lowest rank has the apostrophe.
+    """Return the rank of a run of quotes by the text before it; the lowest has an apostrophe.
 
     The rank is 0 after a word of one letter, 2 after a space, and 1 after any other text.
     """

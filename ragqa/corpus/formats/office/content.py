@@ -15,7 +15,7 @@ ENCRYPTED = "encrypted"
 MAX_DEPTH = 50
 """Maximum number of nested text boxes, tables and other containers; deeper containers are left out."""
 BOLD_LEVEL = 8
-"""Level of a bold line that looks like a heading; no heading has a higher number."""
+"""Level of a bold line that looks like a heading; no heading has a deeper level."""
 # Titles that programs write into the metadata by themselves.
 _NO_TITLE = re.compile(
     r"\W*(?:powerpoint presentation|untitled.*|unspecified|anonymous|(?:document|presentation|slide|book|title)\W*\d*"
@@ -45,7 +45,7 @@ class Content:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Content":
-        """Return a content that was sent as JSON; ``values`` come from ``dataclasses.asdict``."""
+        """Rebuild a content that was sent as JSON; ``values`` come from ``dataclasses.asdict``."""
         sections = (Section(**{**part, "headings": tuple(part["headings"])}) for part in values["sections"])
         return cls(**{**values, "sections": tuple(sections)})
 
@@ -163,7 +163,7 @@ class TextBuilder:
         return Content(text, sections, title, self._unit, parse_date(date), self.note)
 
     def _find_title(self) -> str:
-        """Return the first heading if it outranks all others; else, or in slides or rows, ``""``."""
+        """Return the first heading of a text or PDF if it outranks all others; else ``""``."""
         first, *others = [level for level, _ in self._headings] or [BOLD_LEVEL]
         is_title = self._unit in ("", "page") and first < min([*others, BOLD_LEVEL])
         return self._headings[0][1] if is_title else ""

@@ -1,4 +1,4 @@
-"""Extract the content of a file whose first bytes, not its suffix, determine its kind."""
+"""Extract the content of a file, whose bytes determine its kind; suffixes are often wrong."""
 
 import re
 

@@ -96,12 +96,12 @@ class Package:
 
 
 def get_name(element: Element) -> str:
-    """Return the name of an element without its namespace, of which Office files have two."""
+    """Return the name of an element without its namespace, which differs between files."""
     return str(element.tag).rpartition("}")[2]
 
 
 def get_value(element: Element | None, name: str) -> str:
-    """Return an attribute in any namespace; ``""`` if it or the element is missing."""
+    """Return an attribute of an element in any namespace; ``""`` if either is missing."""
     if element is not None:
         for key, value in element.attrib.items():
             if key.rpartition("}")[2] == name:
@@ -136,7 +136,7 @@ def get_children(element: Element | None) -> list[Element]:
 
 
 def iter_named(element: Element, name: str) -> Iterator[Element]:
-    """Yield an element and its descendants, as far as they have the given name."""
+    """Yield the element and its descendants, if they have the given name."""
     return (part for part in element.iter() if get_name(part) == name)
 
 

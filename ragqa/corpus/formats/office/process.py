@@ -2,7 +2,7 @@
 
 A request is a line of JSON with the size of a file, a time limit and the command for OCR, followed by the bytes of the
 file. An answer is a line with a size, followed by that number of bytes of JSON: the content, or a problem. Nothing is
-pickled.
+pickled, so that an answer cannot run code.
 """
 
 import atexit
@@ -98,7 +98,7 @@ class Extractor:
         return process.returncode
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Return the running process; start one if there is none, also after a fork."""
+        """Return the running process; start one if there is none, or after a fork."""
         if self._process and self._owner == os.getpid() and self._process.poll() is not None:
             self._end()
         if self._process is None or self._owner != os.getpid():

@@ -30,7 +30,7 @@ def read_sheets(data: bytes, package: Package | None = None, title: str = "", da
         data: bytes of the file.
         package: the same file as a package, for the formats of its numbers; None if it is not a package.
         title: title in the metadata of the file.
-        date: date in the metadata.
+        date: date in the metadata, in a form that ``parse_date`` reads.
 
     Raises:
         UnreadableFile: the file is damaged or encrypted.

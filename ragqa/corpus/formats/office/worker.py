@@ -26,7 +26,7 @@ def main() -> None:
     while line := sys.stdin.buffer.readline():
         request = json.loads(line)
         data = _read_exactly(sys.stdin.buffer, request["size"])
-        # CPU time, which other work of the machine does not change. At its end, a signal kills the process.
+        # The limit counts CPU time, which other work of the machine does not change. Its signal ends the process.
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         answer = json.dumps(_extract(data, request["tesseract"]), ensure_ascii=False).encode(errors="surrogatepass")
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -54,7 +54,7 @@ def _parse(text: str) -> Any:
 
 
 class _Records:
-    """Builder of the records of a value, one a line, and of their outline."""
+    """Builder of the records of a value, one per line, and of their outline."""
 
     def __init__(self) -> None:
         self.lines, self.outline = list[str](), Outline()

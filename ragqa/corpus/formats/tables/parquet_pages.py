@@ -21,7 +21,7 @@ _UNCOMPRESSED, _COMPRESSED = 2, 3
 """Numbers of two fields of a page header: the uncompressed and the compressed size."""
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
-"""Numbers of Thrift's types."""
+"""Numbers of Thrift's types; ``_INTEGERS`` are integers of 16, 32 and 64 bits."""
 
 
 def find_largest_page(stream: BufferedReader, group: Any, names: list[str]) -> int:
