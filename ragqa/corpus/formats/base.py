@@ -31,7 +31,7 @@ _MAX_NAMED = 5
 EMPTY_FILE = "empty file"
 """Kind under which a file without text is counted as left out."""
 DUPLICATE_FILE = "duplicate file"
-"""Kind under which a file is counted that repeats the title and text of an earlier document."""
+"""Kind under which a file that repeats an earlier document's title and text is counted."""
 UNNAMED_KINDS = ("image", "sound", "video")
 """Kinds whose files the summary counts but does not name, because nobody expects text in them."""
 READABLE = (

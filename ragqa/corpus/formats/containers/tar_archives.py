@@ -106,7 +106,7 @@ class _CheckedMember(tarfile.TarInfo):
 def _check_records(header: bytes) -> None:
     """Raise ReadError if an extended header is malformed, or has a number of 200 digits.
 
-    It consists of records ``LENGTH KEYWORD=VALUE``, each followed by a line end.
+    It consists of records ``LENGTH KEYWORD=VALUE``; LENGTH counts all bytes of a record, with the line end.
     """
     place = 0
     while place < len(header):

@@ -40,7 +40,7 @@ def read(file: InputFile) -> Iterator[NumberedDocument]:
 
     Raises:
         MissingExtra: in strict mode, mwparserfromhell is not installed.
-        BadLine: in strict mode, a page cannot be parsed, or the XML is broken or cannot be read to its end.
+        BadLine: in strict mode, a page has no id, is too long or cannot be parsed, or the XML is broken or unreadable.
     """
     try:
         import mwparserfromhell  # noqa: F401

@@ -196,7 +196,7 @@ def choose_title(title: str) -> str:
 def is_bold_heading(text: str) -> bool:
     """Return True if a bold paragraph looks like a heading.
 
-    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!``.
+    It is one line of at most 100 characters, has a letter, and does not end with one of ``.,:;!`` or a quote after it.
     """
     return len(text) <= 100 and "\n" not in text and not _SENTENCE_END.search(text) and any(map(str.isalpha, text))
 
