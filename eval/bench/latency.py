@@ -161,9 +161,9 @@ def measure_embedding(texts: list[str]) -> float:
 
 
 def measure_reading(questions: list[str], hits: list[list[Hit]]) -> float:
-    """Return the number of passages per second that ragqa's reader reads, the passages of a question in one call.
+    """Return the number of passages that ragqa's reader reads per second.
 
-    A passage that the early layer rejects counts as read.
+    Each call reads the passages of one question. A passage that the early layer rejects counts as read.
 
     Args:
         questions: at least as many questions as ``hits`` has lists.

@@ -50,7 +50,7 @@ def _load_reader(folder: Path) -> Callable:
 
 
 def _measure_reading(folder: Path, rows: list[tuple[str, list[str]]]) -> float:
-    """Return the number of passages read per second, with ten passages or one in a call, whichever is faster."""
+    """Return the number of passages read per second, by batches of ten or of one: the maximum."""
     reader, speeds = _load_reader(folder), []
     for batch_size in (10, 1):
         reader(question=rows[0][0], context=rows[0][1][0])
@@ -62,7 +62,6 @@ def _measure_reading(folder: Path, rows: list[tuple[str, list[str]]]) -> float:
 
 
 def _answer_questions(encoder: SentenceTransformer, folder: Path, questions: list[str]) -> dict:
-    """Return the answer to the last question, and the seconds of each question."""
     reader = _load_reader(folder)
     passages, vectors = json.loads((folder / "passages.json").read_text()), np.load(folder / "vectors.npy")
     seconds, best = [], {}
