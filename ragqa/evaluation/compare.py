@@ -25,7 +25,7 @@ class Comparison:
     """Means, differences (a - b) and p-values of the scores, and descriptions of both runs."""
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the rows of both reports for each question.
+        """Yield the row of each question in both reports.
 
         Raises:
             Mismatch: the questions of the reports differ.

@@ -21,13 +21,10 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Questions whose answers or gold texts are not in the corpus.
-
-    Each field has their positions in the question set, from 0.
-    """
+    """Positions, from 0, of the questions whose answers or gold texts are not in the corpus."""
 
     answers: frozenset[int]
-    """Questions whose answers are in no passage (``metrics.has_answer``), except correctly answered questions."""
+    """Questions with no answer in any passage (``metrics.has_answer``), except correctly answered questions."""
     passages: frozenset[int]
     """Questions with gold passages, all of which are missing from the corpus."""
     documents: frozenset[int]
@@ -50,10 +47,9 @@ class Missing:
 def find_missing(
     passages: PassageStore, rows: Iterable[Row], *, regex: bool = False, progress: Progress = SILENT
 ) -> Missing:
-    """Find the questions whose answers, gold passages or gold documents are missing.
+    """Find the questions whose answers, gold passages or gold documents are not in the corpus.
 
-    The corpus is searched for the answers, gold passages and gold documents that are not among the hits. If all are
-    among the hits, the corpus is not read.
+    The corpus is read only if some of them are not among the hits.
 
     Args:
         passages: the corpus.

@@ -33,9 +33,7 @@ class System(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the system, for the report and for interrupted runs.
-
-        An interrupted run is continued only if the description is the same.
+        """Return a description of the system; an interrupted run needs the same one to continue.
 
         The report uses these keys, all optional:
 
@@ -117,10 +115,7 @@ class EvaluatedPipeline(System):
 
 
 def _check_complete(shards: Iterable[str]) -> None:
-    """Raise RemoteError if shards of the index are missing.
-
-    The scores would be those of a smaller corpus.
-    """
+    """Raise RemoteError for missing shards, since the scores would apply to a smaller corpus."""
     if names := ", ".join(shards):
         raise RemoteError(
             f"no answer from {names}: scores on a part of the index would be wrong; the rows so far are kept, so run "
@@ -129,10 +124,7 @@ def _check_complete(shards: Iterable[str]) -> None:
 
 
 class GoldPassages(System):
-    """Reader without a retriever, which reads the gold passages of each question.
-
-    This is the task of SQuAD.
-    """
+    """Reader that reads the gold passages of each question, as in SQuAD, without a retriever."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -165,7 +157,7 @@ class Predictions(System):
 
     - ``.json``: one object from question id to answer, as for SQuAD's script
     - ``.jsonl``, ``.ndjson``: one object per line and question, in the order of the questions, with ``prediction``
-      (null means no answer) and, optionally, ``question`` (which must be that of the set), ``confidence`` (0 to 1) and
+      (null means no answer) and, optionally, ``question`` (the same as in the set), ``confidence`` (0 to 1) and
       ``ctxs`` (the passages, best first, each with ``text`` and, optionally, ``id``, ``title`` and ``score``)
     """
 
@@ -204,7 +196,7 @@ class Predictions(System):
         return parts if self._read else {**parts, "reader": None}
 
     def skip(self, question: Question) -> None:
-        """Read the line of ``question`` without scoring it; errors are those of ``answer_batch``."""
+        """Read the line of ``question`` without scoring it; errors are as for ``answer_batch``."""
         self.answer_batch([question])
 
     def finish(self) -> None:
@@ -224,9 +216,7 @@ class Predictions(System):
         )
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the prediction for each question, in order.
-
-        A question without an entry in a ``.json`` has no answer.
+        """Return the prediction for each question; no answer if a ``.json`` has no entry for it.
 
         Raises:
             BadInput, BadLine: a prediction has the wrong format.

@@ -20,9 +20,7 @@ _POINTS = 200
 
 
 def is_reading(about: dict[str, Any]) -> bool:
-    """Return True if the system of a run answers questions.
-
-    False if it only retrieves passages.
+    """Return True if the system of a run answers questions; False if it only retrieves.
 
     Args:
         about: description of the run, as in ``report.json``.
@@ -31,10 +29,10 @@ def is_reading(about: dict[str, Any]) -> bool:
 
 
 def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
-    """Return the figures of a run, which are the content of ``report.json``.
+    """Compute the figures of a run, which are the content of ``report.json``.
 
     Args:
-        tally: scores of all rows.
+        tally: columns and counts of all rows.
         about: description of the run, which becomes part of the figures.
         missing: questions whose answers are not in the corpus; None if the corpus was not searched.
     """
@@ -74,8 +72,7 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
     """Return the depths at which retrieval is scored, in ascending order.
 
-    These are ``KS``, the number of passages that are read, and the depth of the search; none is above the largest
-    number of hits of a question.
+    These are ``KS``, the number of passages read and the depth of the search, up to the largest number of hits.
     """
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
@@ -103,9 +100,9 @@ def _measure_corpus_coverage(
 
 
 def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing | None) -> dict[str, Any] | None:
-    """Return the figures of the gold passages or documents, from their ranks.
+    """Return the figures of the gold passages or documents; None if no question names one.
 
-    Only questions with a gold passage (or document) in the corpus are scored. None if no question names one.
+    Only questions with a gold passage (or document) in the corpus are scored.
     """
     known, ranks = tally.gold[f"{unit}_rank"], tally.get_ranks(f"{unit}_rank")
     if not known:
@@ -125,9 +122,9 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Return the figures of the confidence, or None if an answer has no confidence.
+    """Return the figures of the confidence; None if there are no answers, or one has none.
 
-    None also if there are no answers. An answer to an unanswerable question counts as wrong.
+    An answer to an unanswerable question counts as wrong.
     """
     is_answered = tally.get_column("predicted") == 1
     confidence, right = tally.get_column("confidence"), tally.get_column("em") * answerable

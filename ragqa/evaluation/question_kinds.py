@@ -29,10 +29,7 @@ _NUMBER = re.compile(rf"\d|^({_NUMBER_WORDS})\b", re.IGNORECASE)
 
 
 def find_question_word(question: Question) -> str:
-    """Return the first question word of a question; ``other`` if there is none.
-
-    The words are, for example, ``who`` and ``how many``.
-    """
+    """Return the first question word, such as ``who`` or ``how many``; ``other`` without one."""
     tokens = re.findall(r"[a-z]+", question.text.lower())
     for token, following in pairwise([*tokens, ""]):
         if token in _WORDS:
@@ -41,11 +38,9 @@ def find_question_word(question: Question) -> str:
 
 
 def classify_answer(question: Question) -> str:
-    """Return the type of the first gold answer, such as ``date``.
+    """Return ``date``, ``number``, ``name``, ``phrase`` or ``none``, for the first gold answer.
 
-    The types are ``date``, ``number``, ``name``, ``phrase`` and, without an answer, ``none``.
-
-    A name is an answer whose words of more than three characters all begin with a capital letter.
+    In a name, all words of more than three characters begin with a capital letter. ``none`` means no answer.
     """
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
@@ -59,16 +54,13 @@ def classify_answer(question: Question) -> str:
 
 
 def classify_answer_length(question: Question) -> str:
-    """Return the length class of the first gold answer in words, for example ``4-5``.
-
-    The class is ``none`` without an answer.
-    """
+    """Return the class of the first gold answer's length in words, such as ``4-5`` or ``none``."""
     count = len(question.answers[0].split()) if question.answers else 0
     return "none" if not count else f"{count}" if count < 4 else "4-5" if count < 6 else "6 or more"
 
 
 def classify_question_length(question: Question) -> str:
-    """Return the length class of the question in words, for example ``6-8``."""
+    """Return the class of the question's length in words, such as ``6-8``."""
     count = len(question.text.split())
     return "up to 5" if count < 6 else "6-8" if count < 9 else "9-12" if count < 13 else "13 or more"
 

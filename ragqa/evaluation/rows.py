@@ -1,7 +1,4 @@
-"""Rows of an evaluation: questions with their answers and scores.
-
-Each row is a line of ``rows.jsonl``.
-"""
+"""Rows of an evaluation (``rows.jsonl``): questions with their answers and scores."""
 
 import json
 import math
@@ -18,8 +15,7 @@ from ragqa.types import Answer, Hit, Question, Span
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
 """Stage at which an answer was lost; ``right`` for a right answer, ``unanswerable`` without gold answers.
 
-After the search of the corpus, the figures count ``not retrieved`` as ``not in the corpus`` if no passage contains the
-answer.
+If no passage of the corpus contains an answer, the figures count ``not retrieved`` as ``not in the corpus``.
 """
 _EXCERPT = 4000
 """Maximum length in characters of a passage in the report."""
@@ -27,10 +23,7 @@ _EXCERPT = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Scoring rule for predictions and passages.
-
-    The fields are options of the functions of ``ragqa.metrics``.
-    """
+    """Scoring rule for predictions and passages: options of the functions of ``ragqa.metrics``."""
 
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""
@@ -130,7 +123,7 @@ class Row:
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
-    """Passage cited for the prediction."""
+    """Passage cited for the prediction; None if there is none."""
     holding: Excerpt | None
     """First hit that contains a gold answer; None if there is none, or it is the cited passage."""
     hits: tuple[ScoredHit, ...]
@@ -141,7 +134,7 @@ class Row:
         return Question(self.question, self.answers, self.id)
 
     def to_json(self) -> str:
-        """Return the row as one line of JSON."""
+        """Return the row as one line of JSON, with scores of hits rounded to four decimals."""
         row = {**asdict(self), "hits": [[h.passage, round(h.score, 4), int(h.has_answer)] for h in self.hits]}
         return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
 
@@ -238,10 +231,7 @@ def has_name(document: str, names: Sequence[str]) -> bool:
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return the first character of the first gold answer in a text.
-
-    Case is ignored. None if there is no gold answer in the text.
-    """
+    """Return the first character of the first gold answer in a text, in any case, or None."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None
@@ -265,9 +255,6 @@ def _cut_excerpt(hit: Hit, rank: int | None, span: Span | None, *, is_predicted:
 
 
 def _shorten_path(document: str) -> str:
-    """Return a document's id; of an absolute path, only the last two parts.
-
-    Users share reports, and the other parts can be private.
-    """
+    """Shorten an absolute path to its last two parts, since the others can be private."""
     path = PurePath(document)
     return "/".join(path.parts[-2:]) if path.is_absolute() else document

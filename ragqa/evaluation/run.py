@@ -1,4 +1,4 @@
-"""Evaluation of a system on a set of questions, and the report of it."""
+"""Evaluation of a system on a set of questions, with a report."""
 
 import atexit
 import datetime
@@ -60,16 +60,15 @@ class EvaluationSettings:
     batch: int = 1
     """Number of questions answered together; above 1, times are shares of a batch, not latencies."""
     min_confidence: float | None = None
-    """Confidence below which the report counts answers as declined; None for that of the pipeline or the reader."""
+    """Confidence below which the report counts answers as declined; None for the system's own threshold."""
     read: bool = True
     """True to answer the questions; False to score retrieval alone."""
     coverage: bool = True
     """True to search the whole corpus for answers and gold passages that no hit contains."""
     resume: bool | None = None
-    """True to continue from the rows of an interrupted run.
+    """True to continue an interrupted run from its rows, False to start again.
 
-    None continues the run of a pipeline that was loaded from disk, which its fingerprints identify. A pipeline that was
-    made in memory may have changed since the run.
+    None continues the run if ``System.is_identified``; a pipeline made in memory may have changed since the run.
     """
     about: Mapping[str, Any] = field(default_factory=dict)
     """Additional facts for the report: ``source``, ``caution``, ``published``, ``command``."""
@@ -95,8 +94,8 @@ def evaluate(
 ) -> Report:
     """Ask a pipeline questions, score its answers, and write a report.
 
-    The threshold does not apply: an answer counts however low its confidence is. The report also shows the scores for
-    answers above the threshold only. Scores are shares from 0 to 1.
+    Answers of any confidence count; the report also shows the scores with answers below the threshold declined. Scores
+    are shares from 0 to 1.
 
     Args:
         pipeline: the pipeline to ask, or another system, for example ``Predictions`` in a file.
@@ -116,6 +115,7 @@ def evaluate(
             another unfinished run would be lost.
         Mismatch: predictions in a file do not fit the questions.
         RemoteError: a server, or a shard of a served index, did not answer.
+        RagqaError: another error of ``pipeline``.
     """
     settings = replace(settings or EvaluationSettings(), **changes)
     if isinstance(pipeline, Pipeline):
@@ -139,10 +139,7 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Return the description of a run for the report.
-
-    Characters that UTF-8 cannot encode are replaced.
-    """
+    """Return the description of a run; characters that UTF-8 cannot encode are replaced."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:

@@ -55,9 +55,7 @@ def compute_bootstrap_interval(values_N: npt.ArrayLike) -> Interval:
 
 
 def compute_wilson_interval(share: float, questions: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of questions (Wilson 1927).
-
-    The interval is also valid for the shares 0 and 1.
+    """Return the 95 % interval of a share of questions, also for 0 and 1 (Wilson 1927).
 
     Args:
         share: share of the questions, from 0 to 1.
@@ -82,7 +80,7 @@ class PairedTest:
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:
-    """Return the mean difference of paired scores, and test it by randomisation (Noreen 1989).
+    """Test the mean difference of paired scores by randomisation (Noreen 1989).
 
     If all differences are -1, 0 or 1, the test is exact (McNemar's test).
 
@@ -117,8 +115,7 @@ def _sign_test(wins: int, changed: int) -> float:
 def _randomisation_test(changed: Values) -> float:
     """Return the two-sided p-value of differences by a randomisation test.
 
-    This is the share of random sign changes for which the sum of the differences is as far from 0 as observed, or
-    farther. The observation counts as one of them.
+    It is the share of random sign changes with a sum at least as far from 0 as the observed sum, which counts as one.
     """
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
@@ -150,9 +147,7 @@ def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -
 
 
 def compute_area_under_risk(coverage: Values, risk: Values) -> float:
-    """Return the area under the curve of risk over coverage (AURC); lower is better.
-
-    Source: Geifman & El-Yaniv 2017.
+    """Return the area under the risk–coverage curve (AURC, Geifman & El-Yaniv 2017).
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
@@ -162,7 +157,7 @@ def compute_area_under_risk(coverage: Values, risk: Values) -> float:
 
 
 def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -> float | None:
-    """Return the share of right answers among the most confident ones.
+    """Return the share of right answers among the most confident answers.
 
     Args:
         coverage: [T] coverages that ``compute_risk_coverage`` returned.
@@ -179,10 +174,8 @@ def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -
 def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
     """Return the share of answers that are declined at each threshold.
 
-    An answer is declined if its confidence is below the threshold.
-
-    The shares for unanswerable and for answerable questions, with the same thresholds, make the ROC curve of a detector
-    of unanswerable questions.
+    An answer is declined if its confidence is below the threshold. The shares for unanswerable and for answerable
+    questions, with the same thresholds, make the ROC curve of a detector of unanswerable questions.
 
     Args:
         thresholds_N: [N] thresholds of confidence.
@@ -198,10 +191,7 @@ def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLi
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Answers whose confidence is within one bin.
-
-    The bin is from ``low`` to ``high`` (exclusive); the last bin includes 1.
-    """
+    """Answers with a confidence from ``low`` to ``high`` (exclusive; the last bin includes 1)."""
 
     low: float
     high: float
@@ -233,11 +223,9 @@ def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> 
 
 
 def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> float:
-    """Return the expected calibration error over ten bins of equal width.
+    """Return the expected calibration error over ten bins of equal width (Guo et al. 2017).
 
-    It is 0 without answers. Source: Guo et al. 2017.
-
-    The arguments are those of ``compute_reliability``.
+    It is 0 without answers. Arguments are as for ``compute_reliability``.
     """
     table = compute_reliability(confidence_N, right_N)
     total = sum(b.questions for b in table)
@@ -245,7 +233,7 @@ def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLik
 
 
 def compute_percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
-    """Return the mean and percentiles of N durations, N at least 1.
+    """Return the mean and percentiles of one or more durations.
 
     Args:
         seconds_N: [N] durations in seconds.

@@ -1,6 +1,4 @@
-"""Rows of an evaluation as columns of numbers.
-
-The columns take about a hundred bytes per question.
+"""Rows of an evaluation as columns of numbers, in about a hundred bytes per question.
 
 Shapes: N questions.
 """
@@ -21,7 +19,7 @@ from ragqa.matching.patterns import compile_pattern
 from ragqa.text import split_words, to_nfd
 
 LOSSES = ("right", "not in the corpus", "not retrieved", "not read", "not chosen")
-"""Stages at which answers are lost, from the corpus to the reader, after ``right`` for right answers."""
+"""Outcomes of answerable questions: ``right``, or the stage that lost the answer, from the corpus to the reader."""
 _FLAGS = ("em", "answerable", "predicted", "covered")
 _RANKS = ("rank", "passage_rank", "document_rank")
 _NUMBERS = ("f1", "confidence", "retrieve_seconds", "read_seconds")
@@ -45,7 +43,7 @@ class Tally:
         self.losses: Counter[str] = Counter()
         """Numbers of questions by the stage at which their answers were lost (``find_loss``)."""
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
-        """Positions of the questions with gold passages, and of those with gold documents, by the name of the rank."""
+        """Positions of the questions that have gold passages or gold documents, by the name of the rank."""
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
         """Numbers of questions with an anomaly, and the largest number of hits of a question.
 
@@ -83,10 +81,7 @@ class Tally:
         return [rank or None for rank in self._table[name].tolist()]
 
     def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return the class of each question [N], by the name of the breakdown.
-
-        A breakdown is, for example, ``answer type``.
-        """
+        """Return the class of each question [N], by breakdown (such as ``answer type``)."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
@@ -121,7 +116,7 @@ def find_loss(row: Row, missing: Missing | None) -> str:
     """Return the stage at which a row's answer was lost; empty if retrieval alone is scored.
 
     Args:
-        row: row of a question.
+        row: row of the question.
         missing: questions whose answers are not in the corpus; None if the corpus was not searched.
     """
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers

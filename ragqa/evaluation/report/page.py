@@ -101,7 +101,7 @@ def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> lis
 
 
 def _describe_basis(about: Figures) -> str:
-    """Return the line above each table: the corpus, the split and the number of questions."""
+    """Return the line above each table: corpus, split and number of questions."""
     passages = about["system"].get("passages")
     size = "number of passages not known" if passages is None else format_count(passages, "passages")
     split = _cut(about["split"] or "not named", 100)
@@ -195,10 +195,7 @@ def _join_sides(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> l
 
 
 def _list_untested(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Yield the figures of a report that a comparison shows without a test.
-
-    Each figure is a name and a value.
-    """
+    """Yield the name and value of each figure that a comparison shows without a test."""
     if bound := figures["coverage_bound"]:
         yield "an answer occurs in the corpus (coverage bound)", _format_share(bound["corpus"])
         yield "an answer occurs in the hits searched", _format_share(bound["retrieved"])

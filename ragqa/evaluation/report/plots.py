@@ -1,7 +1,4 @@
-"""Plots of a report or a comparison, as SVG with the colours of the page.
-
-Plots need the extra ``eval``. They show shares in percent, as the page does.
-"""
+"""Plots of a report or a comparison (extra ``eval``), as SVG in the page's colours."""
 
 import io
 import re
@@ -109,7 +106,7 @@ def draw_comparison_plots(figures: Figures, a: Figures, b: Figures) -> list[Plot
 
 
 def list_tests(figures: Figures) -> dict[str, Figures]:
-    """Return the tests of a comparison that were made, by the name of the score."""
+    """Return the significance tests that a comparison contains, by the name of the score."""
     named = {"EM": figures["em"], "F1": figures["f1"]}
     named |= {f"answer recall @{k}": test for k, test in figures["answer_recall"].items()}
     return {name: test for name, test in named.items() if test is not None}
@@ -118,10 +115,7 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 def _add_recall(
     plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
 ) -> None:
-    """Add a plot of one or two curves of answer recall.
-
-    It can also show the accuracies of gold passages and gold documents.
-    """
+    """Add a plot of answer recall, and of the accuracies of gold passages and documents if any."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -152,10 +146,7 @@ def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
 
 
 def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, declining: Figures | None = None) -> None:
-    """Add a plot of one or two curves of risk over coverage.
-
-    ``declining`` marks the threshold of a single curve.
-    """
+    """Add a plot of one or two risk–coverage curves; ``declining`` marks the threshold of one."""
     explanation = (
         "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     )
@@ -227,10 +218,8 @@ def _draw_intervals(axes: "Axes", intervals: dict[str, Figures]) -> None:
 
 
 def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[list[float]]]:
-    """Return the values, and the lengths of their error bars below and above, in percent.
-
-    Negative lengths become 0, since rounding can put a mean outside its interval.
-    """
+    """Return the values, and the lengths of their error bars below and above, in percent."""
+    # Negative lengths become 0, since rounding can put a mean outside its interval.
     rows = [[100 * interval[key] for key in ("value", "low", "high")] for interval in intervals]
     below, above = (
         [max(0.0, value - low) for value, low, _ in rows],
@@ -284,10 +273,7 @@ def _embed_svg(svg: str, key: str, title: str) -> str:
 
 
 def _number_ids(svg: str, key: str) -> str:
-    """Replace the ids that an SVG refers to by numbered ids, and remove its other ids.
-
-    The new ids begin with ``key``, so that they are unique on the page.
-    """
+    """Number the ids that an SVG refers to, with ``key`` in front; remove its other ids."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

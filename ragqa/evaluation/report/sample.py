@@ -21,17 +21,14 @@ from ragqa.matching.patterns import Pattern, compile_pattern
 SIZE = 20
 """Maximum number of questions shown for each group."""
 _CONTEXT = 700
-"""Maximum length in characters of a marked answer, and of the text before and after the answer."""
+"""Maximum length in characters of a marked answer, of the text before it, and of the text after it."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Piece of a passage, which can be part of an answer.
-
-    It can be part of the predicted answer, of a gold answer or of both.
-    """
+    """Piece of a passage, which can be part of the predicted answer, a gold answer or both."""
 
     text: str
     is_predicted: bool = False
@@ -68,8 +65,7 @@ class Group(Generic[Item]):
 def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
     """Sample up to ``SIZE`` items of each group, by a hash of the question and its number.
 
-    The sample does not depend on the order of the items. If a group has the same questions in two reports, both show
-    the same sample.
+    So two reports with the same questions in a group show the same sample.
 
     Args:
         items: name of the group, row and item of each question.
@@ -128,10 +124,7 @@ def is_regex(report: Report) -> bool:
 
 
 def is_read(report: Report) -> bool:
-    """Return True if the system of a report answered questions.
-
-    False if it only retrieved passages.
-    """
+    """Return True if the system of a report answered questions; False if it only retrieved."""
     return is_reading(report.figures["about"])
 
 
@@ -142,8 +135,7 @@ PAIR_GROUPS = ("only a", "only b", "neither", "both", "unanswerable")
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
     """Sample the questions of two reports, grouped by the systems that succeeded.
 
-    Success is a right answer. If either report scores retrieval alone, success is a hit with an answer within
-    ``find_common_depth``.
+    Success is a right answer or, if a report scores retrieval alone, an answer within ``find_common_depth`` hits.
 
     Raises:
         Mismatch: the questions of the reports differ.
@@ -171,21 +163,13 @@ def find_common_depth(comparison: Comparison) -> int:
 
 
 def mark_row(row: Row, regex: bool) -> SampledQuestion:
-    """Cut the passages of a row into pieces and mark the answers in them.
-
-    Args:
-        row: the row.
-        regex: True if gold answers are patterns.
-    """
+    """Cut a row's passages into pieces and mark the answers (patterns if ``regex`` is True)."""
     cited, holding = (_split_excerpt(excerpt, row.answers, regex) for excerpt in (row.cited, row.holding))
     return SampledQuestion(row, cited, holding)
 
 
 def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
-    """Cut a passage into pieces around the predicted answer, or else the gold answer.
-
-    Text that is far from the answer is left out. Empty without a passage.
-    """
+    """Cut a passage, if any, into pieces near the predicted answer, or else the gold answer."""
     if excerpt is None:
         return ()
     text = excerpt.text
@@ -207,10 +191,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Return the start and end of the longest gold answer in a text.
-
-    Case is ignored. The result is (0, 0) if there is none.
-    """
+    """Return the start and end of the longest gold answer in a text, in any case, or (0, 0)."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     if regex:
         matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)

@@ -51,27 +51,20 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions whose answers are not in the corpus.
-
-        None if the corpus was not searched.
-        """
+        """Return the questions whose answers the corpus lacks; None if it was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
-        """Share of exact matches among answerable questions.
-
-        None if retrieval alone is scored, or if no question is answerable.
-        """
+        """Share of exact matches among answerable questions; None if no answer is scored."""
         return self.figures["em"] and float(self.figures["em"]["value"])
 
     @property
     def f1(self) -> float | None:
         """Mean F1 over answerable questions, from 0 to 1.
 
-        None if gold answers are patterns (regular expressions), if only retrieval is scored, or if no question is
-        answerable.
+        None if gold answers are patterns (regular expressions), or if no answer is scored.
         """
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 

@@ -14,7 +14,7 @@ RULES = {
     "F1 over the words of the same",
     "regex": "regex: gold answers are patterns, matched from the start of the answer in any case (CuratedTREC); no F1",
 }
-"""Description of each scoring rule, by its name."""
+"""Description of each scoring rule, by the name of the rule."""
 
 
 def format_summary(report: Report) -> str:
@@ -51,18 +51,13 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of the gold passages and gold documents, with their names.
-
-    Figures that the report does not have are left out.
-    """
+    """Return the figures of gold passages and gold documents that a report has, by name."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 
 
 def describe_gold(gold: dict[str, Any], name: str) -> str:
-    """Describe the figures of gold passages or gold documents in a sentence.
-
-    The sentence has the number of questions that name them, and their mean reciprocal rank.
+    """Describe gold passages or documents: number of questions, and mean reciprocal rank.
 
     Args:
         gold: figures of the gold passages or documents.

@@ -40,9 +40,7 @@ def write_report(
 
 
 def rebuild_report(path: str | Path) -> Report:
-    """Compute the figures and the page of a report again, from its rows.
-
-    They are then those of the installed version of ragqa.
+    """Compute a report's figures and page again from its rows, with the installed ragqa.
 
     Files of the user in the directory are kept. A damaged page is replaced.
 
