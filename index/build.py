@@ -94,7 +94,7 @@ class BuildReport:
     megabytes: float
     """Megabytes of vectors and FAISS files, without passages and terms."""
     seconds: dict[str, float]
-    """Wall time of each stage that this run did."""
+    """Wall time in seconds of each stage of this run, by the name of the stage."""
     search: dict[str, Any] | None
     """Search effort and the recall that it reached; None for exact search."""
 

@@ -112,9 +112,9 @@ class EmbedReport:
     embedded: int
     """Number of passages embedded by this run; the others existed before."""
     seconds: float
-    """Wall time of the whole run."""
+    """Wall time of the whole run in seconds."""
     passages_per_s: float
-    """``embedded`` over the seconds from the start of the actors to the last shard; 0 if nothing was missing."""
+    """Passages embedded per second, from the start of the actors to the last shard; 0 if nothing was missing."""
     workers: int
     """Number of actors; 0 without Ray, or if nothing was missing."""
     precision: str
@@ -339,7 +339,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
 
     Args:
         vectors: result of ``index.embed`` with the earlier encoder.
-        encoder: directory of the new encoder, of which only the question tower was trained further.
+        encoder: directory of the new encoder; only its question tower can have been trained since.
         out: directory of the links, or of copies where links are impossible; ``index.embed`` adds what is missing.
 
     Returns:

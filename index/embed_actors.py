@@ -29,7 +29,7 @@ class EmbedTask:
     out: Path
     """Directory of the vectors."""
     encoder: str
-    """Name of the encoder."""
+    """Path or hub name of the encoder."""
     device: str
     """Device type, as torch names it."""
     precision: str

@@ -102,8 +102,8 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool
     Args:
         plan: vectors and folder of the parts.
         trained: record that ``train`` returned.
-        progress: display of the number of added passages.
-        insecure: accept a Ray cluster that asks for no token.
+        progress: receiver of the number of added passages.
+        insecure: True to accept a Ray cluster that asks for no token.
 
     Raises:
         BadInput: a worker cannot write a part or read the vectors.

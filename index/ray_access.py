@@ -44,7 +44,7 @@ def close_local_cluster(insecure: bool) -> None:
     the machine can read. Call this function before Ray is imported.
 
     Args:
-        insecure: accept that the user has turned tokens off.
+        insecure: True to accept that the user has turned tokens off.
 
     Raises:
         BadInput: the user has turned tokens off, and ``insecure`` is False.
@@ -65,7 +65,7 @@ def check_cluster(address: str, insecure: bool) -> None:
 
     Args:
         address: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for the cluster on this machine.
-        insecure: also accept a cluster that asks for no token.
+        insecure: True to accept also a cluster that asks for no token.
 
     Raises:
         BadInput: there is no cluster, it is open to everybody, or it does not accept the user's token.

@@ -19,7 +19,7 @@ def connect(purpose: str, insecure: bool = False) -> None:
 
     Args:
         purpose: task that needs Ray, for the error message.
-        insecure: also accept a cluster that asks for no token.
+        insecure: True to accept also a cluster that asks for no token.
 
     Raises:
         MissingExtra: Ray is not installed.

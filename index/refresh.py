@@ -77,8 +77,8 @@ def open_ray_refresher(
         work: directory of the versions.
         settings: settings of the index; None for the defaults.
         workers: number of encoding actors, at least 1.
-        gpus: give each actor a GPU; otherwise each has one CPU thread.
-        insecure: accept a Ray cluster that asks for no token.
+        gpus: True to give each actor a GPU; otherwise each has one CPU thread.
+        insecure: True to accept a Ray cluster that asks for no token.
         version: version to continue with, as for ``open_blocking_refresher``.
         step: training step of the checkpoint, as for ``open_blocking_refresher``.
 

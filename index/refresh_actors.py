@@ -26,8 +26,8 @@ class RayBuilder:
     Args:
         plan: inputs and folders of the run.
         workers: number of encoding actors.
-        gpus: give each encoding actor a GPU instead of a CPU core.
-        insecure: accept a Ray cluster that asks for no token.
+        gpus: True to give each encoding actor a GPU instead of a CPU core.
+        insecure: True to accept a Ray cluster that asks for no token.
 
     Raises:
         MissingExtra, BadInput: as for ``connect``.

@@ -18,7 +18,7 @@ from ragqa.retrieval.vectors.mips import Mips
 _WARN_EVERY = 60.0
 """Seconds between two warnings while training waits for an index."""
 _TIMED_STEPS = 1000
-"""Number of the last steps without a running refresh that count in their median time."""
+"""Number of latest steps without a running refresh whose times make the median."""
 logger = logging.getLogger("ragqa.refresh")
 
 
@@ -137,7 +137,7 @@ class StepTimer:
 
 
 class IndexRefresher:
-    """Index of the passages that follows the weights in training.
+    """Index of passages that is rebuilt from the current weights during training.
 
     The refresher manages the index in use, the version being built, and the snapshot that waits for its build. Only
     one process at a time can train with a directory. ``index.refresh`` has the functions that open a refresher.

@@ -190,7 +190,7 @@ class Versions:
             )
 
     def count_whole_shards(self, step: int) -> int:
-        """Return the number of finished shards of the version of ``step``, which is being built."""
+        """Return the number of finished shards of the version of ``step`` that is being built."""
         return len(list((self.plan.get_build_folder(step) / "shards").glob("*.json")))
 
     def prune(self, needed: list[int]) -> None:

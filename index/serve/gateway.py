@@ -101,7 +101,7 @@ class _ShardClient:
                 return ShardFailure(f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}")
             if isinstance(answer, ShardFailure) or answer.scoring == self.last_state.scoring:
                 return answer
-            # A rebuilt shard's scores may not be comparable with those of the others.
+            # A rebuilt shard's scores may not be comparable with the scores of the other shards.
             change = f"rebuilt with {answer.scoring}, while the collection has {self.last_state.scoring}"
             return ShardFailure(f"{change}: serve it again")
         return ShardFailure("its process died")

@@ -9,7 +9,7 @@ kernel releases the lock when the process ends. On network file systems that can
 removed.
 
 A directory of the user could have the same name. The eight random digits of HEX make that improbable.
-``.NAME.updating`` belongs to ragqa only if it holds no other files than those of an update.
+``.NAME.updating`` belongs to ragqa only if it holds nothing but files of an update.
 """
 
 import fcntl

@@ -22,7 +22,7 @@ from ragqa.artefacts.write_errors import report_write_errors
 from ragqa.errors import ArtefactError, BadInput, DamagedArtefact
 
 _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
-"""Files of an artefact that its manifest does not list: itself, and the temporary file of a killed process."""
+"""Files of an artefact that its manifest does not list: the manifest, and its temporary file after a kill."""
 
 
 def check_replaceable(target: Path, *kinds: str) -> None:
@@ -190,7 +190,7 @@ def is_free(target: Path) -> bool:
 def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
     """Yield the relative paths of files and links in ``folder`` that are not in ``own``.
 
-    They are sorted within each folder. The manifest and empty lock files, which search engines leave, are left out.
+    Paths are sorted within each folder. The manifest and empty lock files, which search engines leave, are left out.
 
     Args:
         folder: directory to search.

@@ -13,7 +13,7 @@ from typing import Any
 from ragqa.errors import ArtefactError, DamagedArtefact
 
 MAX_MANIFEST_BYTES = 64 << 20
-"""Maximum size of a manifest; an index of 21 million passages in shards of 8192 needs less than 1 MB."""
+"""Maximum size of a manifest in bytes; an index of 21 million passages in shards of 8192 needs less than 1 MB."""
 MAX_COUNT = 1 << 20
 """Maximum of a vector width, a length in tokens or a search effort in a manifest; real values are far smaller."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -1,4 +1,4 @@
-"""Convert system errors while an artefact is written to BadInput with a one-line message."""
+"""Convert system errors to BadInput with a one-line message while an artefact is written."""
 
 import sys
 from collections.abc import Iterator

@@ -12,7 +12,7 @@ INDENT = "    "
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return one line of text wrapped at the width of the terminal, or else at 80 characters.
+    """Return a line of text wrapped at the terminal's width, or at 80 without a terminal.
 
     Line ends replace spaces, and words stay whole. So without an indent, positions in the text do not change.
 

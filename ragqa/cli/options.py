@@ -1,4 +1,4 @@
-"""Options that commands share, and classes of commands with arguments of their own form."""
+"""Options that commands share, and classes of commands with special forms of arguments."""
 
 import inspect
 from collections.abc import Callable, Mapping

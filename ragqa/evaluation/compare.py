@@ -25,7 +25,7 @@ class Comparison:
     """Means, differences (a - b) and p-values of the scores, and descriptions of both runs."""
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the row of each question in both reports.
+        """Yield, for each question, its rows in both reports.
 
         Raises:
             Mismatch: the questions of the reports differ.
@@ -39,7 +39,7 @@ def compare(a: Report, b: Report) -> Comparison:
 
     Raises:
         Mismatch: the questions or the scoring rules of the reports differ.
-        DamagedArtefact: a report contains wrong values.
+        DamagedArtefact: a report has a missing or wrong value.
     """
     with artefacts.report_damage(f"{a.path} or {b.path}"):
         return _compare(a, b)

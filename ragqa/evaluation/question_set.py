@@ -1,4 +1,4 @@
-"""Set of questions for an evaluation, which are counted in advance and read one by one."""
+"""Questions for an evaluation, which are counted in advance and read one by one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class QuestionSet:
         """Open a question file and check all its lines.
 
         Args:
-            file: the file.
+            file: question file in a format of ``read_questions``.
             name: name of the set; by default the file's name.
             split: split of the data set: dev, test or another name.
 

@@ -37,7 +37,7 @@ class Rule:
 
     @classmethod
     def from_name(cls, name: str) -> "Rule":
-        """Return the rule of a name: ``nq``, ``squad`` or ``regex``.
+        """Return the rule with a name: ``nq``, ``squad`` or ``regex``.
 
         Raises:
             KeyError: there is no such rule.
@@ -66,7 +66,7 @@ class ScoredHit:
     """Score of a hit, and whether its passage contains a gold answer."""
 
     passage: int
-    """Row of the passage in the passage store; in a file of predictions, its position in the list, from 0."""
+    """Row of the passage in the passage store; for predictions in a file, its position in their list, from 0."""
     score: float
     has_answer: bool
 
@@ -231,7 +231,7 @@ def has_name(document: str, names: Sequence[str]) -> bool:
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return the first character of the first gold answer in a text, in any case, or None."""
+    """Return the span of the first character of the first gold answer, in any case, or None."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None

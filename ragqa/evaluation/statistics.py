@@ -115,7 +115,7 @@ def _sign_test(wins: int, changed: int) -> float:
 def _randomisation_test(changed: Values) -> float:
     """Return the two-sided p-value of differences by a randomisation test.
 
-    It is the share of random sign changes with a sum at least as far from 0 as the observed sum, which counts as one.
+    It is the share of random sign changes whose sum is at least as far from 0 as the observed sum, itself included.
     """
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
@@ -172,7 +172,7 @@ def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -
 
 
 def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the share of answers that are declined at each threshold.
+    """Return the thresholds, and the share of answers that are declined at each.
 
     An answer is declined if its confidence is below the threshold. The shares for unanswerable and for answerable
     questions, with the same thresholds, make the ROC curve of a detector of unanswerable questions.

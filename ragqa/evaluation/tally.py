@@ -63,7 +63,7 @@ class Tally:
         return self._digest.hexdigest()
 
     def get_column(self, name: str) -> npt.NDArray[np.float64]:
-        """Return a column of N numbers.
+        """Return a column [N] of numbers.
 
         Args:
             name: a flag (0 or 1): ``em``, ``answerable`` (has gold answers), ``predicted`` (has a prediction) or
@@ -73,7 +73,7 @@ class Tally:
         return np.asarray(self._table[name], np.float64)
 
     def get_ranks(self, name: str) -> list[int | None]:
-        """Return the ranks of N questions, from 1; None for a question without one.
+        """Return the rank of each question, from 1; None for a question without one.
 
         Args:
             name: ``rank``, ``passage_rank`` or ``document_rank``, as in ``Row``.

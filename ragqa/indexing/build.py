@@ -1,4 +1,4 @@
-"""Build an index from documents; the next run of a build that was killed continues it.
+"""Build an index from documents; after a kill, the next run continues the build.
 
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     files.json      files that were read, with size and time       (ragqa.indexing.file_table)
@@ -182,7 +182,7 @@ def open_splitter(blocks: str, size: int | None, encoder: str, *, has_vectors: b
 
 
 def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Return the vectors [B, D] of at most ``SAMPLE`` random questions of a file.
+    """Return the vectors [questions, width] of at most ``SAMPLE`` random questions of a file.
 
     Args:
         file: question file.
@@ -233,7 +233,7 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Build of an index that skips the steps which an earlier run finished."""
+    """Build of an index, without the steps that an earlier run finished."""
 
     folder: Path
     """Workspace of the build."""
@@ -241,7 +241,7 @@ class _IndexBuild:
     config: IndexConfig
     encoder: TextEncoder | None
     queries: np.ndarray | None
-    """Vectors of sample questions [B, D]."""
+    """Vectors [questions, width] of the sample questions; None without a file of questions."""
     progress: Progress
 
     def run(self) -> None:

@@ -25,9 +25,9 @@ class DocumentChanges:
     written_keys: set[DocumentKey] = field(default_factory=set)
     """Documents whose passages were written: new documents, and documents that differ from those in the index."""
     unchanged_keys: set[DocumentKey] = field(default_factory=set)
-    """Documents that are the same as in the index, except for the date."""
+    """Documents that are the same as in the index; only their dates can differ."""
     left_out_keys: set[DocumentKey] = field(default_factory=set)
-    """Documents without passages: empty ones and duplicates."""
+    """Documents that are not indexed, because they are empty or duplicates."""
 
     @property
     def all_keys(self) -> set[DocumentKey]:

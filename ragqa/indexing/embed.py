@@ -1,6 +1,6 @@
 """Embed passages in shards with their own files; no finished shard is embedded again.
 
-    0000000000.npy     vectors of a shard, float16 [rows of the shard, D]
+    0000000000.npy     vectors of a shard, float16 [rows of the shard, width]
     0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
 
 A batch of the encoder has passages of one shard only, so the vectors of a shard do not depend on other shards.
@@ -27,7 +27,7 @@ from ragqa.retrieval.vectors.store import VectorsOnDisk
 from ragqa.runtime.encoder import TextEncoder
 
 PARTIAL = ".writing"
-"""Folder next to the files of the shards for files that are not finished."""
+"""Folder for unfinished files, next to the files of the shards."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ def embed_shard(
 
     Raises:
         DamagedArtefact: a file of the passages is damaged.
+        OSError: a file cannot be written.
     """
     texts = [passage.titled_text for passage in store.read_rows(shard.first, shard.last)]
     buffer = io.BytesIO()
@@ -184,14 +185,14 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
 
 
 def open_shards(folder: Path, rows: int) -> StackedVectors:
-    """Open the vectors [rows, D] of all shards in ``folder`` without loading them into memory.
+    """Open the vectors [rows, width] of all shards in ``folder``, memory-mapped.
 
     Args:
         folder: folder of the shards.
         rows: expected number of vectors.
 
     Raises:
-        DamagedArtefact: the number of vectors is another, or a file is damaged.
+        DamagedArtefact: the number of vectors is not ``rows``, or a file is damaged.
     """
     files = sorted(folder.glob("*.npy"))
     vectors = StackedVectors([VectorsOnDisk(file) for file in files]) if files else ()

@@ -39,10 +39,10 @@ class FileScan:
     """Regular files under some paths, with their states before they are read."""
 
     def __init__(self, paths: Sequence[Path], on_error: Callable[[OSError], object] = lambda error: None) -> None:
-        """List the regular files.
+        """List the regular files under ``paths``, and read their states.
 
         Args:
-            paths: files and folders; names of the hub are left out.
+            paths: files and folders; names of data sets of the hub are left out.
             on_error: function called with the error if a folder cannot be listed.
         """
         self.files: dict[str, Path] = {}

@@ -68,7 +68,7 @@ def build_or_sync_index(
 def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) -> str | None:
     """Return the reason why an index cannot be synced; None if it can be synced.
 
-    The reason is an empty string if there is no index yet, or it is not whole.
+    The reason is an empty string if there is no index, or if the index is damaged.
     """
     try:
         manifest = artefacts.read_manifest(out, "index")

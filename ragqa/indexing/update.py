@@ -325,7 +325,7 @@ class NewVersion:
         return passages
 
     def change_rows(self, deleted: Rows, first_added: int) -> None:
-        """Delete rows, and add the terms and vectors of the rows from ``first_added`` on.
+        """Delete the rows ``deleted``; add terms and vectors of the rows from ``first_added`` on.
 
         Raises:
             BadInput: no passage would be left.

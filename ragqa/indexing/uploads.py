@@ -1,4 +1,4 @@
-"""Add single files to an index whose content a client sends, and delete documents."""
+"""Add files that clients send to an index, and delete documents."""
 
 import os
 from contextlib import suppress
@@ -108,7 +108,7 @@ def _add_file(file: Path, version: NewVersion, lost_ids: set[str]) -> dict[str, 
 
 
 def _explain_refusal(file: Path, report: CorpusReport) -> str:
-    """Return why a file has no documents, without its folder; empty if nothing is known."""
+    """Return the reason why a file has no documents, without its folder; empty if unknown."""
     if report.notes:
         return f"nothing to add: {'; '.join(to_one_line(note.replace(str(file), file.name)) for note in report.notes)}"
     if not report.left_out:

@@ -31,7 +31,7 @@ def watch_folders(
 
     Args:
         index: directory of the index.
-        folders: folders to watch; by default those of earlier builds and syncs.
+        folders: folders to watch; by default the sources of the index.
         on_report: function called with the report of each sync that added, replaced or deleted documents.
         on_error: function called with the message of an error; it is not called for the same message twice in a row.
         stop: event that ends the watch; None to watch forever.

@@ -80,7 +80,7 @@ def replace_index_file(index: str | Path, name: str, text: str) -> None:
 
 
 def read_deleted(work: Path, version: Manifest) -> set[str]:
-    """Return the ids that a killed update to ``version`` deleted; else an empty set.
+    """Return the ids that a killed update to ``version`` deleted; empty if there was none.
 
     The update was killed after it had put the new version in place. It printed no report, so the user runs it again.
     The second run must accept these ids, although the index no longer has them.

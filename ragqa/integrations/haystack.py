@@ -34,11 +34,14 @@ class HaystackRetriever:
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
-        """Return the passages as documents, best first, with their places in ``meta``.
+        """Return the list ``documents`` of passages, best first, with their places in ``meta``.
 
         Args:
-            query: the question, which must not be empty.
+            query: the question.
             top_k: number of passages; by default ``top_k`` of the component.
+
+        Raises:
+            RagqaError: as for ``find_hits``.
         """
         hits = find_hits(self.index, self.retriever, query, top_k or self.top_k, tuple(self.paths or ()))
         return {
@@ -80,15 +83,12 @@ class HaystackReader:
 
     @component.output_types(answers=list[ExtractedAnswer])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[ExtractedAnswer]]:
-        """Return the answers with their places in the documents, best first.
+        """Return the list ``answers``, best first; with ``no_answer``, one stands for no answer.
 
         Args:
             query: the question.
             documents: documents to read; documents without text are skipped.
             top_k: maximum number of answers; by default ``top_k`` of the component.
-
-        Returns:
-            List ``answers``; with ``no_answer``, one of them stands for no answer.
         """
         texts = [document for document in documents if document.content]
         answer = read_hits(self.reader, query, [_to_hit(number, document) for number, document in enumerate(texts)])
@@ -126,7 +126,7 @@ class HaystackReader:
 
 
 def _to_hit(number: int, document: Document) -> Hit:
-    """Return a document as a hit, whose passage has the number of the document."""
+    """Return a document as a hit, whose passage has the id ``number``."""
     meta, text = document.meta, document.content or ""
     passage = Passage(
         id=number,

@@ -34,7 +34,7 @@ _DATES = {
     "what decade": re.compile(r"\d{1,3}0s"),
     "when": re.compile(rf".*\d.*(?:{_MONTH}).*|.*(?:{_MONTH}).*\d.*|{_MONTH}"),
 }
-"""Question words for dates, with the pattern of the dates for which each is used."""
+"""Question words for dates, each with the pattern of its dates."""
 _BEFORE_DATE = re.compile(
     r"\b(?P<preposition>in|on|from|since|until|by|to|during|around|about|of)(?: (?:the|early|late|around|about))*$",
     re.IGNORECASE,

@@ -23,8 +23,7 @@ def choose_threshold(confidence_M: npt.ArrayLike, loss_M: npt.ArrayLike, questio
 
     Args:
         confidence_M: [M] confidence of each answer. A question can have several weighted answers.
-        loss_M: [M] loss of each answer if it is given; 0 if it is right. The losses of the answers to one question have
-            at most the sum 1.
+        loss_M: [M] loss of each answer if it is given; 0 if it is right. The losses of one question sum to at most 1.
         questions: number of questions N, including questions without an answer.
         risk: largest expected loss of a new question, between 0 and 1.
 

@@ -1,4 +1,4 @@
-"""Make questions by rule about a sample of the passages of an index."""
+"""Make questions by rule about sampled passages of an index."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice

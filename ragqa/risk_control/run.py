@@ -45,7 +45,7 @@ class CurvePoint:
     right_declined: float | None
     """Share of declined answers among the right answers over the whole index; None without right answers."""
     missing_declined: float | None
-    """Share of declined questions among those that the documents do not answer; None without such questions."""
+    """Share of declined questions among questions that the documents do not answer; None without such questions."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RiskReport:
     is_made: bool
     """True if the questions were made from the passages; False if they come from a file."""
     missing: float
-    """Weight with which a question with an answer was asked without its documents, from 0 to 1."""
+    """Weight, from 0 to 1, of the answers without the documents of their questions."""
     at_threshold: CurvePoint | None
     """Shares of questions at ``threshold``; None without a threshold."""
     curve: list[CurvePoint]

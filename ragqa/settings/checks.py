@@ -1,4 +1,4 @@
-"""Check that the values of a config are in range, in its ``__post_init__``.
+"""Check in ``__post_init__`` that the values of a config are in range.
 
     @report_together()
     def __post_init__(self) -> None:

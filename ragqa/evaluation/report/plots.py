@@ -55,6 +55,9 @@ class Plot:
 def draw_report_plots(figures: Figures) -> list[Plot]:
     """Return the plots for which a report has figures.
 
+    Args:
+        figures: figures of the report.
+
     Raises:
         ImportError: matplotlib is not installed.
     """
@@ -115,7 +118,7 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 def _add_recall(
     plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
 ) -> None:
-    """Add a plot of answer recall, and of the accuracies of gold passages and documents if any."""
+    """Add a plot of answer recall and, if given, the accuracy of gold passages and documents."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -273,7 +276,7 @@ def _embed_svg(svg: str, key: str, title: str) -> str:
 
 
 def _number_ids(svg: str, key: str) -> str:
-    """Number the ids that an SVG refers to, with ``key`` in front; remove its other ids."""
+    """Replace the ids that an SVG refers to by ``key`` and a number; remove its other ids."""
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', svg))
     names = {old: f"{key}-{n}" for n, old in enumerate(i for i in re.findall(r' id="([^"]+)"', svg) if i in used)}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)

@@ -1,4 +1,4 @@
-"""Sample of the questions of each group, for the page of a report."""
+"""Sample of questions from each group, for the page of a report."""
 
 import heapq
 import re

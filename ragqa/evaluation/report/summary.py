@@ -51,7 +51,7 @@ def _name_recalls(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def list_gold_figures(figures: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the figures of gold passages and gold documents that a report has, by name."""
+    """Return the names and figures of gold passages and gold documents, if a report has any."""
     named = [("gold passage", figures["gold_passage"]), ("gold document", figures["gold_document"])]
     return [(name, gold) for name, gold in named if gold]
 

@@ -52,6 +52,7 @@ def rebuild_report(path: str | Path) -> Report:
 
     Raises:
         ArtefactError: the directory is not a report.
+        BadInput: the directory cannot be written.
         DamagedArtefact: a file other than the page is damaged.
         Mismatch: a newer version of ragqa wrote the report.
     """
