@@ -64,7 +64,7 @@ class EvaluationSettings:
     read: bool = True
     """True to answer the questions; False to score retrieval alone."""
     coverage: bool = True
-    """True to search the whole corpus for answers and gold passages that no hit contains."""
+    """True to search the whole corpus for answers, gold passages and gold documents that are not among the hits."""
     resume: bool | None = None
     """True to continue an interrupted run from its rows, False to start again.
 

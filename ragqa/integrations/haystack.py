@@ -92,17 +92,17 @@ class HaystackReader:
         """
         texts = [document for document in documents if document.content]
         answer = read_hits(self.reader, query, [_to_hit(number, document) for number, document in enumerate(texts)])
-        found: list[Answer | Alternative] = [answer, *answer.alternatives] if answer.text is not None else []
+        candidates: list[Answer | Alternative] = [answer, *answer.alternatives] if answer.text is not None else []
         answers = []
-        for each in found[: top_k or self.top_k]:
-            source = each.sources[0]
+        for candidate in candidates[: top_k or self.top_k]:
+            source = candidate.sources[0]
             document, span = texts[source.hit.passage.id], source.span
             place = ExtractedAnswer.Span(span.start, span.end) if span else None
             answers.append(
                 ExtractedAnswer(
                     query=query,
-                    data=each.text,
-                    score=each.confidence,
+                    data=candidate.text,
+                    score=candidate.confidence,
                     document=document,
                     context=document.content,
                     document_offset=place,
@@ -110,9 +110,9 @@ class HaystackReader:
                 )
             )
         if self.no_answer:
-            rest = max(0.0, 1.0 - sum(each.confidence for each in found))
+            rest = max(0.0, 1.0 - sum(candidate.confidence for candidate in candidates))
             answers.append(ExtractedAnswer(query=query, data=None, score=rest))
-            answers.sort(key=lambda each: -each.score)
+            answers.sort(key=lambda candidate: -candidate.score)
         return {"answers": answers}
 
     def to_dict(self) -> dict[str, Any]:

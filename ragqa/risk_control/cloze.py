@@ -141,16 +141,16 @@ def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
     if not re.search(r"[^\W\d_]{3}", name) or len(name.split()) > _MAX_VALUE:
         return
     for field, value in fields[1:]:
-        asked = field.replace("_", " ").lower().split()
-        if len(asked) <= _MAX_FIELD and asked[-1] not in FUNCTION_WORDS and len(value.split()) <= _MAX_VALUE:
-            yield ClozeQuestion(f"What is the {' '.join(asked)} of {name}?", (value,))
+        words = field.replace("_", " ").lower().split()
+        if len(words) <= _MAX_FIELD and words[-1] not in FUNCTION_WORDS and len(value.split()) <= _MAX_VALUE:
+            yield ClozeQuestion(f"What is the {' '.join(words)} of {name}?", (value,))
 
 
 def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
     """Return a question without some of its words, chosen at random.
 
     People remember only some words of a sentence. Names, numbers, function words, the first word, and the word after
-    "what", "which", "many" or "much" stay. Function words at the end are also left out.
+    "what", "which", "many" or "much" stay. Function words at the end, except question words, are also left out.
 
     Args:
         question: question with its question mark.
@@ -158,7 +158,7 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
         rate: probability that a word is left out.
     """
     words = question.removesuffix("?").split()
-    kept = [
+    remaining = [
         word
         for before, word in zip(["", *words], words, strict=False)
         if not before
@@ -169,9 +169,9 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
         or before.lower() in ("what", "which", "many", "much")
         or rng.random() >= rate
     ]
-    while kept and kept[-1].lower() in FUNCTION_WORDS and not _ASKING.fullmatch(kept[-1]):
-        kept.pop()
-    return _tidy(f"{' '.join(kept)}?")
+    while remaining and remaining[-1].lower() in FUNCTION_WORDS and not _ASKING.fullmatch(remaining[-1]):
+        remaining.pop()
+    return _tidy(f"{' '.join(remaining)}?")
 
 
 def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
@@ -212,12 +212,12 @@ def _is_usable(question: ClozeQuestion) -> bool:
 
 def _ask_date(before: str, answer: str, after: str) -> ClozeQuestion | None:
     match = _BEFORE_DATE.search(before.rstrip())
-    asked = next((asked for asked, pattern in _DATES.items() if pattern.fullmatch(answer)), None)
-    if not match or not asked:
+    word = next((word for word, pattern in _DATES.items() if pattern.fullmatch(answer)), None)
+    if not match or not word:
         return None
     preposition = match["preposition"].lower()
-    asked = asked if asked == "when" and preposition in ("in", "on") else f"{preposition} {asked}"
-    return ClozeQuestion(_insert(before[: match.start()], asked, after), (answer,))
+    word = word if word == "when" and preposition in ("in", "on") else f"{preposition} {word}"
+    return ClozeQuestion(_insert(before[: match.start()], word, after), (answer,))
 
 
 def _ask_number(before: str, answer: str, after: str) -> ClozeQuestion | None:
@@ -257,29 +257,29 @@ def _ask_name(before: str, answer: str, after: str) -> ClozeQuestion | None:
     if agent := _AGENT.search(before):
         return ClozeQuestion(_insert(before[: agent.start()], "by whom", after), (answer,))
     if place := _PLACE.search(before):
-        asked = "where" if place["preposition"] in ("in", "at") else f"{place['preposition']} where"
-        return ClozeQuestion(_insert(before[: place.start()], asked, after), (answer,))
+        word = "where" if place["preposition"] in ("in", "at") else f"{place['preposition']} where"
+        return ClozeQuestion(_insert(before[: place.start()], word, after), (answer,))
     return ClozeQuestion(_close(f"{before}what{after}"), (answer,)) if _NAMED.search(before) else None
 
 
-def _insert(before: str, asked: str, after: str) -> str:
+def _insert(before: str, word: str, after: str) -> str:
     """Return a question with a question word between two parts of a sentence, or before them.
 
     The question word is first if ``before`` is empty, or if an auxiliary verb follows the subject.
 
     Args:
         before: sentence before the answer.
-        asked: question word, with its preposition.
+        word: question word, with its preposition.
         after: sentence after the answer.
     """
     if not before:
         rest = after.lstrip(" ,")
-        return _close(f"{asked} {_invert(rest) or _lower(rest)}")
+        return _close(f"{word} {_invert(rest) or _lower(rest)}")
     inverted = _invert(before)
     # After a comma or "and", the verb of the span can be another one: "was born in Ulm and died in …".
     if inverted and not re.search(r",| and\b", inverted):
-        return _close(f"{asked} {inverted}{after}")
-    return _close(f"{before}{asked}{after}")
+        return _close(f"{word} {inverted}{after}")
+    return _close(f"{before}{word}{after}")
 
 
 def _invert(clause: str) -> str | None:

@@ -63,7 +63,7 @@ class RiskReport:
     is_made: bool
     """True if the questions were made from the passages; False if they come from a file."""
     missing: float
-    """Weight, from 0 to 1, of the answers without the documents of their questions."""
+    """Weight, from 0 to 1, of each answer that was read without the question's documents."""
     at_threshold: CurvePoint | None
     """Shares of questions at ``threshold``; None without a threshold."""
     curve: list[CurvePoint]
@@ -123,10 +123,10 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
         encoder = manifest.parents.get("encoder")
     questions = _collect_questions(retriever.passages, index, settings, progress)
     missing = _choose_missing_share(questions, settings)
-    asked = _ask_questions(pipeline, questions, missing, progress)
-    loss_A = asked.weight_A * ~asked.right_A * (asked.confidence_A >= 0)
-    has_answer_A = asked.confidence_A >= 0
-    threshold = choose_threshold(asked.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk)
+    scores = _ask_questions(pipeline, questions, missing, progress)
+    loss_A = scores.weight_A * ~scores.right_A * (scores.confidence_A >= 0)
+    has_answer_A = scores.confidence_A >= 0
+    threshold = choose_threshold(scores.confidence_A[has_answer_A], loss_A[has_answer_A], len(questions), settings.risk)
     before = pipeline.threshold
     if threshold is not None:
         stored = IndexThreshold(
@@ -144,8 +144,8 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
         len(questions),
         settings.questions is None,
         missing,
-        None if threshold is None else asked.measure(threshold),
-        [asked.measure(point) for point in _CURVE],
+        None if threshold is None else scores.measure(threshold),
+        [scores.measure(point) for point in _CURVE],
     )
 
 
@@ -158,13 +158,13 @@ def _collect_questions(
         questions = list(read_questions(file))
         if not any(question.answers for question in questions):
             raise BadInput(f"{file}: no question has an answer, so no answer can be right: add questions with answers")
-        found, remedy = f"{file} has {len(questions)}", "add questions"
+        supply, remedy = f"{file} has {len(questions)}", "add questions"
     else:
         questions = make_corpus_questions(passages, settings.count, seed=settings.seed, progress=progress)
-        found = f"{len(questions)} could be made from {index}"
+        supply = f"{len(questions)} could be made from {index}"
         remedy = "give your own with --questions FILE" if len(questions) < settings.count else "raise --count"
     if len(questions) < needed:
-        reason = f"a risk of {settings.risk} needs {needed} questions or more, and {found}"
+        reason = f"a risk of {settings.risk} needs {needed} questions or more, and {supply}"
         raise BadInput(f"{reason}: {remedy}, or raise --risk")
     return questions
 
@@ -218,11 +218,11 @@ def _judge(answer: Answer, question: Question, is_missing: bool, weight: float) 
 
 def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) -> list[Answer]:
     """Answer each question from the passages of other documents than its own."""
-    asked = [replace(question, text=pipeline.prepare_question(question.text)) for question in questions]
-    hits: list[list[Hit]] = [[] for _ in asked]
+    prepared = [replace(question, text=pipeline.prepare_question(question.text)) for question in questions]
+    hits: list[list[Hit]] = [[] for _ in prepared]
     if not pipeline.reader.is_closed_book:
-        hits = search_other_documents(pipeline.find_passages, asked, pipeline.k, _drop_own_documents)
-    return pipeline.reader.read([question.text for question in asked], hits)
+        hits = search_other_documents(pipeline.find_passages, prepared, pipeline.k, _drop_own_documents)
+    return pipeline.reader.read([question.text for question in prepared], hits)
 
 
 def _drop_own_documents(hits: list[Hit], question: Question) -> list[Hit]:

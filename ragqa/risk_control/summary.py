@@ -34,15 +34,15 @@ def format_report(report: RiskReport, index: Path, *, as_json: bool = False) -> 
 
 def _format_head(report: RiskReport, index: Path) -> list[str]:
     source = "made from the documents" if report.is_made else "of the file"
-    asked = f"{format_count(report.questions, 'questions')} {source}"
+    basis = f"{format_count(report.questions, 'questions')} {source}"
     if report.missing:
-        asked += f"; asked without their documents with a weight of {_percent(report.missing)}"
+        basis += f"; asked without their documents with a weight of {_percent(report.missing)}"
     if report.threshold is None:
-        return [asked]
+        return [basis]
     place = to_one_line(str(index))
     lines = [
         f"threshold {report.threshold:.3f} (before: {report.before:.3f}), stored in {place}",
-        asked,
+        basis,
         f"Of questions like these, at most {_percent(report.risk)} are expected to get a wrong answer.",
         "For other questions, nothing is guaranteed.",
     ]
