@@ -49,7 +49,7 @@ def find_missing(
 ) -> Missing:
     """Find the questions whose answers, gold passages or gold documents are not in the corpus.
 
-    The corpus is read only if some of them are not among the hits.
+    The corpus is read only if an answer, a gold passage or a gold document is not among the hits.
 
     Args:
         passages: the corpus.

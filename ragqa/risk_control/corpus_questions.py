@@ -66,12 +66,12 @@ def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
     """Yield the first value of each group, then the second value of each group, and so on."""
     waiting = [iter(group) for group in groups]
     while waiting:
-        left = []
+        unfinished = []
         for group in waiting:
             for value in islice(group, 1):
-                left.append(group)
+                unfinished.append(group)
                 yield value
-        waiting = left
+        waiting = unfinished
 
 
 def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generator) -> list[Passage]:
