@@ -1,1 +1,1 @@
-"""HTTP server of the library: routes, their limits, and the page."""
+"""Server of ragqa: HTTP routes and their limits, the page, and tools for agents."""

@@ -1,4 +1,4 @@
-"""HTTP application: its routes, errors and gate."""
+"""HTTP application: routes, errors and gate."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,10 +31,10 @@ _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 
 
 class _Application(FastAPI):
-    """Application whose OpenAPI leaves out the status 422, since bad requests get 400 here."""
+    """Application whose OpenAPI description has no status 422, since bad requests get 400 here."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the description of the routes."""
+        """Return the OpenAPI description of the routes."""
         if not self.openapi_schema:
             description = super().openapi()
             for operations in description["paths"].values():
@@ -77,7 +77,7 @@ def make_app(
         title="ragqa",
         version=__version__,
         description="Answers from your own documents, with sources.",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(HTTPBearer(auto_error=False))],  # for OpenAPI; the gate checks the token
@@ -93,7 +93,7 @@ def make_app(
         app.router.routes.append(Route("/mcp", McpEndpoint(app.state.work), methods=["POST"]))
     page = {f"/{file.name}": file for file in PAGE.iterdir()}
     page["/"] = page["/index.html"]
-    # Not static files mounted at /: they match other methods of the routes above, which then are not answered with 405.
+    # Files mounted at / would also match wrong methods of the routes above, which must get the status 405.
     app.router.routes += [Route(path, _make_file_endpoint(file)) for path, file in page.items()]
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
@@ -115,10 +115,7 @@ def _reply(status: int, message: str, headers: Mapping[str, str] | None = None) 
 
 
 async def _handle_bad_form(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request that does not have the form of its route.
-
-    The reply repeats nothing of the request.
-    """
+    """Answer a request that does not have the form of its route; repeat no value of it."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -142,10 +139,7 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
 
 
 def _list_methods(request: Request) -> str:
-    """Return the methods of a path, separated by commas.
-
-    The error of Starlette names only those of the first route that has the path.
-    """
+    """Return the methods of a path for the header Allow; Starlette names those of one route."""
     scopes = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST")}
     routes = request.app.routes
     return ", ".join(
@@ -165,14 +159,14 @@ async def _handle_bad_input(request: Request, error: Exception) -> JSONResponse:
 async def _handle_failure(request: Request, error: Exception) -> JSONResponse:
     """Answer a failure of the index or of another server.
 
-    The message can hold paths, so it goes into the log only.
+    Only the log gets the message, since it can name paths.
     """
     logging.getLogger("ragqa.serve").error("%s", error)
     return _reply(503, UNAVAILABLE, {"Retry-After": "1"})
 
 
 async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request in which the server fails; the gate logs the error."""
+    """Answer a request that a bug of the server broke off; the gate logs the error."""
     return _reply(500, BUG)
 
 

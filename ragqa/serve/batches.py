@@ -1,4 +1,4 @@
-"""Work for single requests, done together for all requests that wait at the same time."""
+"""Batches of work for requests that wait at the same time."""
 
 import asyncio
 from collections import deque
@@ -24,9 +24,9 @@ class _Job(Generic[Key, Item, Result]):
 
 
 class Batcher(Generic[Key, Item, Result]):
-    """Function of a list of items, called in a thread with all waiting items of one key.
+    """Queue of items that a function processes in batches, each with items of one key.
 
-    The items of a client that has left are not worked on.
+    Items that are cancelled while they wait are left out.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class Batcher(Generic[Key, Item, Result]):
         executor: Executor,
         max_weight: int,
     ) -> None:
-        """Make a batcher.
+        """Prepare an empty queue.
 
         Args:
-            name: name with which the batches wait for their turns.
-            work: function that returns one result for each item, in order.
-            queue: queue of the turns.
-            executor: threads in which the function is called.
+            name: name under which batches wait for their turns.
+            work: function of a key and items that returns one result for each item, in order.
+            queue: queue that gives each batch a turn.
+            executor: threads that call the function.
             max_weight: maximum sum of the weights of a batch of more than one item.
         """
         self._name, self._work, self._queue, self._executor = name, work, queue, executor
@@ -52,16 +52,16 @@ class Batcher(Generic[Key, Item, Result]):
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, key: Key, item: Item, weight: int) -> Result:
-        """Return the result for an item, from a batch with the items that wait for the same key.
+        """Process an item in a batch, and return its result.
 
         Args:
-            key: key of the function.
-            item: the item.
-            weight: share of the item in ``max_weight``.
+            key: first argument of the function; a batch has items of one key.
+            item: item to process.
+            weight: weight of the item in its batch; see ``max_weight``.
 
         Raises:
-            Exception: the error of the function. If a batch of several items fails, the function is called for each
-                item alone, but not after an ``ArtefactError`` or ``RemoteError``, which concerns all items.
+            Exception: error of the function. If a batch of several items fails, the function is called for each item
+                alone, except after an ``ArtefactError`` or ``RemoteError``, which concerns all items.
         """
         job: _Job[Key, Item, Result] = _Job(key, item, weight, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
@@ -76,7 +76,7 @@ class Batcher(Generic[Key, Item, Result]):
                     await self._finish(batch)
 
     def _take_batch(self) -> list[_Job[Key, Item, Result]]:
-        """Return the first job, and the others with its key as far as the limit allows."""
+        """Remove and return the first job and, up to the limit, the other jobs of its key."""
         batch: list[_Job[Key, Item, Result]] = []
         rest: deque[_Job[Key, Item, Result]] = deque()
         weight = 0
@@ -98,7 +98,7 @@ class Batcher(Generic[Key, Item, Result]):
             results = await loop.run_in_executor(self._executor, self._work, batch[0].key, items)
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, ArtefactError | RemoteError):
-                for job in batch:  # one item shall not fail the others
+                for job in batch:  # one bad item must not fail the others
                     await self._finish([job])
                 return
             for job in batch:

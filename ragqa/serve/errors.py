@@ -26,17 +26,17 @@ _TYPES = {
 
 
 def make_error(status: int, message: str) -> dict[str, Any]:
-    """Return the JSON object of an error with an HTTP status and a message."""
+    """Return the JSON object of an error with an HTTP status; the message is put on one line."""
     text = to_one_line(message) or HTTPStatus(status).phrase
     return {"error": {"message": text, "type": _TYPES.get(status, "server_error")}}
 
 
 def describe_bad_value(place: Sequence[str | int], message: str) -> str:
-    """Return the message of pydantic about a value, with the place of the value.
+    """Return pydantic's message about a value, with the place of the value before it.
 
     Args:
-        place: keys and numbers that lead to the value; those that are no names are left out.
-        message: the message.
+        place: keys and list positions that lead to the value; keys that are not identifiers are left out.
+        message: message of pydantic.
     """
     names = ".".join(str(part) for part in place if not isinstance(part, str) or part.isidentifier())[:100]
     return f"{names}: {message}" if names else message

@@ -6,16 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 MAX_OPEN = 256
-"""Maximum number of open search requests; each holds a body and a part of its answer in memory."""
+"""Maximum number of open requests; each holds its body and a part of its response in memory."""
 MAX_OPEN_PER_CLIENT = 128
-"""Maximum number of open search requests of one address, so that one machine cannot fill the queue."""
+"""Maximum number of open requests of one client, so that one machine cannot fill the queue."""
 
 
 class QueueFull(Exception):
-    """Error for too many open requests.
-
-    ``of_client`` is True if one client has too many, and False if all clients together have.
-    """
+    """Error for too many open requests: of one client (``of_client``), or of all together."""
 
     def __init__(self, of_client: bool) -> None:
         super().__init__()
@@ -23,23 +20,23 @@ class QueueFull(Exception):
 
 
 class FairQueue:
-    """Queue in which clients take turns, whatever the size of their requests.
+    """Queue in which clients, usually IP addresses, take turns.
 
-    A request enters once, and then waits for a turn for each piece of its work. Turns rotate among the waiting
-    addresses, and among the requests of an address. So a small request waits for at most one piece of every other
-    client, and not for complete large requests.
+    A request enters once, and then waits for a turn for each piece of its work. Turns rotate among the waiting clients,
+    and among the requests of a client. So a small request waits for at most one piece of every other client, and not
+    for complete large requests.
 
     Args:
-        turns: number of pieces of work that run at once.
+        turns: number of pieces of work that run at once; 0 if open requests are only counted.
         max_open: maximum number of open requests.
-        max_open_per_client: maximum number of open requests of one address.
+        max_open_per_client: maximum number of open requests of one client.
     """
 
     def __init__(self, turns: int, max_open: int = MAX_OPEN, max_open_per_client: int = MAX_OPEN_PER_CLIENT) -> None:
         self._free, self._max_open, self._max_open_per_client = turns, max_open, max_open_per_client
         self._open = Counter[str]()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Waiting pieces of each address; the first address has the next turn."""
+        """Waiting pieces of work by client; the first client has the next turn."""
 
     @contextmanager
     def enter(self, client: str) -> Iterator[None]:
@@ -79,13 +76,13 @@ class FairQueue:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give a turn that has ended to the next waiting client."""
+        """Give a turn that has ended to the next waiting client, or free it."""
         while self._waiting:
             client = next(iter(self._waiting))
             turns = self._waiting.pop(client)
             turn = turns.popleft()
             if turns:
-                self._waiting[client] = turns  # at the end of the order
+                self._waiting[client] = turns  # behind the other clients
             if not turn.done():
                 turn.set_result(None)
                 return

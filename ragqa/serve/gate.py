@@ -30,7 +30,7 @@ from ragqa.serve.request_limits import (
 from ragqa.serve.response import ResponseWriter
 
 REQUEST_SECONDS = 120.0
-"""Seconds until a response must begin, and between two of its parts."""
+"""Maximum number of seconds until a response begins, and between two of its parts."""
 MAX_UPLOAD_BYTES = 64 << 20
 """Maximum size of an uploaded file in bytes."""
 HEADERS = (
@@ -50,7 +50,7 @@ PREFLIGHT_HEADERS = (
     (b"access-control-allow-headers", b"Authorization, Content-Type"),
     (b"access-control-max-age", b"600"),
 )
-"""Headers with which a browser lets a page of another origin send a request."""
+"""Headers of the reply to a preflight; browsers then let a page of another origin send its request."""
 ENTRY = "ragqa.entry"
 """Name of the request's ``LogEntry`` in its ASGI scope."""
 
@@ -62,7 +62,7 @@ class Access:
     """Rules that decide who may send requests."""
 
     token: str | None = None
-    """Token that requests must have; None for none."""
+    """Token that requests must have; None if they need no token."""
     hosts: Collection[str] | None = None
     """Names under which requests may reach the server, in lower case; None for any name."""
     origins: Collection[str] = ()
@@ -73,25 +73,25 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of time, in seconds, and of open requests."""
+    """Limits of time in seconds, and of open requests."""
 
     request_seconds: float = REQUEST_SECONDS
-    """Time until a response must begin, and between two of its parts."""
+    """Maximum time until a response begins, and between two of its parts."""
     body_seconds: float = BODY_SECONDS
     """Time in which the body of a request must arrive."""
     send_seconds: float = SEND_SECONDS
     """Time in which a client must receive a part of a response."""
     linger_seconds: float = LINGER_SECONDS
-    """Time to discard the rest of a refused body."""
+    """Maximum time to discard the rest of a refused body."""
     max_open: int = MAX_OPEN
     """Maximum number of open requests."""
     max_open_per_client: int = MAX_OPEN_PER_CLIENT
-    """Maximum number of open requests of one address."""
+    """Maximum number of open requests of one IP address."""
 
 
 @dataclass
 class LogEntry:
-    """Line of the access log."""
+    """Facts about a request for its line in the access log."""
 
     has_token: bool = False
     """True if the request has the token, or needs none."""
@@ -99,7 +99,7 @@ class LogEntry:
 
 
 class Gate:
-    """ASGI application that checks and limits the requests to another one."""
+    """ASGI application that checks requests before it passes them to another application."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class Gate:
         """Put a gate before an application.
 
         Args:
-            app: the application.
-            access: who may send requests.
+            app: application behind the gate.
+            access: rules that decide who may send requests.
             limits: limits of time and of open requests.
             log: function that writes a line of the access log.
             log_questions: True to write the questions into the log.
@@ -173,7 +173,9 @@ class Gate:
             await reply.send_error(500, make_error(500, BUG))
 
     def _check_source(self, scope: Scope) -> None:
-        """Refuse requests that a foreign page makes a browser send; a token has the same effect.
+        """Refuse a request that a foreign page makes a browser send.
+
+        Nothing is checked if the server has a token (``hosts`` is None), since a foreign page does not know the token.
 
         Raises:
             RefusedRequest: the request has a foreign Host or Origin.
@@ -189,7 +191,7 @@ class Gate:
                 raise RefusedRequest(403, f"the origin {origin[:100]!r} is another page: allow it with --cors ORIGIN")
 
     def _find_allowed_origin(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-        """Return the origin of the page that sends a request, if it may read responses."""
+        """Return the Origin of a request; None if pages of that origin may not read responses."""
         origins = [value for name, value in headers if name == b"origin"]
         is_allowed = len(origins) == 1 and origins[0].decode("latin-1").lower() in self._access.origins
         return origins[0] if is_allowed else None
@@ -252,10 +254,7 @@ class Gate:
             watch.cancel()
 
     def _format_entry(self, scope: Scope, entry: LogEntry, status: int | None, seconds: float) -> str:
-        """Return a line of the access log.
-
-        The query of a path can hold a question, and is left out.
-        """
+        """Return a line of the access log, without the query string, which can hold a question."""
         client = (scope.get("client") or ("-",))[0]
         path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")[:200]
         line = f"{client} {scope['method'][:20]} {path} {status or 'left'} {seconds:.3f} s"
@@ -265,7 +264,7 @@ class Gate:
 
 
 def _get_place(origin: str) -> str:
-    """Return the host and port of an origin; empty if it is not valid."""
+    """Return the host and port of an origin; empty for an invalid origin."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -29,18 +29,18 @@ IDLE_SECONDS = 75
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 connection with a time limit for headers, which an application can abort.
+    """HTTP/1.1 connection with a time limit for headers.
 
-    The application finds the connection in ``scope["state"]["connection"]``.
+    An application finds the connection in ``scope["state"]["connection"]``, and can abort it.
     """
 
     header_seconds = HEADER_SECONDS
     extra_headers: tuple[tuple[str, str], ...] = ()
-    """Headers of the answer to bytes that are not HTTP."""
+    """Headers of the response to bytes that are not HTTP."""
 
     @staticmethod
     def make_error(message: str) -> dict[str, Any]:
-        """Return the JSON object that answers bytes that are not HTTP."""
+        """Return the JSON object of an error about bytes that are not HTTP."""
         return {"error": message}
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -65,7 +65,7 @@ class LimitedProtocol(H11Protocol):
             self._set_timer(self.header_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; the first part of the headers starts their time limit."""
+        """Read a part of a request; start or stop the time limit where the headers begin or end."""
         super().data_received(data)
         is_in_headers = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_in_headers:
@@ -74,12 +74,12 @@ class LimitedProtocol(H11Protocol):
             self._set_timer(self.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the time limit of a connection that is closed."""
+        """Stop the time limit, since the connection is closed."""
         self._set_timer(None)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with an error in JSON, or abort a response that has begun."""
+        """Answer bytes that are not HTTP with an error in JSON; abort a response that has begun."""
         body = json.dumps(self.make_error(msg)).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         headers += self.extra_headers
@@ -104,10 +104,10 @@ def run_http_server(
     """Run an ASGI application in a thread while the block runs.
 
     Args:
-        app: the application.
-        listener: bound socket, which is closed at the end.
+        app: ASGI application.
+        listener: listening socket, which is closed at the end.
         protocol: class of the connections.
-        drain_seconds: seconds to finish open requests at the end.
+        drain_seconds: maximum number of seconds to finish open requests at the end.
     """
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # bad requests are answered, not logged
     config = uvicorn.Config(
@@ -139,15 +139,15 @@ def run_http_server(
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Open the port of a server.
+    """Return a socket that listens on an address and a TCP port; port 0 takes a free one.
 
     Raises:
-        BadInput: the address does not exist, or the port is in use.
+        BadInput: the address does not exist, or the port is in use, forbidden or out of range.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None) or 0
-        reason = os.strerror(number) if number > 0 else str(error)  # names of hosts have errors of their own
+        reason = os.strerror(number) if number > 0 else str(error)  # errors of name look-ups have negative numbers
         raise BadInput(f"port {port} of {host} cannot be listened on ({reason}): choose another") from error

@@ -1,4 +1,4 @@
-"""HTTP connections of the server."""
+"""HTTP connections of ``ragqa serve``."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from ragqa.serve.response import NOSNIFF
 
 
 class JsonProtocol(LimitedProtocol):
-    """Connection whose errors have the form and the headers of all others."""
+    """Connection whose errors have the form and the headers of the application's errors."""
 
     extra_headers = tuple((name.decode(), value.decode()) for name, value in (NOSNIFF, *HEADERS))
 
     @staticmethod
     def make_error(message: str) -> dict[str, Any]:
-        """Return the JSON object that answers bytes that are not HTTP."""
+        """Return the JSON object of an error about bytes that are not HTTP."""
         return make_error(400, message)

@@ -19,13 +19,13 @@ NO_MESSAGE = "the body is not a message of JSON-RPC 2.0: send one object with js
 
 
 class McpEndpoint:
-    """ASGI application that answers MCP's requests, each one by itself and in JSON.
+    """ASGI application that answers requests of MCP clients in JSON, without sessions.
 
     ``?index=NAME`` chooses another index than the first. The gate before the application checks hosts and tokens.
     """
 
     def __init__(self, work: Work) -> None:
-        """Serve the indexes of ``work``."""
+        """Serve the indexes of ``work``; the manager of an index starts with its first request."""
         self._work = work
         self._managers: dict[str, tuple[StreamableHTTPSessionManager, asyncio.Task[None]]] = {}
 
@@ -56,13 +56,14 @@ class McpEndpoint:
         await self._managers[index][0].handle_request(scope, receive_again, send)
 
     async def _start(self, index: str) -> tuple[StreamableHTTPSessionManager, asyncio.Task[None]]:
-        """Start the manager of an index in a task of its own, which runs until the server ends."""
+        """Start the session manager of an index in a task that runs until the server ends."""
         server = make_mcp_server(self._work, index)
         server.streamable_http_app(
             json_response=True,
             stateless_http=True,
             max_request_body_size=MAX_BYTES,
-            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the gate's task
+            # The gate checks hosts.
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         manager = server.session_manager
         has_started = asyncio.Event()

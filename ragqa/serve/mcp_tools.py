@@ -27,11 +27,11 @@ from ragqa.terminal import to_json, to_one_line
 from ragqa.types import Hit, Passage, Source
 
 FOUND = 20
-"""Number of passages of a search; their documents are the results."""
+"""Number of passages that a search finds; their documents are the results."""
 MAX_FETCHED = 50_000
-"""Number of characters of a document that are fetched at once."""
+"""Maximum number of characters of a document that are fetched at once."""
 _BEFORE = 2_000
-"""Number of characters of a long document that are fetched before the place of the search."""
+"""Number of characters of a long document that are fetched before a found passage."""
 INSTRUCTIONS = (
     "Answers from the user's own documents. Use ask for a question with a short answer: it comes with its sources, or "
     "is declined. Use search and fetch to read documents. Check each quotation with verify before you show it. "
@@ -59,7 +59,7 @@ class ResultsReply(BaseModel):
 
 
 class FetchReply(BaseModel):
-    """Document, or a part of a long one; ``metadata.next`` is then the id of the next part."""
+    """Document, or a part of a long one; ``metadata.next`` is the id of the next part, or null."""
 
     model_config = _STRICT
     id: str
@@ -94,10 +94,10 @@ class VerifyReply(PlaceReply):
 
 
 class AgentTools:
-    """Tools over an index, which run as work of the server."""
+    """Tools for agents over one index."""
 
     def __init__(self, work: Work, index: str) -> None:
-        """Make the tools over an index of ``work``."""
+        """Make the tools over the index of a name in ``work``."""
         self._work, self._index = work, index
         self._checks = asyncio.Semaphore(1)  # a check of a long document needs much memory
 
@@ -166,7 +166,7 @@ class AgentTools:
         return await self._answer(run)
 
     async def _answer(self, run: Callable[[ServedIndex], Awaitable[dict[str, Any]]]) -> CallToolResult:
-        """Return the object of a tool as structured content and as text.
+        """Run a tool, and return its object as structured content and as text.
 
         Raises:
             ToolError: the tool failed; the message is one line.
@@ -206,7 +206,7 @@ class _Server(MCPServer):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context | None = None
     ) -> Any:
-        # The package fails here with an error that it does not expect, and logs a traceback.
+        # The package would raise an error that it does not expect, and log a traceback.
         raise MCPError(code=INVALID_PARAMS, message="this server has no prompts")
 
 
@@ -214,7 +214,7 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
     """Return the MCP server of an index.
 
     Args:
-        work: work that has the index.
+        work: served indexes, among them this one.
         index: name of the index.
     """
     tools = AgentTools(work, index)
@@ -229,10 +229,7 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
 
 @contextmanager
 def _keep_log_handlers() -> Iterator[None]:
-    """Undo the changes that the block makes to the root logger.
-
-    The package ``mcp`` gives the logger a handler that does not escape control characters.
-    """
+    """Undo changes of the root logger: the handler of ``mcp`` does not escape controls."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -243,7 +240,7 @@ def _keep_log_handlers() -> Iterator[None]:
 
 
 def _get_request(context: Context) -> Any:
-    """Return the HTTP request of a call; None if it came by another transport."""
+    """Return the HTTP request of a call; None for a call over standard input."""
     return context.request_context.request
 
 
@@ -258,11 +255,11 @@ def _check(index: ServedIndex, quote: str, reference: str) -> QuoteCheck:
 
 
 _Part = tuple[list[Passage], bool, str | None]
-"""Passages, whether they begin the document, and the reference of the next part."""
+"""Passages, True if they begin the document, and the reference of the next part (None at the end)."""
 
 
 def _read_part(index: ServedIndex, reference: str) -> tuple[IndexedDocument, _Part]:
-    """Return a document and its passages at a reference, as many as ``MAX_FETCHED`` characters."""
+    """Return a document and its passages at a reference, at most ``MAX_FETCHED`` characters."""
     documents: DocumentList = index.read_documents()[1]
     document, start = documents.find_reference(reference)
     passages = documents.read_passages(document)

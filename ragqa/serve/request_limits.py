@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 MAX_HEADER_BYTES = 32 << 10
 """Maximum size of the request line and the headers in bytes."""
 MAX_PASSAGES = 256_000
-"""Maximum number of questions times k in a request; it is about 250 MB of passages."""
+"""Maximum number of passages in a response to several questions (questions times k): about 250 MB."""
 MAX_BYTES = 16 << 20
 """Maximum size of a request in bytes."""
 MAX_BYTES_IN_ALL = 8 * MAX_BYTES
 """Maximum size in bytes of all request bodies that are in memory at once."""
 BODY_SECONDS = 30.0
-"""Seconds that a client has to send the complete body of a request."""
+"""Maximum number of seconds in which a client sends the complete body of a request."""
 SEND_SECONDS = 30.0
-"""Seconds that a client has to receive a part of the response."""
+"""Maximum number of seconds in which a client receives a part of the response."""
 LINGER_SECONDS = 5.0
-"""Seconds to discard the rest of a refused body, since clients read an answer only after sending all."""
+"""Maximum number of seconds to discard a refused body; many clients read the response only after sending all of it."""
 PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
-"""Limits of a piece of work; a piece takes about 0.1 s, for which other clients wait for their turn."""
+"""Limits of a piece of work. A piece takes about 0.1 s, in which other clients wait for their turn."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Message = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class RefusedRequest(Exception):
-    """Error for a request that is answered with an HTTP error status and a message in one line."""
+    """Error with the HTTP status and the message, in one line, that answer a refused request."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -47,7 +47,7 @@ def check_header_size(scope: Scope) -> None:
     The HTTP server has the same limit, but applies it only to headers that arrive in several parts.
 
     Raises:
-        RefusedRequest: they are too large.
+        RefusedRequest: target and headers have more than ``MAX_HEADER_BYTES``.
     """
     fields = sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
     if fields + len(scope["raw_path"]) + len(scope["query_string"]) > MAX_HEADER_BYTES:
@@ -55,13 +55,13 @@ def check_header_size(scope: Scope) -> None:
 
 
 class RequestBody:
-    """ASGI function that receives a request's body, and knows whether the body has ended."""
+    """ASGI function that receives the body of a request, and notices its end."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self._has_ended = receive, False
 
     async def __call__(self) -> Message:
-        """Return the next part, or the message that the client closed the connection."""
+        """Return the next part of the body, or the message that the client closed the connection."""
         message = await self._receive()
         self._has_ended = not message.get("more_body", False)
         return message
@@ -70,10 +70,10 @@ class RequestBody:
         """Receive and discard the rest of the body.
 
         Args:
-            seconds: time limit.
+            seconds: time limit in seconds.
 
         Returns:
-            True if the body ended within the time limit.
+            True if the body ended, or the client closed the connection, within the time limit.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -85,7 +85,7 @@ class RequestBody:
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], local_address: str) -> None:
-    """Check that a request names this server, and not a foreign name with its address.
+    """Check that a request names this server as its target.
 
     The owner of a web page can make the page's name resolve to 127.0.0.1 (DNS rebinding). Then a browser on this
     machine lets the page read the server's answers. The browser still sends the page's name as Host and Origin.
@@ -130,8 +130,8 @@ class BodyBudget:
 
         Args:
             receive: ASGI function that returns the next part.
-            headers: headers of the request.
-            seconds: seconds that the client has to send the body.
+            headers: headers of the request, with names in lower case.
+            seconds: time limit in seconds.
             most: maximum size of the body in bytes.
 
         Raises:
@@ -159,7 +159,7 @@ class BodyBudget:
         except TimeoutError:
             raise RefusedRequest(408, f"the request did not arrive within {seconds:g} seconds") from None
         finally:
-            self._left += len(body)  # a parsed request holds its questions only
+            self._left += len(body)  # after parsing, only the questions stay in memory
         return bytes(body)
 
 
@@ -167,7 +167,7 @@ def split_questions(questions: list[str], k: int) -> Iterator[list[str]]:
     """Divide the questions of a request into pieces of at most about 0.1 s of work.
 
     Args:
-        questions: questions of the request.
+        questions: questions of the request, at least one.
         k: number of passages for each question.
     """
     piece: list[str] = []

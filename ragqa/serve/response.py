@@ -27,26 +27,22 @@ class ResponseWriter:
         Args:
             scope: scope of the request.
             send: ASGI function that sends a message.
-            seconds: seconds that the client has to receive a part.
+            seconds: maximum number of seconds in which the client receives a part.
             discard_body: function that discards the rest of the request; it returns False if that takes too long.
             headers: headers of every response.
         """
         self._send, self._seconds, self._discard_body, self._headers = send, seconds, discard_body, headers
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            # A proxy may have read another end of the body; what follows it is no request (RFC 9112, section 6.1).
+            # A proxy may see another end of the body, so nothing behind it counts as a request (RFC 9112, section 6.1).
             self._headers += ((b"connection", b"close"),)
         self.status: int | None = None
-        """Status of the response; None if it has not begun."""
+        """HTTP status of the response; None if it has not begun."""
         self.is_complete = False
         """True if the last part was sent."""
         self._connection = scope.get("state", {}).get("connection")
 
     async def forward(self, message: Message) -> None:
-        """Send an ASGI message of an application.
-
-        Raises:
-            ClientLeft: the client has closed the connection, or did not receive the part in time.
-        """
+        """Send an ASGI message of an application; errors as for ``send``."""
         if message["type"] == "http.response.start":
             await self.start(message["status"], *message.get("headers", ()))
         else:
@@ -74,21 +70,23 @@ class ResponseWriter:
         self.is_complete = is_last
 
     async def send_json(self, status: int, row: dict[str, Any], *headers: Header) -> None:
-        """Send a complete response with a JSON object, and then discard the rest of the request."""
+        """Send a complete response with a JSON object, and then discard the rest of the request.
+
+        Errors are as for ``send``.
+        """
         body = json.dumps(row).encode()
         retry = [(b"retry-after", b"1")] if status in (429, 503) else []
         length = (b"content-length", str(len(body)).encode())
         await self.start(status, (b"content-type", b"application/json"), length, *retry, *headers)
         await self.send(body)
-        # The client has the whole response. But a connection that is closed while the client sends is reset, and then
-        # the client cannot read it.
+        # If the connection were closed while the client still sends, the client could not read the response.
         if await self._discard_body():
             await self.send(b"", is_last=True)
         else:
             self.abort()
 
     async def send_error(self, status: int, row: dict[str, Any], *headers: Header) -> None:
-        """Send an error as JSON, or abort a response that has begun."""
+        """Send an error as JSON; abort the connection if a response has begun."""
         if self.status is not None:
             self.abort()
             return
@@ -98,6 +96,6 @@ class ResponseWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, so that the client notices that the response is incomplete."""
+        """Close the connection of an incomplete response at once, so that the client notices."""
         if self._connection and not self.is_complete:
             self._connection.abort()

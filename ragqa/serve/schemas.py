@@ -1,7 +1,4 @@
-"""Forms of requests and replies.
-
-FastAPI checks requests by them, and describes the routes by them in OpenAPI.
-"""
+"""Forms of requests and replies; FastAPI uses them for checks and for OpenAPI."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,9 +15,9 @@ MAX_READ = 100
 MAX_FOUND = 1000
 """Maximum number of passages to find for a question."""
 MAX_QUERIES = 10_000
-"""Maximum number of queries of a call of a trainer."""
+"""Maximum number of queries in a trainer's call."""
 MAX_TURNS = 20
-"""Number of earlier turns of a conversation that count."""
+"""Maximum number of earlier turns of a conversation that count."""
 MAX_TEXT = 100_000
 """Maximum length of an earlier answer or of a title, in characters."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
@@ -31,7 +28,7 @@ IndexName = Annotated[str | None, Field(max_length=200, description="Name of an 
 
 
 UNKNOWN_KEY = "unknown_key"
-"""Type of the error for a key that a body does not have."""
+"""Type of the error about an unknown key."""
 
 
 class StrictBody(BaseModel):
@@ -42,9 +39,12 @@ class StrictBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Refuse an object with an unknown key.
+        """Refuse an object with an unknown key, and name only the first such key.
 
-        Only the first one is named: pydantic would list all, which takes minutes for a large object.
+        Pydantic itself would name all of them, which takes minutes for a large object.
+
+        Raises:
+            PydanticCustomError: a key is unknown.
         """
         if isinstance(values, dict):
             for key in values:
@@ -54,7 +54,7 @@ class StrictBody(BaseModel):
 
 
 class FilterBody(StrictBody):
-    """Filter of the documents to search; empty fields allow all documents.
+    """Filter that chooses the documents to search; empty fields allow all documents.
 
     A document must match one of ``paths``, have all ``tags``, and be no older than ``since``.
     """
@@ -84,7 +84,7 @@ class TurnBody(StrictBody):
     title: Annotated[str, Field(max_length=MAX_TEXT, description="Title of the first source.")] = ""
 
     def to_turn(self) -> Turn:
-        """Return the turn for ``ragqa.conversation``."""
+        """Return the turn as the library reads it."""
         return Turn(self.question, self.answer, self.title)
 
 
@@ -228,7 +228,7 @@ class DocumentTextReply(DocumentReply):
 
 
 class ChangeReply(BaseModel):
-    """Result of a change of an index: numbers of documents."""
+    """Result of a change: documents by outcome, passages of the whole index, and duration."""
 
     model_config = _STRICT
     added: int
@@ -270,7 +270,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorReply(BaseModel):
-    """Error."""
+    """Reply to a request that failed."""
 
     model_config = _STRICT
     error: ErrorDetail
@@ -286,7 +286,7 @@ class RetrieveBody(BaseModel):
 
 
 class ContentPart(BaseModel):
-    """Part of a message; only texts are read."""
+    """Part of a message; only text parts are read."""
 
     model_config = ConfigDict(extra="ignore")
     type: str
@@ -305,7 +305,7 @@ class ChatMessageBody(BaseModel):
     ) = None
 
     def read_text(self) -> str:
-        """Return the text of the message."""
+        """Return the text of the message; the texts of several parts are joined by newlines."""
         if isinstance(self.content, list):
             return "\n".join(part.text or "" for part in self.content if part.type in ("text", "input_text"))
         return self.content or ""
@@ -330,5 +330,5 @@ class ChatBody(BaseModel):
 
 
 def describe_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the replies of a route with these statuses, for OpenAPI."""
+    """Return the error replies of a route by status, for OpenAPI."""
     return {status: {"model": ErrorReply} for status in statuses}

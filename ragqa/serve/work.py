@@ -1,4 +1,4 @@
-"""Served indexes, and the work of the routes on them: in turns, and in batches."""
+"""Served indexes, and the work on them, in turns and batches."""
 
 import asyncio
 import os
@@ -20,11 +20,11 @@ from ragqa.serve.request_limits import RefusedRequest
 from ragqa.types import Answer, Hit
 
 STREAMS = 4
-"""Number of answers that generators write at once."""
+"""Maximum number of answers that generators write at once."""
 MAX_CHANGES = 16
-"""Number of changes of indexes that wait or run."""
+"""Maximum number of changes of indexes that wait or run."""
 PASSAGES_PER_CORE = 20
-"""Number of passages of a batch for each core: enough to keep all cores busy to its end, and short to wait for."""
+"""Maximum number of passages to read in a batch, per core: enough to keep all cores busy, few enough to wait for."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class ServedIndex:
 
         Raises:
             RefusedRequest: the index is on another server.
+            ArtefactError, DamagedArtefact, Mismatch: the newest version cannot be opened.
         """
         retriever = self.pipeline.retriever
         if not isinstance(retriever, LiveRetriever):
@@ -85,7 +86,7 @@ class Work:
         """Serve pipelines under names; the first is the default."""
         self.indexes = {name: ServedIndex(name, pipeline) for name, pipeline in indexes.items()}
         self.turns = FairQueue(1)
-        # Not the threads of asyncio, which slow readers of documents could hold.
+        # The threads of asyncio could all be busy with reading documents.
         self._computing = ThreadPoolExecutor(1, "ragqa-work")
         self._writing = ThreadPoolExecutor(STREAMS, "ragqa-stream")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -95,7 +96,7 @@ class Work:
         self._streams, self._change_lock, self._changes = asyncio.Semaphore(STREAMS), asyncio.Lock(), 0
 
     def find_index(self, name: str | None) -> ServedIndex:
-        """Return the index of a name; the first one for None.
+        """Return the index with a name; None is the first index.
 
         Raises:
             RefusedRequest: there is no such index.
@@ -109,18 +110,18 @@ class Work:
     async def retrieve(
         self, index: ServedIndex, question: str, k: int | None, filter: PassageFilter | None
     ) -> RetrievedQuestion:
-        """Return a question with its passages, as ``Pipeline.retrieve`` does."""
-        weight = -(-(k or index.pipeline.k) // 10)  # a search reads its passages, which takes a tenth of reading them
+        """Return a question with its passages, in a batch; errors as for ``Pipeline.retrieve``."""
+        weight = -(-(k or index.pipeline.k) // 10)  # finding a passage costs a tenth of reading it
         return await self._retrieving.submit(_RetrieveKey(index.name, k, filter), question, weight)
 
     async def read(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
-        """Answer a question, as ``Pipeline.read`` does."""
+        """Answer a question, in a batch; errors as for ``Pipeline.read``."""
         return await self._reading.submit(_ReadKey(index.name, min_confidence), retrieved, len(retrieved.hits))
 
     async def stream(
         self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None
     ) -> AsyncIterator[str | Answer]:
-        """Yield pieces of the answer while a generator writes it, then the answer."""
+        """Yield pieces of a generator's answer, and then the answer; errors as for ``read``."""
         if not index.pipeline.can_stream:
             yield await self.read(index, retrieved, min_confidence)
             return
@@ -138,22 +139,23 @@ class Work:
                 yield piece
                 writing = self._writing.submit(next, pieces, None)
         finally:
-            # A client that has left still has its thread, which may wait until a model has written another reply. If
-            # its place were free, such threads could become all threads, and none would be left to write that reply.
+            # If the client has left, its thread may still wait until a model has written another reply. With its place
+            # given away, such threads could occupy the whole pool, and none could write the reply they wait for.
             writing.add_done_callback(release)
 
     async def answer(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
-        """Answer a question; generators answer several at once."""
+        """Answer a question as ``stream`` does, without pieces."""
         async for piece in self.stream(index, retrieved, min_confidence):
             if isinstance(piece, Answer):
                 return piece
         raise AssertionError("a pipeline's stream ends with an answer")
 
     async def change(self, change: Callable[[], UpdateReport]) -> UpdateReport:
-        """Run a change of an index after the changes before it; it goes on if the client leaves.
+        """Run a change of an index after earlier changes; it continues if the client leaves.
 
         Raises:
             RefusedRequest: too many changes wait.
+            Exception: error of ``change``.
         """
         if self._changes >= MAX_CHANGES:
             raise RefusedRequest(503, "too many documents wait to be added or deleted: try again later")
@@ -169,7 +171,7 @@ class Work:
         return await asyncio.shield(asyncio.create_task(run()))
 
     async def search(self, index: ServedIndex, questions: list[str], k: int, client: str) -> list[list[Hit]]:
-        """Return the hits of some questions of a client, in a turn of the client."""
+        """Return the hits of each question, in a turn of a client; errors as for ``retrieve``."""
         async with self.turns.take_turn(client):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._computing, index.pipeline.find_passages, questions, k)

@@ -2,7 +2,7 @@
 
 const TOKEN = "ragqa-token";
 
-/** Error that the server reports, or that the server cannot be reached. */
+/** Error of a request: a message of the server, or about its missing response. */
 export class ServerError extends Error {
   /** @param {number} status HTTP status; 0 without a response */
   constructor(message, status) {
@@ -11,7 +11,7 @@ export class ServerError extends Error {
   }
 }
 
-/** Keep the token for requests, until the tab is closed. */
+/** Store the token for requests until the tab is closed; an empty one is removed. */
 export function setToken(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
   else sessionStorage.removeItem(TOKEN);
@@ -51,7 +51,7 @@ function formatDocumentPath(id, parameters) {
   return `documents/${encodeURIComponent(id)}?${query}`;
 }
 
-/** Return the state of the server. */
+/** Return the state of the server and its indexes. */
 export function getHealth() {
   return getJson("healthz");
 }
@@ -61,13 +61,13 @@ export function listDocuments(index, first, limit = 100) {
   return getJson(`documents?${new URLSearchParams({ index, first, limit })}`);
 }
 
-/** Return the text of a document; the parameters are those of the route. */
+/** Return the text of a document; the parameters are as for GET /documents/{id}. */
 export function readDocument(id, parameters) {
   return getJson(formatDocumentPath(id, parameters));
 }
 
 /**
- * Open a file in a new tab. A link sends no token: with one, the file is fetched first.
+ * Open a file in a new tab. If the server needs a token, fetch the file first, because a link sends no token.
  *
  * @param {string} address address of the file, with a fragment for its viewer
  * @param {Event} event click on a link to that address
@@ -75,7 +75,7 @@ export function readDocument(id, parameters) {
 export async function openFile(address, event) {
   if (!sessionStorage.getItem(TOKEN)) return;
   event.preventDefault();
-  const tab = window.open("", "_blank"); // at once: later, it is not the click that opens it
+  const tab = window.open("", "_blank"); // at once: browsers block tabs that open long after a click
   const [path, fragment] = address.split("#");
   try {
     const url = URL.createObjectURL(await (await send(path)).blob());
@@ -99,11 +99,11 @@ export function deleteDocument(index, { id, path }) {
 }
 
 /**
- * Ask a question, and return the answer.
+ * Ask a question, and return the answer; throw a ServerError if there is none.
  *
  * @param {object} body body of POST /ask
  * @param {AbortSignal} signal signal that stops the request
- * @param {{passages: function, text: function}} listeners functions that get the events before the answer
+ * @param {{passages: function, text: function}} listeners functions that receive the data of earlier events
  */
 export async function ask(body, signal, listeners) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, signal };

@@ -6,14 +6,14 @@ import { makeError, openPanel, setContent, setTitle } from "./panel.js";
 import { getFileName, splitAtMarks } from "./text.js";
 
 const LIMIT = 200;
-/** Units whose numbers are shown in the text; lines are too many. */
+/** Units whose numbers stand in the text; numbers of lines would be too many. */
 const UNITS = ["page", "slide", "cell"];
 
 /**
  * Show a document.
  *
- * @param {object} place index, document and path, with start and end of the span to mark; isPassage is true if the
- *   span is a passage, which gets a line at its side instead of a mark
+ * @param {object} place index, document, path and title, with start and end of the span to mark; isPassage is true
+ *   if the span is a passage, which gets a line at its side instead of a mark
  */
 export async function showDocument({ index, document, path, start, end, title, isPassage }) {
   const isShown = openPanel(title || getFileName(document), make("p.progress", {}, "Opening …"));
@@ -48,7 +48,7 @@ class DocumentView {
     this.updateButtons();
   }
 
-  /** Scroll to the marked span, or to the passage, if it is not in the upper part of the window already. */
+  /** Scroll to the marked span or passage if it is below the upper part of the window. */
   scrollToMark() {
     const target = this.text.querySelector("mark") ?? this.text.querySelector(".current");
     if (target?.getBoundingClientRect().bottom > innerHeight * 0.7) target.scrollIntoView({ block: "center" });
@@ -82,7 +82,7 @@ class DocumentView {
   makeParts(parts) {
     let [done, place] = [-1, ""];
     return parts.flatMap((part) => {
-      // Passages can overlap: a character is shown once.
+      // Passages can overlap, but each character is shown once.
       const cut = Math.max(0, Math.min(done - part.start, part.end - part.start));
       done = Math.max(done, part.end);
       const characters = Array.from(part.text).slice(cut);
@@ -101,7 +101,7 @@ class DocumentView {
   }
 }
 
-/** Return text with its marks; where a page ends, the number of the next one stands. */
+/** Return the elements of a text: pieces with and without marks, and the number of each new page. */
 function makeText(pieces, unit, first) {
   let number = first;
   return pieces.flatMap(({ text, isMarked }) =>
@@ -118,7 +118,7 @@ function makeUnit(unit, number) {
   return make("p.unit", {}, `${unit.charAt(0).toUpperCase()}${unit.slice(1)} ${number}`);
 }
 
-/** Return the number of the page that has a character of the document; null if it is not in the parts. */
+/** Return the number of the page with a character of the document; null if no part has it. */
 function findPage(parts, offset) {
   const part = parts.find((each) => each.page !== null && each.start <= offset && offset < each.end);
   return part ? part.page + Array.from(part.text).slice(0, offset - part.start).filter((c) => c === "\f").length : null;

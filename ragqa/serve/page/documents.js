@@ -1,4 +1,4 @@
-/** List of the documents of an index in the panel, with uploads and deletions. */
+/** List of documents in the panel, with uploads and deletions. */
 
 import { addDocument, deleteDocument, listDocuments } from "./api.js";
 import { showDocument } from "./document.js";
@@ -8,7 +8,7 @@ import { getFileName, getShortPath, toSentence } from "./text.js";
 
 const MAX_BYTES = 64 * 2 ** 20;
 
-/** List of documents. */
+/** List of the documents of an index. */
 export class DocumentsView {
   /**
    * @param {string} index name of the index
@@ -43,7 +43,7 @@ export class DocumentsView {
       );
   }
 
-  /** Add files, one after the other. */
+  /** Add files to the index, one after the other, and show the new list. */
   async upload(files) {
     this.errors.replaceChildren();
     for (const file of files) {
@@ -123,7 +123,7 @@ export class DocumentsView {
   }
 }
 
-/** Ask the user, and return true for yes. */
+/** Ask the user a question; the promise is true for yes. */
 function confirm(text) {
   const dialog = find("confirm");
   find("confirm-text").replaceChildren(make("bdi", {}, text));

@@ -1,8 +1,8 @@
-/** Elements of the page. Text becomes text nodes only: no text of a document is ever read as HTML. */
+/** Elements of the page. All text becomes text nodes, so no text of a document is read as HTML. */
 
 const CONTROL = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 
-/** Replace control characters, also those that reorder words, by visible escapes such as \x1b and \u202e. */
+/** Replace control characters and marks of direction by visible escapes such as \x1b and \u202e. */
 export function escapeControls(text) {
   return text.replace(CONTROL, (character) => {
     const code = character.charCodeAt(0);
@@ -14,7 +14,7 @@ export function escapeControls(text) {
  * Make an element.
  *
  * @param {string} name name of the element, with classes: "p.place"
- * @param {object} attributes attributes; a function is a listener of the event of that name, null is left out
+ * @param {object} attributes values by name; a function listens to the event of its name, null is left out
  * @param {...(Node|string|null)} children elements, or text
  */
 export function make(name, attributes = {}, ...children) {
@@ -32,12 +32,12 @@ export function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/** Return the element of an id. */
+/** Return the element with an id. */
 export function find(id) {
   return document.getElementById(id);
 }
 
-/** Tell screen readers something. */
+/** Let screen readers say a text. */
 export function announce(text) {
   find("status").textContent = escapeControls(text);
 }

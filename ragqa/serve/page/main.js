@@ -67,7 +67,7 @@ async function askQuestion(question) {
     view.showAnswer(answer);
     const asked = answer.asked ?? question;
     state.turns.push({ question: asked, answer: answer.answer, title: answer.sources[0]?.title ?? "" });
-    if (state.running === running) writeAddress(asked, true); // a link to a follow-up stands alone
+    if (state.running === running) writeAddress(asked, true); // the link must work without the earlier questions
   } catch (error) {
     view.showError(error.name === "AbortError" ? "stopped" : error.message);
     if (error.status === 401) showTokenForm();
@@ -83,7 +83,7 @@ function openSource(index, source) {
   showDocument({ index, document, path, title, start, end, isPassage: !hasAnswer });
 }
 
-/** Open the document that the address names, as the citations of chat messages do. */
+/** Open the document that the address names; citations in chat messages link to such addresses. */
 function openLinkedDocument() {
   const query = new URLSearchParams(location.search);
   const document = query.get("document");
@@ -123,7 +123,7 @@ function update() {
   find("question").placeholder = state.turns.length ? "Ask a follow-up" : "Ask a question";
 }
 
-/** Write the question into the address, whose fragment no browser sends to a server. */
+/** Write the question into the fragment of the address, which browsers send to no server. */
 function writeAddress(question, isSame) {
   const values = { q: question, index: find("index-choice").hidden ? "" : find("index").value };
   for (const [name, id] of Object.entries(FILTERS)) values[name] = find(id).value.trim();
@@ -133,7 +133,7 @@ function writeAddress(question, isSame) {
   else history.pushState(null, "", address);
 }
 
-/** Ask the question of the address. */
+/** Ask the question in the address, if it has one. */
 function readAddress() {
   const values = new URLSearchParams(location.hash.slice(1));
   const index = values.get("index");
@@ -154,7 +154,7 @@ function submitQuestion(event) {
   askQuestion(question);
 }
 
-/** Give the field of the question the height of its text. */
+/** Make the field of the question as high as its text. */
 function resize() {
   const field = find("question");
   field.style.height = "auto";
@@ -178,7 +178,7 @@ function handleKey(event) {
   }
 }
 
-/** Let files be dropped anywhere, if documents can be added. */
+/** Add files that are dropped anywhere, if the server allows it. */
 function handleDrag(event) {
   if (!state.canEdit || !event.dataTransfer?.types.includes("Files")) return;
   event.preventDefault();

@@ -1,4 +1,4 @@
-/** Answers as Markdown, to copy. What comes from documents is escaped, so that it makes no links, images or HTML. */
+/** Answers as Markdown. Texts of documents and models are escaped, so that they make no links, images or HTML. */
 
 import { escapeControls } from "./dom.js";
 import { chooseQuote, toSentence } from "./text.js";
@@ -9,7 +9,7 @@ function escape(text) {
   return escapeControls(text.replace(/\s+/g, " ").trim()).replace(/[\\`*_[\]<>|]/g, "\\$&");
 }
 
-/** Return the statements of an answer with the text between them: strings and statements, in order. */
+/** Split an answer into its statements and the strings between them, in order. */
 export function splitAtStatements(answer) {
   const characters = Array.from(answer.answer);
   const parts = [];
@@ -22,13 +22,13 @@ export function splitAtStatements(answer) {
   return parts.filter((part) => part !== "");
 }
 
-/** Return a statement as its words and its last full stop, between which its citations stand. */
+/** Split a statement before its final punctuation, where its citations stand. */
 export function splitStatement(text) {
   const end = text.match(SENTENCE_END)[0];
   return [text.slice(0, text.length - end.length), end];
 }
 
-/** Return the sources that are cited with an answer. */
+/** Return all sources of written statements, and the first three of other answers. */
 export function chooseCited(answer) {
   return answer.statements.length ? answer.sources : answer.sources.slice(0, 3);
 }
@@ -54,7 +54,7 @@ function formatAnswer(answer) {
   return [parts.join("").trim(), confidence];
 }
 
-/** Return an answer with its question and the quotes of its sources as Markdown. */
+/** Format an answer as Markdown, with its question and the quotes of its sources. */
 export function toMarkdown(answer) {
   const sources = chooseCited(answer).map((source, place) => {
     const quote = chooseQuote(source, answer.question).map((piece) => piece.text);

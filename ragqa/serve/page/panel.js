@@ -1,4 +1,4 @@
-/** Panel beside the answers, or over them on a narrow screen: a document, or the list of documents. */
+/** Panel with a document or the list of documents: beside the answers, or over them on a narrow screen. */
 
 import { find, make } from "./dom.js";
 import { toSentence } from "./text.js";
@@ -8,7 +8,7 @@ const NARROW = matchMedia("(max-width: 59.99rem)");
 let opener = null;
 let openings = 0;
 
-/** Open the panel, and return a function that tells if it still shows this content. */
+/** Open the panel, and return a function that is true while the panel shows this content. */
 export function openPanel(title, ...content) {
   if (find("panel").hidden) opener = document.activeElement;
   openings += 1;
@@ -28,7 +28,7 @@ export function isPanelOpen() {
   return !find("panel").hidden;
 }
 
-/** Close the panel, and return to where it was opened. */
+/** Close the panel, and focus the element that opened it. */
 export function closePanel() {
   find("panel").hidden = true;
   document.body.classList.remove("has-panel");
@@ -47,12 +47,12 @@ export function setContent(...content) {
   find("panel-body").replaceChildren(...content);
 }
 
-/** Return a sentence about an error. */
+/** Make an element with the message of an error. */
 export function makeError(error) {
   return make("p.error", { role: "alert" }, toSentence(error.message));
 }
 
-/** Keep the keyboard inside the panel where it covers the page. */
+/** Keep the keyboard inside the panel while the panel covers the page. */
 function update() {
   const isCovered = !find("panel").hidden && NARROW.matches;
   for (const id of ["top", "main"]) find(id).inert = isCovered;

@@ -1,7 +1,7 @@
-/** Parts of texts to show. Characters are Unicode code points, as in the offsets of the server. */
+/** Quotes and marks in texts. Characters are Unicode code points, as in the offsets of the server. */
 
 const WORD = /[\p{L}\p{M}\p{N}_]/u;
-/** Scripts without spaces between words, in which a word has no end to look for. */
+/** Scripts that write no spaces between words, so that the end of a word cannot be found. */
 const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}]/u;
 const SIDE = 160;
 const LONGEST_WORD = 30;
@@ -38,7 +38,7 @@ export function splitAtMarks(characters, ranges) {
   return pieces.filter((piece) => piece.text);
 }
 
-/** Return the quote of a source around the answer, or around the words of the question, as pieces. */
+/** Return a quote of a source, around the answer or else the words of the question, as pieces. */
 export function chooseQuote(source, question) {
   const characters = Array.from(source.text);
   const answer =
@@ -59,7 +59,7 @@ export function chooseQuote(source, question) {
   return pieces.map((piece) => ({ ...piece, text: piece.text.replace(/\s+/g, " ") }));
 }
 
-/** Return the window of a text with the most different words of the question; else its beginning. */
+/** Return the range of a text with the most different words of the question, or its beginning. */
 function chooseWindow(characters, question) {
   const size = 2 * SIDE;
   const asked = new Set(listWords(Array.from(question)).map(({ word }) => word));
@@ -75,7 +75,7 @@ function chooseWindow(characters, question) {
   return [best, Math.min(characters.length, best + size)];
 }
 
-/** Return the words of a text that have a meaning of their own, with their first characters and ends. */
+/** Return the main words of a text, shortened to 6 characters, with their starts and ends. */
 function listWords(characters) {
   const words = [];
   for (let start = 0; start < characters.length; start += 1) {
@@ -107,12 +107,12 @@ function shrinkToWords(characters, [low, high]) {
   return [low, high];
 }
 
-/** Return the name of the file of a path. */
+/** Return the file name of a path. */
 export function getFileName(path) {
   return path.split(/[\\/]/).pop() || path;
 }
 
-/** Return the last folder and the name of a file, since folders often have files of the same name. */
+/** Return the last folder and the file name of a path: several folders can have files of that name. */
 export function getShortPath(path) {
   return path
     .split(/[\\/]/)

@@ -8,7 +8,7 @@ const LONG_ANSWER = 120;
 const LIKELY = 0.005;
 const SHOWN_SOURCES = 3;
 
-/** Return a confidence in words; it is the share of such answers that are right. */
+/** Describe a confidence in words; it is the expected share of right answers. */
 function describeConfidence(confidence) {
   if (confidence >= 0.75) return "Very likely right";
   if (confidence >= 0.5) return "Likely right";
@@ -16,7 +16,7 @@ function describeConfidence(confidence) {
   return "Very uncertain";
 }
 
-/** Question with its answer, or with what is known before it. */
+/** Question with its answer, or with the progress until then. */
 export class TurnView {
   /**
    * @param {string} question question of the user
@@ -28,7 +28,7 @@ export class TurnView {
     this.element = make("li.turn", {}, make("h2.asked", { dir: "auto" }, question), this.body);
   }
 
-  /** Show that passages were found, and that they are being read. */
+  /** Show which passages are being read. */
   showPassages(found) {
     const titles = [...new Set(found.passages.map((passage) => getTitle(passage)))].slice(0, 3);
     const count = found.passages.length;
@@ -67,7 +67,7 @@ export class TurnView {
     announce(`${text} ${words}${sources}.`);
   }
 
-  /** Close the sources, to make room for a newer turn. */
+  /** Fold the sources, to make room for a newer turn. */
   fold() {
     for (const details of this.body.querySelectorAll("details")) details.open = false;
   }
@@ -211,7 +211,7 @@ async function copyText(text) {
     await navigator.clipboard.writeText(text);
     return;
   }
-  // Pages of other hosts without TLS have no clipboard.
+  // Browsers give no clipboard to pages without TLS, except on this machine.
   const area = make("textarea", { "aria-hidden": "true" });
   area.value = text;
   document.body.append(area);

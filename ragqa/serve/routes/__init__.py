@@ -1,1 +1,1 @@
-"""Routes of the server, one module for each group."""
+"""Routes of the server, one module per group."""

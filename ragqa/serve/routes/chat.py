@@ -25,12 +25,12 @@ from ragqa.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 _STARTED = int(time())
-"""Start of the server, as the time at which its models were made."""
+"""Unix time of the server's start, which stands for the creation time of its models."""
 
 
 @dataclass(frozen=True)
 class _Completion:
-    """Fields that all parts of a completion share."""
+    """Fields that a completion and its chunks share."""
 
     model: str
     base_url: str
@@ -38,7 +38,7 @@ class _Completion:
     created: int = field(default_factory=lambda: int(time()))
 
     def make(self, kind: str, choices: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
-        """Return a completion, or a chunk of one."""
+        """Return a completion or a chunk."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices, **rest}
 
     def make_annotations(self, message: ChatMessage) -> list[dict[str, Any]]:
@@ -102,11 +102,11 @@ async def complete(body: ChatBody, request: Request, work: WorkOfApp) -> Respons
 
 
 _USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-"""Usage in tokens; a span reader writes none."""
+"""Usage in tokens: 0, because ragqa counts none."""
 
 
 def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]:
-    """Return the last user message, and the turns before it.
+    """Return the text of the last user message, and at most ``MAX_TURNS`` turns before it.
 
     Raises:
         BadInput: the last user message is missing, empty or too long.

@@ -1,4 +1,4 @@
-"""Parts that several routes share."""
+"""Types and functions that several routes share."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ WorkOfApp = Annotated[Work, Depends(get_work)]
 
 
 def reply_json(row: Any, status: int = 200) -> Response:
-    """Return a response with a value as JSON; its control characters are escaped."""
+    """Return a response with a value as JSON, in which control characters are escaped."""
     return Response(to_json(row), status, media_type="application/json")
 
 
@@ -35,7 +35,7 @@ def log_questions(request: Request, questions: Sequence[str]) -> None:
 
 
 def place_to_row(hit: Hit) -> dict[str, Any]:
-    """Return the place of a passage as JSON values: those of a source, without the answer."""
+    """Return a passage with its place as the JSON values of ``PassageReply``."""
     row = Source(hit, None, 0.0).to_dict()
     return {name: value for name, value in row.items() if name not in ("answer_start", "answer_end", "weight")}
 

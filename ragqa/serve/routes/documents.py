@@ -24,7 +24,7 @@ from ragqa.types import Hit, Passage
 MAX_LISTED = 1000
 """Maximum number of documents, or of passages of a document, in a response."""
 PIECE_BYTES = 1 << 18
-"""Number of bytes of a file that are read and sent at once."""
+"""Maximum number of bytes of a file that are read and sent at once."""
 router = APIRouter(tags=["documents"])
 FirstNumber = Annotated[
     int | None, Query(ge=0, le=2**40, description="Number of the first document, or of the first part, from 0.")
@@ -116,8 +116,8 @@ def _iter_file(content: BinaryIO) -> Iterator[bytes]:
 def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
     """Return the PDF of a document; None if it is not in a folder whose files are served.
 
-    An index of somebody else can name any path, and a file can be replaced by a link. So the folder is checked after
-    links are followed, and so is the ending.
+    An index of somebody else can name any path, and a link can replace a file. So folder and ending are those of the
+    path after links are followed.
     """
     file = FilePath(document.path)
     folders: tuple[FilePath, ...] = request.app.state.file_folders
@@ -125,14 +125,14 @@ def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
         return None
     try:
         real = file.resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, or a zero byte
+    except (OSError, RuntimeError, ValueError):  # circular links, or a zero byte
         return None
     is_inside = any(real.is_relative_to(folder) for folder in folders)
     return real if is_inside and real.suffix.lower() == ".pdf" and real.is_file() else None
 
 
 def _format_file_address(served: ServedIndex, document: IndexedDocument) -> str:
-    """Return the address of ``send_file`` for a document, relative to that of the server."""
+    """Return the address of a document's PDF (``send_file``), relative to the server's address."""
     return f"files/{quote(document.id, safe='')}?{urlencode({'index': served.name, 'path': document.path})}"
 
 
@@ -193,10 +193,10 @@ def _open_folder(request: Request, served: ServedIndex) -> UploadFolder:
 
 
 def _choose(documents: list[IndexedDocument], path: str | None) -> IndexedDocument:
-    """Return the document of an id.
+    """Return the document of an id that has the path, if one is given.
 
     Raises:
-        RefusedRequest: there is none, or several have the id.
+        RefusedRequest: no document or several documents are left.
     """
     wanted = [document for document in documents if path in (None, document.path)]
     if not wanted:

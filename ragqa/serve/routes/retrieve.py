@@ -16,7 +16,7 @@ from ragqa.serve.work import ServedIndex, Work
 from ragqa.types import Hit
 
 DEFAULT_TOPK = 3
-"""Number of passages without ``topk``: the default of Search-R1's server."""
+"""Default number of passages per query, as in Search-R1's server."""
 router = APIRouter(tags=["trainers"])
 
 
@@ -33,7 +33,7 @@ async def retrieve(body: RetrieveBody, request: Request, work: WorkOfApp, index:
         raise BadInput(f"{total}: at most {MAX_PASSAGES} can be asked for at once")
     client = (request.scope.get("client") or ("",))[0]
     parts = _iter_parts(work, work.find_index(index), body, k, client)
-    first = await anext(parts)  # an error of the index becomes a status
+    first = await anext(parts)  # an error before the response begins can still set its status
     return StreamingResponse(_chain(first, parts), media_type="application/json")
 
 
@@ -44,10 +44,7 @@ async def _chain(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _iter_parts(work: Work, index: ServedIndex, body: RetrieveBody, k: int, client: str) -> AsyncIterator[str]:
-    """Yield the response in parts.
-
-    So a large call takes turns with other requests, and needs little memory.
-    """
+    """Yield the response in parts, so that a large call takes turns and needs little memory."""
     comma = '{"result": ['
     for piece in split_questions(body.queries, k) if body.queries else []:
         asked = [clean_question(query) for query in piece if _has_words(query)]
@@ -64,12 +61,9 @@ def _has_words(query: str) -> bool:
 
 
 def _to_row(hit: Hit, with_score: bool) -> dict[str, Any]:
-    """Return a hit as Search-R1 reads it.
-
-    The first line of the contents is the title in quotes.
-    """
+    """Return a hit as Search-R1 reads it: its contents begin with a line of the quoted title."""
     passage = hit.passage
-    # A corpus of records, such as Wikipedia in passages, has the ids by which papers name its passages.
+    # A record that is one passage keeps its id: papers name the passages of Wikipedia by such ids.
     identifier = f"{passage.document}#{passage.start}" if passage.start else passage.document
     title = " ".join(passage.context.split())
     document = {"id": identifier, "contents": f'"{title}"\n{passage.text}'}
