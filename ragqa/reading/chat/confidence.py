@@ -1,7 +1,7 @@
 """Confidence of a written answer: its evidence, and the calibration of each language model.
 
 ``pipelines.calibrate.chat`` fits a calibration for one language model. It is saved in the user's folder of settings,
-since a server has no directory. A model without a calibration uses the default calibration of the package.
+since a model on a server has no directory. A model without a calibration uses the default calibration of the package.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ CHAT_FEATURES = (
     "share cited",
     "words",
 )
-"""Features of an answer by a language model."""
+"""Names of the features of an answer by a language model."""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Draft:
         return tuple(sources)
 
     def _check(self, reply: ParsedReply, complete: tuple[CitedSentence, ...]) -> str:
-        """Check the new statements; return them with their citations and the text before them."""
+        """Check the new statements; return the new text of the answer, with citations."""
         for sentence in complete[len(self.statements) :]:
             if self._is_repeated(sentence) or len(self.statements) == MAX_STATEMENTS:
                 self.is_repeating = True
@@ -136,7 +136,7 @@ class Draft:
     def _attribute(self, sentence: CitedSentence) -> Statement:
         """Cite a passage that supports a sentence without a citation, if there is one.
 
-        The ``CANDIDATES`` passages with the most words of the sentence are checked, if they have ``MIN_OVERLAP`` of it.
+        The ``CANDIDATES`` passages with the most of its words are checked, if each has the share ``MIN_OVERLAP``.
         """
         overlaps = [measure_overlap(sentence.text, hit.passage) for hit in self.passages.hits]
         near = [place for place, overlap in enumerate(overlaps) if overlap >= MIN_OVERLAP]

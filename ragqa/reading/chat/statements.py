@@ -15,10 +15,10 @@ _MAX_RANGE = 50
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """Reply of a language model, parsed."""
+    """Text and sentences of a language model's reply."""
 
     text: str
-    """The reply without citations, marks of bold text and thinking."""
+    """Reply without citations, marks of bold text, and thinking (``<think>…</think>``)."""
     statements: tuple["CitedSentence", ...]
 
 
@@ -27,7 +27,7 @@ class CitedSentence:
     """Sentence of a reply, with its citations."""
 
     start: int
-    """Position of the first character in ``ParsedReply.text``."""
+    """First character of the sentence in ``ParsedReply.text``."""
     text: str
     numbers: tuple[int, ...]
     """Numbers of the cited passages, as the model wrote them; such passages need not exist."""
@@ -61,7 +61,7 @@ def parse_reply(raw: str) -> ParsedReply:
 
 
 def drop_open_mark(raw: str) -> str:
-    """Cut an incomplete reply before an open bracket, which may become a citation."""
+    """Return an incomplete reply up to an open bracket, which may become a citation."""
     start = max(raw.rfind("["), raw.rfind("【"))
     return raw[:start] if start > max(raw.rfind("]"), raw.rfind("】")) else raw
 

@@ -211,9 +211,9 @@ def _find_scattered_date(statement: str, text: str) -> str | None:
 
 
 def locate_evidence(statement: str, passage: Passage) -> Span | None:
-    """Return the sentence of a passage that contains most main words of a statement.
+    """Return the sentence of a passage with the most main words of a statement.
 
-    The result is None if no sentence contains a third of them.
+    The result is None if no sentence has a third of them.
     """
     said = _content(statement)
     best, most = None, 0.0
@@ -291,7 +291,10 @@ def _read_words(text: str) -> _Words:
 
 
 def _to_number(word: str) -> str | None:
-    """Return a number in one spelling: 1280 for 1,280, 4 for four or 4th; None for other words."""
+    """Return a number in digits, such as 4 for 4th or four; None for other words.
+
+    The words zero and one count as other words, because "one" is often a pronoun.
+    """
     if word[0].isdigit():
         digits = re.sub(r"(?:st|nd|rd|th)$", "", word)
         digits = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", digits)

@@ -19,7 +19,7 @@ TOKEN = "a-token-of-the-tests"
 
 
 class HastyConnection(JsonProtocol):
-    """Connection with a short limit, so that the tests are fast."""
+    """Connection with a short time limit for headers, so that the tests are fast."""
 
     header_seconds = 0.4
 
@@ -53,7 +53,7 @@ CHUNKED = START + b"Transfer-Encoding: chunked\r\n\r\n"
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 REQUESTS: dict[str, tuple[int, Parts]] = {
-    # what is sent, and the status that answers it
+    # name: status of the response, and the parts of the request
     "declared 600 MB": (413, [START + b"Content-Length: 629145600\r\n\r\n", b"a" * 100_000]),
     "17 MB in chunks": (413, [CHUNKED, *[b"100000\r\n" + b" " * (1 << 20) + b"\r\n"] * 17]),
     "40 kB of headers": (400, [make("GET /healthz", None, "A: " + "b" * 40_000)]),
@@ -129,7 +129,7 @@ REQUESTS: dict[str, tuple[int, Parts]] = {
     "5,000 headers": (200, [make("GET /healthz", None, *["A:"] * 5000)]),
 }
 SLOW: dict[str, tuple[int | None, Parts]] = {
-    # none as the status if the connection is closed
+    # status None: the server closes the connection
     "body cut short": (None, [START + b"Content-Length: 100\r\n\r\n", b"{}", LEAVE]),
     "dripping body": (408, [START + b"Content-Length: 100\r\n\r\n", *[b" ", 0.1] * 8]),
     "no body at all": (408, [START + b"Content-Length: 100\r\n\r\n", 0.8]),

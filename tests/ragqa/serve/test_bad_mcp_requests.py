@@ -1,4 +1,4 @@
-"""Bad requests to /mcp: errors of HTTP have the shape of the server, and others that of JSON-RPC or of a tool."""
+"""Bad requests to /mcp, and their errors in the forms of the server, of JSON-RPC and of tools."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def use(tool: Any, arguments: Any) -> bytes:
 
 
 HTTP: dict[str, tuple[int, bytes]] = {
-    # what is sent, and the status that answers it
+    # name: status of the response, and the request
     "a stream": (405, make("GET /mcp", None, ACCEPT)),
     "the end of a session": (405, make("DELETE /mcp", None, "Mcp-Session-Id: 1")),
     "another method": (405, make("PUT /mcp", PING, ACCEPT)),
@@ -52,7 +52,7 @@ HTTP: dict[str, tuple[int, bytes]] = {
     "a foreign origin": (403, post(PING, "Origin: https://evil.example")),
 }
 MESSAGES: dict[str, tuple[int, int | None, bytes]] = {
-    # what is sent, the status, and the code of the error in JSON-RPC: none if the reply has no body
+    # name: status, code of the JSON-RPC error (None without a body), and the request
     "no JSON": (400, -32700, post(b"what?")),
     "an empty body": (400, -32700, post(b"")),
     "deep lists": (400, -32700, post(b"[" * 200_000)),
@@ -85,7 +85,7 @@ MESSAGES: dict[str, tuple[int, int | None, bytes]] = {
     "a level of the log": (200, -32601, call("logging/setLevel", {"level": "debug"})),
 }
 TOOLS: dict[str, tuple[str, bytes]] = {
-    # what is sent, and the beginning of the error that the agent reads
+    # name: beginning of the error that the agent reads, and the request
     "an unknown tool": ("Unknown tool: rm", use("rm", {})),
     "a tool of the class": ("Unknown tool: __class__", use("__class__", {})),
     "no query": ("query: Field required", use("search", {})),

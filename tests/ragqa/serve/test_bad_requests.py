@@ -1,4 +1,4 @@
-"""Bad requests to the routes: each gets its status in one shape, without a traceback, a leak or a hang."""
+"""Bad requests to the routes: each gets its status and an error without traceback, leak or hang."""
 
 import shutil
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def port(pipelines: dict[str, Any]) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def editable(tmp_path_factory: pytest.TempPathFactory, index: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the port of a server that changes documents, and its index."""
+    """Yield the port of a server whose documents can be changed, and the path of its index."""
     copy = tmp_path_factory.mktemp("editable") / index.name
     shutil.copytree(index, copy)
     with open_server({"documents": Pipeline.load(copy)}, can_edit=True, linger_seconds=0.3) as port:
@@ -52,7 +52,7 @@ def retrieve(queries: Any, **row: Any) -> bytes:
 
 
 REQUESTS: dict[str, tuple[int, bytes]] = {
-    # what is sent, and the status that answers it
+    # name: status of the response, and the request
     "no JSON": (400, make("POST /ask", b"what?")),
     "empty body": (400, make("POST /ask", b"")),
     "no type of the body": (400, make("POST /ask", {"question": "a"}, type=None)),
@@ -219,7 +219,7 @@ def test_bad_requests_get_their_status(
 
 
 ODD: dict[str, bytes] = {
-    # questions that are odd, but are answered
+    # name: odd request that must be answered
     "9,000 emoji": ask(question="\U0001f600" * 9000),
     "9,000 marks of direction": ask(question="\u202e" * 9000),
     "9,900 accents on a letter": ask(question="a" + "\u0301" * 9900),

@@ -1,4 +1,4 @@
-"""Work that is done together for the requests that wait."""
+"""Batches of work for waiting requests."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from ragqa.serve.fair_queue import FairQueue
 
 
 class Recorder:
-    """Function that records its batches; the first one waits until it is released."""
+    """Function that records its batches, and waits for ``release`` before it returns."""
 
     def __init__(self, error: Callable[[list[int]], Exception | None] = lambda items: None) -> None:
         self.batches: list[tuple[str, list[int]]] = []
@@ -40,7 +40,7 @@ def run(work: Recorder, submit: Callable[[Batcher[str, int, int]], Coroutine[Any
 
 
 async def start(batcher: Batcher[str, int, int], *jobs: tuple[str, int, int]) -> list[asyncio.Task[int]]:
-    """Submit jobs (key, item, weight), and return when they wait or run."""
+    """Submit jobs (key, item, weight); return their tasks once they wait or run."""
     tasks = [asyncio.create_task(batcher.submit(*job)) for job in jobs]
     await asyncio.sleep(0.05)
     return tasks
@@ -79,7 +79,7 @@ def test_nothing_is_done_for_a_client_that_has_left() -> None:
         tasks = await start(batcher, ("a", 0, 1))
         tasks += await start(batcher, ("a", 1, 1), ("a", 2, 1))
         tasks[1].cancel()
-        tasks[0].cancel()  # it runs already
+        tasks[0].cancel()  # this one is already running
         work.release.set()
         return await asyncio.gather(tasks[2])
 

@@ -1,4 +1,4 @@
-"""Nothing that documents, names, addresses or models say runs in the page."""
+"""Attacks in documents, names, addresses and answers, none of which may run in the page."""
 
 import json
 import re
@@ -40,7 +40,7 @@ QUESTION = "Who built the lighthouse of Zorba?"
 
 
 class HostilePipeline(WritingPipeline):
-    """Pipeline whose reader writes attacks."""
+    """Pipeline whose answers, notes and reasons are attacks."""
 
     def stream_answer(self, retrieved: Any, *, min_confidence: float | None) -> Iterator[str | Answer]:
         text, statements = "", []
@@ -90,7 +90,7 @@ def _nothing_runs(tab: Tab) -> Iterator[None]:
 
 
 def assert_only_own_elements(tab: Tab) -> None:
-    """Check that the page has no elements and attributes but its own."""
+    """Check that the page has only elements and attributes of its own."""
     foreign = "script:not([src='main.js']), body :is(img, svg, iframe, style, meta, object, embed, base), mark mark"
     assert tab.page.locator(foreign).count() == 0
     names = tab.page.evaluate("[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames())")

@@ -1,4 +1,4 @@
-"""Chat completions, as clients of OpenAI's API ask for them."""
+"""Chat completions and models for clients of OpenAI's API."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def client(pipeline: Pipeline) -> Iterator[Any]:
 
 
 def complete(client: Any, *messages: str | list[Any], **options: Any) -> Any:
-    """Send messages, by turns of the user and the assistant, and return the reply."""
+    """Send messages of the user and the assistant in turn, and return the response."""
     roles = ("user", "assistant")
     rows = [{"role": roles[number % 2], "content": message} for number, message in enumerate(messages)]
     return client.post("/v1/chat/completions", json={"model": "documents", "messages": rows, **options})

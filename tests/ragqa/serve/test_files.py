@@ -1,4 +1,4 @@
-"""PDFs of documents are sent from named folders only, and no other file is."""
+"""PDFs of documents in named folders, the only files that the server sends."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ NAMES = ("é manual.pdf", "linked.pdf", "renamed.pdf", "circle.pdf", "deleted.pd
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with an index of ``docs`` and ``docs2``, whose files were replaced since then."""
+    """Return a folder with an index of ``docs`` and ``docs2``, whose files were then replaced."""
     folder = tmp_path_factory.mktemp("files")
     for place in ("docs", "docs2"):
         (folder / place).mkdir()

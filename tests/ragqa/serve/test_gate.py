@@ -1,4 +1,4 @@
-"""What every request must pass: origins of other pages, the access log, clients that leave or wait."""
+"""Gate of the server: origins, the access log, limits, and clients that leave or wait."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ ORIGIN = "https://chat.example"
 
 
 class SlowPipeline:
-    """Pipeline that counts what it reads, and reads slowly."""
+    """Pipeline that records its questions and reads slowly."""
 
     def __init__(self, pipeline: Pipeline, seconds: float) -> None:
         self._pipeline, self._seconds = pipeline, seconds
@@ -132,7 +132,7 @@ def test_a_client_that_leaves_is_not_answered(pipeline: Pipeline) -> None:
         assert slow.questions == ["Who built it?", QUESTION]
 
 
-def test_a_client_that_does_not_read_holds_nobody(pipeline: Pipeline) -> None:
+def test_a_client_that_does_not_read_delays_no_other(pipeline: Pipeline) -> None:
     with open_server({"a": pipeline}, send_seconds=0.3) as port:
         body = json.dumps({"queries": ["lighthouse"] * 10_000, "topk": 25}).encode()
         connection = socket.create_connection(("127.0.0.1", port), 5)
@@ -181,7 +181,7 @@ def test_questions_that_wait_together_are_read_together(pipeline: Pipeline) -> N
             thread.join()
         rows = [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
         assert sorted(row["question"] for row in rows) == sorted(questions)
-        assert counting.calls <= 6  # the first alone, the others in batches
+        assert counting.calls <= 6  # the first one alone, the others in batches
         assert all(row == pipeline.ask(row["question"]).to_dict() for row in rows[:3])
 
 

@@ -1,4 +1,4 @@
-"""The tools for agents: in memory, over HTTP, and over standard input and output."""
+"""Tools for agents: in memory, over HTTP, and over standard input and output."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def pipeline(index: Path) -> Pipeline:
 
 
 def call(server: Any, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
-    """Return the results of calls of tools, by one client."""
+    """Call tools with one client, and return the results."""
 
     async def run(client: Client) -> list[Any]:
         return [await client.call_tool(name, arguments) for name, arguments in calls]
@@ -55,7 +55,7 @@ def server(pipeline: Pipeline) -> Callable[[], Any]:
 
 
 def read(result: Any) -> Any:
-    """Return the object of a result, which stands in it twice: as a text and as structured content."""
+    """Return the object of a result, which has it as text and as structured content."""
     assert not result.is_error, result.content
     (content,) = result.content
     assert content.type == "text" and json.loads(content.text) == result.structured_content

