@@ -97,7 +97,7 @@ class AgentTools:
     """Tools for agents over one index."""
 
     def __init__(self, work: Work, index: str) -> None:
-        """Make the tools over the index of a name in ``work``."""
+        """Make the tools over the index of ``work`` with the name ``index``."""
         self._work, self._index = work, index
         self._checks = asyncio.Semaphore(1)  # a check of a long document needs much memory
 
@@ -259,7 +259,7 @@ _Part = tuple[list[Passage], bool, str | None]
 
 
 def _read_part(index: ServedIndex, reference: str) -> tuple[IndexedDocument, _Part]:
-    """Return a document and its passages at a reference, at most ``MAX_FETCHED`` characters."""
+    """Return the document of a reference, and up to ``MAX_FETCHED`` characters of passages."""
     documents: DocumentList = index.read_documents()[1]
     document, start = documents.find_reference(reference)
     passages = documents.read_passages(document)

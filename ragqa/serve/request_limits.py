@@ -10,7 +10,7 @@ MAX_HEADER_BYTES = 32 << 10
 MAX_PASSAGES = 256_000
 """Maximum number of passages in a response to several questions (questions times k): about 250 MB."""
 MAX_BYTES = 16 << 20
-"""Maximum size of a request in bytes."""
+"""Maximum size of the body of a request in bytes."""
 MAX_BYTES_IN_ALL = 8 * MAX_BYTES
 """Maximum size in bytes of all request bodies that are in memory at once."""
 BODY_SECONDS = 30.0
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class RefusedRequest(Exception):
-    """Error with the HTTP status and the message, in one line, that answer a refused request."""
+    """Error for a request that is answered by an HTTP status and a message in one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)

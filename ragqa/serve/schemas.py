@@ -19,7 +19,7 @@ MAX_QUERIES = 10_000
 MAX_TURNS = 20
 """Maximum number of earlier turns of a conversation that count."""
 MAX_TEXT = 100_000
-"""Maximum length of an earlier answer or of a title, in characters."""
+"""Maximum length of an earlier answer, a title or a chat message, in characters."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
@@ -137,7 +137,7 @@ class SourceReply(PassageReply):
 
 
 class AlternativeReply(BaseModel):
-    """Less probable answer."""
+    """Less probable answer, or the best guess for a declined question."""
 
     model_config = _STRICT
     answer: str

@@ -40,7 +40,7 @@ class ChatEvidence:
     share_supported: float
     """Share of the statements that their passages support."""
     share_cited: float
-    """Share of the statements to which the language model gave a citation itself."""
+    """Share of the statements for which the language model itself cited an existing passage."""
     words: int
     """Number of words of the answer."""
 

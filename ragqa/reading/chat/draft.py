@@ -11,8 +11,8 @@ from ragqa.types import Source, Statement, cite_statements
 MAX_CHARACTERS, MAX_STATEMENTS = 20_000, 100
 """Maximum length of a reply in characters and in statements, for servers that ignore the limit of tokens."""
 CANDIDATES, MIN_OVERLAP = 3, 0.6
-"""Maximum number of passages that are checked for a statement without a citation, and the minimum share of its words
-that each of them has."""
+"""Maximum number of passages that are checked for a statement without a citation, and the minimum share of its main
+words in each of them."""
 _CUT_MARK = re.compile(r"\s*[\[【][\d,\s]*\Z")
 _DECLINING = re.compile(
     r"(?:the |these |this |provided |given )*(?:passages?|documents?|text|context|information)(?: provided| given)? "
@@ -75,14 +75,14 @@ class Draft:
         return self._check(reply, reply.statements[:-1])  # the last one may be incomplete
 
     def finish(self) -> str:
-        """End the reply; return the text of the remaining statements, with their citations."""
+        """End the reply; return the other statements with citations, or nothing after a repetition."""
         if self.is_repeating:
             return ""
         reply = parse_reply(_CUT_MARK.sub("", self._raw))
         return self._check(reply, reply.statements)
 
     def count_cited(self) -> int:
-        """Return the number of statements to which the model gave a citation itself."""
+        """Return the number of statements for which the model itself cited an existing passage."""
         return sum(bool(statement.citations) for statement in self.statements) - self.attributed
 
     def make_sources(self) -> tuple[Source, ...]:

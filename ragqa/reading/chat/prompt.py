@@ -31,7 +31,7 @@ class NumberedPassages:
     hits: tuple[Hit, ...]
     """Passages in the order of the prompt: number n is ``hits[n - 1]``."""
     text: str
-    """Part of the prompt with the numbers, places and texts of the passages."""
+    """Part of the prompt with the titles, numbers, places and texts of the passages."""
 
 
 def number_passages(hits: Sequence[Hit]) -> NumberedPassages:

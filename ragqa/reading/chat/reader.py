@@ -283,7 +283,7 @@ def _agree(text: str, span: str) -> bool:
 
 
 def open_model(source: str, *, device: str = "cpu") -> LanguageModel:
-    """Open the language model that a setting names.
+    """Open a language model on a server or in a file, without loading it or sending a request.
 
     Args:
         source: ``URL#MODEL`` of a server, or the path of a GGUF file.

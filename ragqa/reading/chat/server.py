@@ -54,8 +54,8 @@ class ChatServer:
             timeout: time limit of a reply in seconds.
 
         Raises:
-            BadInput: the URL is malformed, a key would be sent over plain http to another machine, or the key contains
-                characters that no key has.
+            BadInput: the URL is malformed or contains a user name or a query, a key would be sent over plain http to
+                another machine, or the key contains characters that no key has.
         """
         try:
             parts = urlsplit(url)
@@ -95,7 +95,7 @@ class ChatServer:
         """Return the context length in tokens that the server reports, or None.
 
         vLLM, llama.cpp and Ollama report it. If Ollama has not loaded the model yet, this is Ollama's default length.
-        After the server's first answer, no more requests are sent.
+        The server is asked until it has answered once.
 
         Raises:
             BadInput: the server has several models or none, and none is named.

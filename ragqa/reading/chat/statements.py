@@ -27,7 +27,7 @@ class CitedSentence:
     """Sentence of a reply, with its citations."""
 
     start: int
-    """First character of the sentence in ``ParsedReply.text``."""
+    """Position of the first character in ``ParsedReply.text``."""
     text: str
     numbers: tuple[int, ...]
     """Numbers of the cited passages, as the model wrote them; such passages need not exist."""

@@ -202,7 +202,7 @@ def _find_other_kind(statement: str, question: str) -> str | None:
 
 
 def _find_scattered_date(statement: str, text: str) -> str | None:
-    """Return a date of a statement whose parts no single sentence of a text contains, or None."""
+    """Return a date of a statement that no sentence of a text contains as a whole, or None."""
     dates = [statement[start:end] for kind, start, end in _find_items(statement) if kind == "date"]
     if not dates:
         return None
