@@ -100,7 +100,7 @@ def _write(text: str, stream: TextIO | None, end: str) -> None:
 
 def has_colours() -> bool:
     """Return True if standard output is a terminal and ``NO_COLOR`` is not set."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def mark_answer(text: str) -> str:
