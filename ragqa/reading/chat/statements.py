@@ -88,7 +88,7 @@ def _read_numbers(text: str) -> list[int]:
 
 
 def _find_lines(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each line, without bullets and white space at the end."""
+    """Return the start and end of each line with text, without bullet and trailing space."""
     lines, start = [], 0
     for line in text.splitlines(keepends=True):
         bullet = _BULLET.match(line)
