@@ -133,7 +133,6 @@ class Versions:
         temporary = target.with_name(f".{target.name}.writing")
         try:
             _save_model(model, temporary)
-            sync_tree(temporary)
             if not target.exists():
                 temporary.rename(target)
             elif _compute_checksums(temporary) != _compute_checksums(target):
@@ -216,6 +215,7 @@ def _save_model(model: SavableModel, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         model.save(folder)
+        sync_tree(folder)
     except Exception as error:  # a full disk raises OSError, SafetensorError, or an exception of the model's own
         raise RefreshFailed(f"cannot write the weights to {folder}: {error}") from error
 

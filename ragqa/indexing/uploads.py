@@ -1,7 +1,7 @@
 """Add files that clients send to an index, and delete documents."""
 
 import os
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -89,10 +89,12 @@ class UploadFolder:
             BadInput: there is no such document, no passage would be left, or as for ``change_index``.
             Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``update_index``.
         """
-        report = change_index(self.index, partial(_delete_document, (identifier, path)), delete=[identifier])
-        if identifier == path and Path(path).parent == self.path:
-            with suppress(FileNotFoundError):
-                Path(path).unlink()
+        is_upload = identifier == path and Path(path).parent == self.path and self.path.is_dir()
+        # Without the lock, an upload of the same name at the same time could lose its file.
+        with hold_lock(self.path / ".lock", wait=True) if is_upload else nullcontext():
+            report = change_index(self.index, partial(_delete_document, (identifier, path)), delete=[identifier])
+            if is_upload:
+                Path(path).unlink(missing_ok=True)
         return report
 
 
