@@ -44,7 +44,7 @@ class Pipeline:
         Args:
             retriever: retriever that finds the passages.
             reader: reader that answers from the passages.
-            k: number of passages to read for a question; by default the number in a generative reader's training, or 10
+            k: number of passages to read for a question; by default the number in a generative reader's training, or 30
                 for other readers.
         """
         self.retriever, self.reader = retriever, reader

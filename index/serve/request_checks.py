@@ -4,7 +4,7 @@ import json
 
 from ragqa.errors import BadInput
 from ragqa.pipeline import clean_question
-from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.retrieval.base import DEFAULT_RESULTS
 from ragqa.serve.request_limits import MAX_BYTES, MAX_PASSAGES
 
 MAX_QUESTIONS = 1024
@@ -28,7 +28,7 @@ def parse_request(body: bytes, max_k: int) -> tuple[list[str], int]:
         row = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the request is not JSON: send {EXAMPLE}") from error
-    questions, k = (row.get("questions"), row.get("k", DEFAULT_PASSAGES)) if isinstance(row, dict) else (None, None)
+    questions, k = (row.get("questions"), row.get("k", DEFAULT_RESULTS)) if isinstance(row, dict) else (None, None)
     if not isinstance(questions, list) or not questions or not all(isinstance(text, str) for text in questions):
         raise BadInput(f"questions must be a list of texts: send {EXAMPLE}")
     if len(questions) > MAX_QUESTIONS:

@@ -7,7 +7,7 @@ from pipelines.calibrate.conditions import OWN_PARAGRAPH, CalibrationSet
 from ragqa.reading.span import ExtractiveReader
 from ragqa.reading.span_candidates import ScoredPassages
 
-MARGINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+MARGINS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Margins to try, in nats."""
 MAX_LOSS = 0.003
 """Maximum loss of right answers, as a share of all measured questions."""

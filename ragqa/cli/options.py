@@ -52,7 +52,7 @@ class PipelineOptions:
     ] = None
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="Number of passages to read.  [default: the reader's own, such as 10]"),
+        typer.Option("-k", min=1, help="Number of passages to read.  [default: the reader's own, such as 30]"),
     ] = None
     retriever: Annotated[str | None, typer.Option(help=f"{', '.join(RetrieverKind)}.  [default: the index's]")] = None
     reader: Annotated[

@@ -24,6 +24,8 @@ Rows = npt.NDArray[np.int64]
 """Row numbers of passages."""
 Scores = npt.NDArray[np.float32]
 """Scores of rows; higher is better."""
+DEFAULT_RESULTS = 10
+"""Default number of passages that a search over HTTP returns for a question."""
 _CACHED_FILTERS = 16
 """Number of filters whose rows are cached for later questions."""
 

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from ragqa.conversation import make_standalone
 from ragqa.errors import BadInput, RagqaError
 from ragqa.pipeline import MAX_QUESTION_CHARS
-from ragqa.reading.base import DEFAULT_PASSAGES
+from ragqa.retrieval.base import DEFAULT_RESULTS
 from ragqa.serve.errors import UNAVAILABLE, make_error
 from ragqa.serve.routes.common import IndexQuery, WorkOfApp, found_to_row, log_questions, reply_json
 from ragqa.serve.schemas import MAX_FOUND, AnswerReply, AskBody, FilterBody, Pattern, SearchReply, describe_errors
@@ -68,7 +68,7 @@ async def search(
     work: WorkOfApp,
     q: Annotated[str, Query(min_length=1, max_length=MAX_QUESTION_CHARS, description="Question or words.")],
     index: IndexQuery = None,
-    k: Annotated[int, Query(ge=1, le=MAX_FOUND, description="Number of passages.")] = DEFAULT_PASSAGES,
+    k: Annotated[int, Query(ge=1, le=MAX_FOUND, description="Number of passages.")] = DEFAULT_RESULTS,
     path: Annotated[list[Pattern] | None, Query(max_length=20, description="Patterns of files and folders.")] = None,
     tag: Annotated[list[Pattern] | None, Query(max_length=20, description="Tags that a document must have.")] = None,
     since: Annotated[str, Query(max_length=20, description="First date: 2024-01-31, 2024, or 7d for a week ago.")] = "",
