@@ -23,9 +23,9 @@ word with the gold answer counts as right with the probability that another anno
 For a reader with an early layer, the margin of the early score is chosen first. Then the weight of retrieval scores in
 reading (per standard deviation) is chosen: the weight that makes right answers from an index most probable. For readers
 that use raw retrieval scores, it is 1. Then a regression is fitted. The threshold of confidence, below which questions
-are declined, is the highest threshold that declines at most 5 % of right answers from an index. The reader's
-``calibration.json`` stores all of them. The figures in ``--out`` come from fits on one half of the questions, applied
-to the other half, and from fits on all other files.
+are declined, is the highest threshold that declines at most 5 % of right answers from the indexes that answer most
+questions. The reader's ``calibration.json`` stores all of them. The figures in ``--out`` come from fits on one half of
+the questions, applied to the other half, and from fits on all other files.
 """
 
 import sys

@@ -344,6 +344,9 @@ def fit_rows(
 def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -> tuple[float, dict[str, float]]:
     """Choose the highest threshold that declines at most 5 % of right answers from an index.
 
+    Only sets count in which retrieval finds an answer to most of the questions. Where most answers are missing, as in a
+    small part of Wikipedia, right answers have a low confidence, and would lower the threshold for all users.
+
     Args:
         rows: answers of all sets.
         result: fit with the confidence of each answer.
@@ -351,10 +354,12 @@ def choose_decline_threshold(rows: Sequence[CalibrationRow], result: CrossFit) -
     Returns:
         The threshold, and the share of right answers below it in each set with right answers from an index.
     """
-    name = np.array([row.name for row in rows])
-    kinds = (ANSWERABLE, MISSED)
-    mask = np.array([row.name != OWN_PARAGRAPH and not row.is_shallow and row.kind in kinds for row in rows])
-    threshold = choose_threshold(result.confidence[mask], result.right[mask])
+    name, kind = np.array([row.name for row in rows]), np.array([row.kind for row in rows])
+    mask = np.array([row.name != OWN_PARAGRAPH and not row.is_shallow for row in rows])
+    mask &= np.isin(kind, (ANSWERABLE, MISSED))
+    dense = [part for part in set(name[mask]) if (kind[mask & (name == part)] == ANSWERABLE).mean() > 0.5]
+    chosen = mask & np.isin(name, dense) if dense else mask
+    threshold = choose_threshold(result.confidence[chosen], result.right[chosen])
     declined = {}
     for set_name in dict.fromkeys(name[mask]):
         confidence = result.confidence[mask & (name == set_name) & (result.right == 1)]

@@ -39,14 +39,14 @@ def choose(scored: list[ScoredStandIn], **changes: Any) -> tuple[float | None, d
 
 
 def test_the_smallest_margin_that_loses_nothing_is_chosen() -> None:
-    """The second question needs a window that is 2.5 behind; margins are tried at 2 and 3."""
+    """The second question needs a window that is 2.5 behind; margins are tried at 2 and 2.5."""
     near = ScoredStandIn(windows=[5.0, 4.0, 0.0, -9.0], needed=5.0)
     far = ScoredStandIn(windows=[1.0, -1.5, -2.5, -9.0], needed=-1.5)
     margin, figures = choose([near, far])
-    assert margin == 3.0
+    assert margin == 2.5
     assert figures["all windows"] == {"right": 1.0, "read": 1.0}
     assert figures["2.0"] == {"right": 0.5, "read": 3 / 8}
-    assert figures["3.0"] == {"right": 1.0, "read": 4 / 8}
+    assert figures["2.5"] == {"right": 1.0, "read": 4 / 8}
 
 
 def test_a_loss_of_three_thousandths_is_accepted() -> None:

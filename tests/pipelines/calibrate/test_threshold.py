@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import run
 
-from pipelines.calibrate.conditions import ANSWERABLE, OWN_PARAGRAPH, UNANSWERABLE
+from pipelines.calibrate.conditions import ANSWERABLE, MISSED, OWN_PARAGRAPH, UNANSWERABLE
 from pipelines.calibrate.fit import CalibrationRow, choose_decline_threshold
 from pipelines.calibrate.threshold import choose_threshold
 from pipelines.common.recipe_calibration import CrossFit, install_calibration
@@ -43,6 +43,15 @@ def test_the_threshold_counts_ordinary_questions_over_indexes() -> None:
     confidences = np.array([each for _, each in rows])
     fit = CrossFit(Calibration(()), confidences, np.ones(len(rows)))
     assert choose_decline_threshold([row for row, _ in rows], fit) == (0.13, {"paragraphs": 0.0, "wiki": 0.15})
+
+
+def test_an_index_that_lacks_most_answers_does_not_lower_the_threshold() -> None:
+    """Of the two sets, only "paragraphs" counts: of its 40 right answers, 0.50 and 0.51 are declined."""
+    row = CalibrationRow(NQ, "paragraphs", 0, ANSWERABLE, Evidence(0.5, 0, 0), right=True, log_likelihood=0.0)
+    rows = [(row, 0.5 + n / 100) for n in range(40)]
+    rows += [(replace(row, name="wiki"), 0.1)] * 20 + [(replace(row, name="wiki", kind=MISSED, right=False), 0.2)] * 30
+    fit = CrossFit(Calibration(()), np.array([each for _, each in rows]), np.array([each.right for each, _ in rows]))
+    assert choose_decline_threshold([each for each, _ in rows], fit) == (0.52, {"paragraphs": 0.05, "wiki": 1.0})
 
 
 def test_questions_below_the_threshold_of_the_reader_are_declined(

@@ -145,7 +145,7 @@ def test_the_reported_command_indexes_with_the_exported_encoder(
     assert run("eval", str(world.dev), *options, capsys=capsys)[0] == 0
     figures = json.loads((report / "report.json").read_text())
     assert figures["answer_recall"]["5"]["value"] == pytest.approx(np.mean(right))
-    options = ("--index", str(index), "--min-confidence", "0", "--json")
+    options = ("--index", str(index), "-k", "5", "--min-confidence", "0", "--json")
     status, output, _ = run("ask", next(read_questions(world.dev)).text, *options, capsys=capsys)
     sources = json.loads(output)["sources"]
     assert status == 0 and {source["text"] for source in sources} <= {hit.passage.text for hit in rankings[0]}

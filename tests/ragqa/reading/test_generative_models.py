@@ -108,7 +108,7 @@ def test_the_settings_of_training_are_the_defaults_for_answering(
     other = Pipeline.load(tmp_path / "set", reader="rag-sequence")  # its own settings of training
     assert (other.k, other.reader.decoding) == (3, Decoding(max_answer=32))  # type: ignore[attr-defined]
     assert Pipeline.load(tmp_path / "set", k=3, decoding=Decoding(max_answer=6)).k == 3
-    assert Pipeline.load(index).k == 10
+    assert Pipeline.load(index).k == 30
     row = json.loads((tmp_path / "short" / "generator.json").read_text())
     del row["max_answer"], row["retriever"]  # as in files of earlier versions
     (tmp_path / "short" / "generator.json").write_text(json.dumps(row))
