@@ -138,6 +138,7 @@ def convert_reader(reader: Path, tokenizer: Path, out: Path) -> None:
     out.mkdir(exist_ok=True)
     copy_tokenizer(tokenizer, out)
     config = json.loads((reader / "config.json").read_text())
+    config = {name: value for name, value in config.items() if name not in ("id2label", "label2id")}
     config.update(architectures=["BertForQuestionAnswering"], num_labels=2)
     (out / "config.json").write_text(json.dumps(config))
     weights = load_file(reader / "model.safetensors")
