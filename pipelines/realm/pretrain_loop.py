@@ -368,7 +368,10 @@ def check_inputs(config: PretrainConfig) -> None:
 
 
 def limit_lengths(config: PretrainConfig, model: Realm) -> PretrainConfig:
-    """Return the settings with lengths of texts and passages limited to the models' inputs."""
+    """Return the settings with lengths of texts and passages limited to the models' inputs.
+
+    A text has at most half of the reader's input, because the reader reads it together with a passage.
+    """
     text = min(config.masking.max_text, model.retriever.questions.max_tokens, model.reader.max_tokens // 2)
     block = min(config.max_block, model.retriever.passages.max_tokens)
     return replace(config, masking=replace(config.masking, max_text=text), max_block=block)

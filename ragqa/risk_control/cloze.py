@@ -265,7 +265,8 @@ def _ask_name(before: str, answer: str, after: str) -> ClozeQuestion | None:
 def _insert(before: str, word: str, after: str) -> str:
     """Return a question with a question word between two parts of a sentence, or before them.
 
-    The question word is first if ``before`` is empty, or if an auxiliary verb follows the subject.
+    The question word is first if ``before`` is empty, or if ``before`` is one clause with a short subject and an
+    auxiliary verb. Otherwise it takes the place of the answer.
 
     Args:
         before: sentence before the answer.

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from ragqa.corpus.formats import html, markdown, wikiextractor
 from ragqa.corpus.formats.mediawiki import dump
-from ragqa.corpus.formats.office import reader as office
+from ragqa.corpus.formats.office import parser as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import markup, notebook, plain
 from ragqa.corpus.sources import read_documents

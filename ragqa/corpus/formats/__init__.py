@@ -1,1 +1,1 @@
-"""Readers of document formats; ``registry`` has the table of all formats."""
+"""Parsers of document formats; ``registry`` has the table of all formats."""

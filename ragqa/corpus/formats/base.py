@@ -1,6 +1,6 @@
-"""Interface of the format readers: the opened file, its documents, the report of problems.
+"""Interface of the parsers: the opened file, its documents, the report of problems.
 
-A reader is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
+A parser is a function ``read(file: InputFile) -> Iterator[NumberedDocument]``. It calls ``file.reject`` for a malformed
 record, and ``file.note_undecodable`` for bytes that are not valid text. It can leave ``READ_ERRORS`` to its caller.
 """
 

@@ -5,7 +5,7 @@ There are three limits:
 - The ratio of expanded to compressed size (``ExpansionBudget``). It applies to ``.gz``, ``.bz2``, ``.xz``, compressed
   members of archives, batches of Arrow and Parquet, and the text of a PDF. The total size has no limit, since a dump of
   Wikipedia is streamed. Decompression takes time in proportion to its output, so the ratio also limits the time.
-- The size of what a reader holds in memory at once: a text (``MAX_TEXT_BYTES``) or a record (``MAX_RECORD_BYTES``).
+- The size of what a parser holds in memory at once: a text (``MAX_TEXT_BYTES``) or a record (``MAX_RECORD_BYTES``).
 - The time and the memory, for the files that ``ragqa.corpus.formats.office`` reads: pages of a PDF can share their
   content, so a small PDF can take very long.
 """
@@ -64,7 +64,8 @@ class ExpansionBudget:
         """Subtract ``size`` expanded bytes from the budget.
 
         Raises:
-            LimitError: the expanded bytes exceed FREE_BYTES plus MAX_RATIO times the bytes read from the disk.
+            LimitError: the budget is spent. It grows by MAX_RATIO for each byte read from the disk, but never above its
+                initial size.
         """
         if self._tell is None:
             return

@@ -29,7 +29,7 @@ from ragqa.corpus.formats.containers.zip_archives import iter_zip_members
 from ragqa.corpus.formats.encodings import detect_encoding
 from ragqa.corpus.formats.limits import LimitedStream, LimitError
 from ragqa.corpus.formats.mediawiki import dump
-from ragqa.corpus.formats.office import reader as office
+from ragqa.corpus.formats.office import parser as office
 from ragqa.corpus.formats.tables import arrow, delimited, dpr, json_values, jsonl
 from ragqa.corpus.formats.text import markup, notebook, plain
 
@@ -41,10 +41,10 @@ _OPTIONAL_MARK = rb"(?:\xef\xbb\xbf)?\s*"  # a byte order mark and white space
 
 @dataclass(frozen=True)
 class Format:
-    """Document format: its reader, and the suffixes and first bytes of its files."""
+    """Document format: its parser, and the suffixes and first bytes of its files."""
 
     read: Callable[[InputFile], Iterator[NumberedDocument]]
-    """Reader of the documents of a file; see ``ragqa.corpus.formats.base``."""
+    """Parser of the documents of a file; see ``ragqa.corpus.formats.base``."""
     suffixes: tuple[str, ...] = ()
     """Suffixes of file names of this format."""
     is_binary: bool = False
@@ -135,7 +135,7 @@ def read_input(file: InputFile, depth: int = 0) -> Iterator[tuple[InputFile, int
         depth: number of archives and mails that contain the file.
 
     Raises:
-        BadInput, BadLine, MissingExtra: in strict mode, as for the reader of the format.
+        BadInput, BadLine, MissingExtra: in strict mode, as for the parser of the format.
         tarfile.TarError, zipfile.BadZipFile: an archive is damaged or cut short.
         LimitError: a file exceeds a limit of ``ragqa.corpus.formats.limits``, or is in too many nested archives.
         OSError, EOFError, lzma.LZMAError, zlib.error: a compressed file is damaged or cut short.

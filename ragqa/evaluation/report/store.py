@@ -1,8 +1,9 @@
 """Report of an evaluation as a directory.
 
+manifest.json   the manifest of the artefact
 report.json     the figures (``Report.figures``)
 rows.jsonl      a line for each question (``Report.rows``)
-missing.json    the questions whose answers are not in the corpus (``Report.missing``)
+missing.json    the questions whose answers are not in the corpus, or null (``Report.missing``)
 report.html     the page
 """
 

@@ -27,12 +27,12 @@ _NAMES = {
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """Make a seq2seq model whose encoder and decoder start with the weights of an encoder.
 
-    The cross-attention of the decoder is random, and without a language model in ``path``, so is the layer before the
-    vocabulary. An answer starts after [CLS] and ends with [SEP].
+    The cross-attention of the decoder is random. If ``path`` holds no language model, its output layer is random, too.
+    An answer starts after [CLS] and ends with [SEP].
 
     Args:
         path: directory of the encoder.
-        decoder_layers: number of decoder layers, copies of the encoder's first layers; None copies all.
+        decoder_layers: number of decoder layers; default: as many as the encoder; any more are random.
 
     Raises:
         ArtefactError: there is no encoder or no tokenizer.json with its special tokens, or transformers has no decoder

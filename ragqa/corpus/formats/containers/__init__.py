@@ -1,1 +1,1 @@
-"""Readers of files that contain files: archives and mails."""
+"""Parsers of files that contain files: archives and mails."""

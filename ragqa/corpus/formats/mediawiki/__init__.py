@@ -1,1 +1,1 @@
-"""Readers of Wikipedia dumps: ``dump`` reads the XML, and ``text`` converts the wikitext."""
+"""Parsers of Wikipedia dumps: ``dump`` reads the XML, and ``text`` converts the wikitext."""

@@ -44,15 +44,15 @@ def read_open_document(package: Package) -> Content:
     root = package.parse("content.xml")
     body = find_child(root, "body")
     is_presentation = find_child(body, "presentation") is not None
-    reader = _OpenDocumentReader(TextBuilder("slide" if is_presentation else ""), root)
+    parser = _OpenDocumentParser(TextBuilder("slide" if is_presentation else ""), root)
     for part in get_children(body):
-        reader.read_blocks(part, 0)
+        parser.read_blocks(part, 0)
     meta = package.parse("meta.xml")
-    title = choose_title(read_field(meta, "title")) or (reader.builder.first_heading if is_presentation else "")
-    return reader.builder.finish(title, read_field(meta, "date") or read_field(meta, "creation-date"))
+    title = choose_title(read_field(meta, "title")) or (parser.builder.first_heading if is_presentation else "")
+    return parser.builder.finish(title, read_field(meta, "date") or read_field(meta, "creation-date"))
 
 
-class _OpenDocumentReader:
+class _OpenDocumentParser:
     """Parser that adds the blocks of a document to a builder."""
 
     def __init__(self, builder: TextBuilder, root: Element) -> None:

@@ -77,7 +77,7 @@ class Extractor:
                 code = self._end()
                 if -code in (signal.SIGPROF, signal.SIGKILL):
                     raise LimitError(f"it takes more than {seconds:.0f} seconds")
-                raise UnreadableFile(f"its reader crashed ({signal.Signals(-code).name if code < 0 else code})")
+                raise UnreadableFile(f"its parser crashed ({signal.Signals(-code).name if code < 0 else code})")
         if "problem" in answer:
             raise UnreadableFile(answer["problem"])
         return Content.from_dict(answer["content"])
@@ -136,5 +136,5 @@ def _ask(
 
 
 EXTRACTOR = Extractor()
-"""Extractor that all format readers of this process share."""
+"""Extractor that all parsers of this process share."""
 atexit.register(EXTRACTOR.close)

@@ -25,14 +25,14 @@ def read_word(package: Package) -> Content:
     """Return the content of a Word file; raise UnreadableFile if a part is damaged."""
     relations = package.read_relations("")
     main = next((name for kind, name in relations.values() if kind == "officeDocument"), "word/document.xml")
-    reader = _WordReader(package, main)
-    reader.read_blocks(get_children(find_child(package.parse(main), "body")), 0)
-    reader.read_margins()
+    parser = _WordParser(package, main)
+    parser.read_blocks(get_children(find_child(package.parse(main), "body")), 0)
+    parser.read_margins()
     core = package.parse("docProps/core.xml")
-    return reader.builder.finish(read_field(core, "title"), read_field(core, "modified") or read_field(core, "created"))
+    return parser.builder.finish(read_field(core, "title"), read_field(core, "modified") or read_field(core, "created"))
 
 
-class _WordReader:
+class _WordParser:
     """Parser that adds the parts of a Word file to a builder."""
 
     def __init__(self, package: Package, main: str) -> None:

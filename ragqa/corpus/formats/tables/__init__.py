@@ -1,1 +1,1 @@
-"""Readers of tables, and of files with one record per line or per JSON object."""
+"""Parsers of tables, and of files with one record per line or per JSON object."""

@@ -68,8 +68,8 @@ def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
         stream.seek(max(place, 0))
         data = stream.read(size)
         try:
-            reader = _CompactReader(data)
-            fields = reader.read_struct()
+            parser = _CompactParser(data)
+            fields = parser.read_struct()
             break
         except IndexError:  # the header can be longer, because it has strings as statistics
             if len(data) < size or size >= _MAX_HEADER_BYTES:
@@ -78,11 +78,11 @@ def _read_header(stream: BufferedReader, place: int) -> tuple[int, int, int]:
     compressed, uncompressed = fields.get(_COMPRESSED, -1), fields.get(_UNCOMPRESSED, -1)
     if compressed < 0 or uncompressed < 0:
         raise IndexError(place)
-    return place + reader.place, compressed, uncompressed
+    return place + parser.place, compressed, uncompressed
 
 
-class _CompactReader:
-    """Reader of structs in Thrift's compact protocol; a malformed struct raises IndexError."""
+class _CompactParser:
+    """Parser of structs in Thrift's compact protocol; a malformed struct raises IndexError."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.place = data, 0

@@ -1,1 +1,1 @@
-"""Readers of text files: plain text and light markup."""
+"""Parsers of text files: plain text and light markup."""

@@ -120,7 +120,7 @@ def test_content_in_too_many_containers_is_noted(tmp_path: Path, depth: int) -> 
 def test_a_crash_costs_one_file(tmp_path: Path) -> None:
     """The library makes room for all cells up to the last one: 17 thousand million."""
     rows = make_row(1, "a") + '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
-    fails_with(tmp_path / "a.xlsx", make_workbook({"S": rows}), r"(its reader crashed|it needs more than|damaged)")
+    fails_with(tmp_path / "a.xlsx", make_workbook({"S": rows}), r"(its parser crashed|it needs more than|damaged)")
 
 
 def test_a_file_may_take_only_some_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from ragqa.corpus.formats.office import reader as office
+from ragqa.corpus.formats.office import parser as office
 from ragqa.corpus.formats.registry import _CONTAINERS, _DECOMPRESSORS, FORMATS
 from tests.helpers import fuzzing
 from tests.helpers.documents import read, write
