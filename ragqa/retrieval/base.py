@@ -72,7 +72,7 @@ class Ranker(Protocol):
 
         Raises:
             BadInput: ``k`` is less than 1.
-            BadInput, Mismatch, DamagedArtefact: as for ``DenseRanker.search``, if the ranker uses vectors.
+            BadInput, DamagedArtefact: as for ``DenseRanker.search``, if the ranker uses vectors.
         """
 
 
@@ -99,11 +99,11 @@ class Retriever(Protocol):
 class TermRetriever(Protocol):
     """Interface of retrievers that can also search by BM25 alone and correct misspelt words.
 
-    Without BM25 terms in the index, ``search_terms`` does the same as ``search``, and questions are not corrected.
+    Dense retrievers do neither: ``search_terms`` does the same as ``search``, and questions stay unchanged.
     """
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced; errors: as for ``search``."""
+        """Return the question with corrected spelling; errors: as for ``Retriever.search``."""
 
     def search_terms(self, questions: list[str], k: int, filter: "PassageFilter | None" = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question by BM25, best first.
@@ -139,10 +139,7 @@ class IndexVersion:
 
 
 class PartialHits(list[Hit]):
-    """Hits of a search to which some shards of a collection did not contribute.
-
-    The class is a list, so code that only reads hits need not know about shards.
-    """
+    """Hits of a search to which some shards of a collection did not contribute."""
 
     def __init__(self, hits: Iterable[Hit], missing: tuple[str, ...]) -> None:
         super().__init__(hits)
@@ -156,7 +153,7 @@ class NoHits(list[Hit]):
     def __init__(self, reason: str) -> None:
         super().__init__()
         self.reason = reason
-        """Sentence for the user that says which condition no document fulfils."""
+        """Reason, for the user, why no document matches the filter."""
 
 
 def get_missing_shards(hits: list[Hit]) -> tuple[str, ...]:
@@ -188,8 +185,8 @@ class PassageRetriever:
         The hits are ``NoHits`` if ``filter`` allows no document. Arguments: as for ``Retriever.search``.
 
         Raises:
-            BadInput: ``k`` is less than 1, or a pattern of the filter takes too long to match.
-            BadInput, Mismatch, DamagedArtefact: as for ``Ranker.rank``.
+            BadInput: a pattern of the filter takes too long to match, or as for ``Ranker.rank``.
+            DamagedArtefact: the file of a passage is damaged, or as for ``Ranker.rank``.
         """
         check_k(k)
         # Engines reserve memory for k results, so k is at most the number of passages.

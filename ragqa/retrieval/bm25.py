@@ -42,7 +42,7 @@ class BM25:
         """Index the title, headings and text of all passages.
 
         Args:
-            passages: passages to index; rankings return their row numbers.
+            passages: passages to index, none of them deleted; rankings return their row numbers.
             folder: empty directory to write; it is created if it does not exist.
             engine: name of a ``TermEngine``.
             progress: function called with the number of passages indexed so far.
@@ -102,7 +102,10 @@ class BM25:
         return rankings
 
     def has_term(self, word: str) -> bool:
-        """Return True if a passage has the term of a word, or if the engine cannot look it up."""
+        """Return True if a passage has the term of a word, or if this cannot be looked up.
+
+        Stop words are not indexed, and Lucene cannot look up any term.
+        """
         return not hasattr(self._engine, "has_term") or bool(self._engine.has_term(word))
 
     def rank_similar(self, word: str, question: str, k: int) -> Ranking:
@@ -111,7 +114,8 @@ class BM25:
         Rows with terms of the question come first. The engine must have ``rank_similar``, as Tantivy has.
 
         Args:
-            word: word that may be misspelt; one letter of its stem can differ, or two letters of a long stem.
+            word: word that may be misspelt; its stem can have one wrong, additional, missing or swapped letter, or two
+                if the stem has more than six letters.
             question: question that contains the word.
             k: maximum number of rows.
         """
@@ -119,11 +123,8 @@ class BM25:
         return ranking
 
     def _rank_within(self, text: str, k: int, rows: Rows) -> Ranking:
-        """Return at most ``k`` of the given rows, best first.
-
-        More and more rows are ranked until ``k`` of the given rows are among them.
-        """
-        # Tantivy cannot search within a set of rows, because the field of the rows is not indexed.
+        # Tantivy cannot search within a set of rows, because the field of the rows is not indexed. So rank more and
+        # more rows until k of the given rows are among them.
         limit = 4 * k
         while True:
             ranking: Ranking = self._engine.rank([text], limit)[0]

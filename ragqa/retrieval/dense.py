@@ -68,9 +68,9 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
     Raises:
         Mismatch: the encoder has changed since the index was made, or an earlier ragqa made the index.
         DamagedArtefact: the numbers of vectors and passages differ, or a file is damaged.
-        ArtefactError: the encoder does not exist, or cannot be downloaded.
+        ArtefactError: the encoder is missing or incomplete.
         BadInput: the device is unknown, or the kind of index cannot be searched on it.
-        MissingExtra: FAISS or torch is needed and not installed.
+        MissingExtra: FAISS, torch or huggingface_hub is needed and not installed.
     """
     encoder = _load_encoder(index)
     path, kind, search = index.path, index.config["kind"], index.config.get("search")
@@ -91,10 +91,7 @@ def open_ranker(index: IndexVersion) -> DenseRanker:
 
 
 def _load_encoder(index: IndexVersion) -> TextEncoder:
-    """Return the encoder of an index, which is loaded only once for all versions of the index.
-
-    Errors: as for ``open_ranker``.
-    """
+    """Return the encoder of an index from ``index.encoders``, or load it."""
     name, expected = index.encoder or find_local_model(index.config["encoder"]), index.manifest.parents["encoder"]
     encoder = index.encoders.get(name)
     if encoder is None or encoder.fingerprint != expected:

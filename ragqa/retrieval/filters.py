@@ -23,7 +23,7 @@ _MAX_TAGS = 5
 """Maximum number of tags that a message names."""
 
 Tests = Mapping[str, Callable[[str], bool]]
-"""Functions that test the values of a column of the passage store, by the name of the column."""
+"""Tests of the values in columns of the passage store, by column name."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,23 @@ class PassageFilter:
     An empty filter allows all documents.
 
     Raises:
-        BadInput: ``paths`` or ``tags`` is not a list of texts or has an empty text, or ``since`` is not a date.
+        BadInput: ``paths`` or ``tags`` is not a list of texts or has an empty text, or ``since`` has another form.
     """
 
     paths: tuple[str, ...] = ()
     """Patterns of files and folders, one of which must match: ``work/*.pdf``, ``**/2024``, ``report.md``.
 
-    A pattern that begins with ``/``, ``./``, ``../`` or ``~`` is matched from the root of the file system. Other
-    patterns can begin at each part of a path, from the name of the indexed folder on. The pattern of a folder or of an
-    archive also matches all files in it.
+    ``*`` and ``?`` do not match ``/``; ``**`` does. A pattern that begins with ``/``, or whose first part is ``.``,
+    ``..`` or ``~``, is matched from the root of the file system. Other patterns can begin at each part of a path, from
+    the name of the indexed folder on. The pattern of a folder or of an archive also matches all files in it.
     """
     tags: tuple[str, ...] = ()
     """Tags, all of which the document must have; upper and lower case are equal."""
     since: str = ""
-    """Earliest date of a document: YYYY, YYYY-MM or YYYY-MM-DD; ``7d`` becomes the date seven days ago."""
+    """Earliest date of a document: YYYY, YYYY-MM or YYYY-MM-DD; ``7d`` becomes the date seven days ago.
+
+    Documents without a date do not match.
+    """
 
     def __post_init__(self) -> None:
         for name in ("paths", "tags"):
@@ -77,7 +80,7 @@ class PassageFilter:
     def explain_empty(self, passages: PassageStore, folders: Iterable[str]) -> str:
         """Return the reason why the filter allows no passage.
 
-        For an unknown tag, the reason names tags that exist. Arguments and errors: as for ``find_rows``.
+        Arguments and errors: as for ``find_rows``.
         """
         known = {tag.casefold(): tag for tags in passages.list_values("tags") for tag in tags.split("\n") if tag}
         for tag in self.tags:
@@ -126,7 +129,7 @@ def _matches(pattern: Any, path: str, start: int, name: str) -> bool:
 
 
 def _compile(pattern: str) -> tuple[Any, bool]:
-    """Return a pattern as a regular expression, and True if it matches whole paths, not ends."""
+    """Return a pattern as a regular expression, and True if it must match a path from the root."""
     import regex  # unlike re, it has a time limit
 
     parts = _WILDCARD.split(pattern.rstrip("/"))
@@ -150,7 +153,7 @@ def _parse_since(text: str) -> str:
         if days := _DAYS.fullmatch(text):
             return (date.today() - timedelta(int(days[1]))).isoformat()
         if _DATE.fullmatch(text):
-            date.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)
+            date.fromisoformat(text + "-01-01"[len(text) - 4 :] if len(text) < 10 else text)  # add month and day
             return text
     except (ValueError, OverflowError):
         pass

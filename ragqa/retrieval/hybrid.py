@@ -77,7 +77,7 @@ class Hybrid:
 
 
 def fuse_ranks(dense: Ranking, sparse: Ranking, k: int) -> Ranking:
-    """Return the best ``k`` rows by reciprocal rank fusion of two rankings, best first.
+    """Return the best ``k`` rows of two rankings by reciprocal rank fusion, best first.
 
     The score of a row is the sum of 1 / (60 + rank), with ranks from 1, over the rankings that contain it. Source:
     Cormack, Clarke and Büttcher, SIGIR 2009.

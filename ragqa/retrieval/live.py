@@ -23,7 +23,7 @@ VersionId = tuple[int, int] | None
 
 
 class LiveRetriever:
-    """Retriever over an index directory; each search opens the newest version of the index.
+    """Retriever over an index directory; each search uses the newest version of the index.
 
     Builds and updates replace the whole directory, so each version has a manifest file of its own.
     """
@@ -67,23 +67,26 @@ class LiveRetriever:
     def search_terms(self, questions: list[str], k: int, filter: PassageFilter | None = None) -> list[list[Hit]]:
         """Return at most ``k`` hits for each question by BM25, best first.
 
-        Without BM25 terms in the index, this is ``search``. Arguments and errors: as for ``search``.
+        With a dense ranker, this is ``search``. Arguments and errors: as for ``search``.
         """
         current = self.current()
         terms = getattr(current.ranker, "bm25", None)  # None unless the ranker is hybrid
         return (current if terms is None else current.with_ranker(terms)).search(questions, k, filter)
 
     def correct_spelling(self, question: str) -> str:
-        """Return the question with its misspelt words replaced, if the index has BM25 terms.
+        """Return the question with its misspelt words replaced.
 
-        Errors: as for ``search``.
+        Dense retrievers and the BM25 engine Lucene do not change the question. Errors: as for ``search``.
         """
         current = self.current()
         terms = getattr(current.ranker, "bm25", current.ranker)  # the BM25 part of a hybrid ranker
         return correct_spelling(question, terms, current.passages) if isinstance(terms, TermIndex) else question
 
     def current(self) -> PassageRetriever:
-        """Return a retriever that stays at the newest version; errors: as for ``open_retriever``."""
+        """Return a retriever over the newest version, which does not follow later versions.
+
+        Errors: as for ``open_retriever``.
+        """
         with self._lock:
             if _read_version(self.path) != self._version:
                 self._retriever, self._version = self._open(SWAP_SECONDS)
@@ -121,7 +124,7 @@ def open_retriever(
     fusion: str | None = None,
     device: str = "cpu",
 ) -> LiveRetriever:
-    """Open a retriever over an index, which also opens later versions of the index.
+    """Open a retriever over an index directory; it follows later versions of the index.
 
     Args:
         path: index directory.
@@ -158,12 +161,7 @@ def open_retriever(
 
 
 def _choose_kind(path: Path, index_kind: str, kind: str | None) -> RetrieverKind:
-    """Return the kind of retriever to search with: ``kind``, or by default ``index_kind``.
-
-    Raises:
-        BadInput: a kind is unknown.
-        Mismatch: the index lacks the vectors or terms that the kind needs.
-    """
+    """Return ``kind``, or by default ``index_kind``, if the index can serve it."""
     for name in (kind or index_kind, index_kind):
         if name not in list(RetrieverKind):
             raise BadInput(f"retriever '{name}': choose one of {', '.join(RetrieverKind)}")

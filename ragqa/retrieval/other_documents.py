@@ -1,4 +1,4 @@
-"""Search that leaves out documents, to make unanswerable questions of answerable ones."""
+"""Search that leaves out documents, to make answerable questions unanswerable."""
 
 from collections.abc import Callable, Sequence
 

@@ -3,9 +3,9 @@
     GET  /healthz    the collection and the state of its shards (see ``ServedCollection``)
     POST /search     {"questions": ["…"], "k": 10}  ->  {"ragqa": 2, "missing": [], "found": [[HIT, …], …]}
 
-A hit has the fields of ``Passage`` and a score (see ``hit_to_row``). Its id is valid within the hits of one question
-only, since an update of a shard changes the ids of the shards after it. Every response has the version of the protocol
-under ``ragqa``. A response with another status than 200 also has a message under ``error``.
+A hit has the fields of ``Passage`` and a score (see ``hit_to_row``). The id of a passage is valid within the hits of
+one question only, since an update of a shard changes the ids of the shards after it. Every response has the version of
+the protocol under ``ragqa``. A response with another status than 200 also has a message under ``error``.
 """
 
 import json
@@ -61,7 +61,7 @@ class ServedShard:
     fingerprint: str | None
     """Fingerprint of the shard's index; None if the shard is not up."""
     error: str | None = None
-    """Reason why the shard is not up."""
+    """Reason why the shard is not up; None if the shard is up or the reason is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +92,17 @@ class ServedCollection:
         return tuple(shard.name for shard in self.shards if not shard.up)
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries of ``Pipeline.describe``, with ``missing`` only if shards are missing."""
+        """Return the entries about the index for ``Pipeline.describe``.
+
+        The entry ``missing`` exists only if shards are missing.
+        """
         names = ("retriever", "fusion", "kind", "encoder", "passages", "corpus", "sources")
         facts = {"index": self.fingerprint, "shards": len(self.shards), **{name: getattr(self, name) for name in names}}
         return {**facts, "missing": self.missing} if self.missing else facts
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> "ServedCollection":
-        """Make a collection of the JSON object of a server's response.
+        """Make a collection from the JSON object of a server's response.
 
         Raises:
             KeyError, TypeError, ValueError: the response does not follow the protocol.
@@ -161,7 +164,8 @@ class RemoteRetriever:
         """Return the collection that the server serves now.
 
         Raises:
-            BadInput, RemoteError, Mismatch: as for ``search``.
+            BadInput: the server refuses the request.
+            RemoteError, Mismatch: as for ``search``.
         """
         row = self._request("GET", HEALTH, max_bytes=_BYTES)
         try:
@@ -211,7 +215,6 @@ class RemoteRetriever:
         return row
 
     def _exchange(self, method: str, path: str, body: bytes | None, max_bytes: int) -> tuple[int, bytes]:
-        """Send a request and return the status and body of the response."""
         deadline = monotonic() + self._timeout
 
         def exchange_over(connection: BoundedConnection) -> tuple[int, bytes]:
@@ -235,7 +238,6 @@ def hit_to_row(hit: Hit) -> dict[str, Any]:
 
 
 def _shorten(text: str) -> str:
-    """Cut the text of a server to 500 characters, for an error message."""
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 
@@ -267,7 +269,6 @@ def _from_row(row_class: type[_Row], row: Any) -> _Row:
 
 
 def _check_field(kind: Any, value: Any, name: str) -> Any:
-    """Return the value of a dataclass's field after checking its type."""
     if type(value) is tuple:  # the caller has checked its members
         return value
     if kind == tuple[str, ...]:
@@ -282,12 +283,7 @@ def _get_types(row_class: type[Any]) -> dict[str, Any]:
 
 
 def _check(kind: Any, value: Any, name: str = "a value") -> Any:
-    """Return a value of JSON if it has the type ``kind``.
-
-    Raises:
-        TypeError: the value has another type.
-        ValueError: a number is negative, or a text is not valid Unicode.
-    """
+    """Return a value of JSON if it has the type ``kind``, is not negative and is valid Unicode."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{name} is {value!r:.80}")
     if isinstance(value, str):

@@ -1,7 +1,8 @@
 """Correction of misspelt words in questions, by the words of the passages.
 
 A word counts as misspelt if the index lacks its term, and the vocabulary of the shipped encoder, which has the frequent
-English words, lacks it too. The correction is the nearest word in the passages that share terms with the question.
+English words, lacks the word too. The correction is the nearest word in passages with a similar term; the 20 passages
+that match the question best are read.
 """
 
 import re
@@ -43,9 +44,9 @@ class TermIndex(Protocol):
 
 
 def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) -> str:
-    """Return the question with each misspelt word replaced whose right spelling is certain.
+    """Return the question with misspelt words replaced, if their right spelling is certain.
 
-    Function words, words of fewer than four letters, and words with characters other than A to Z never change.
+    Function words, words of fewer than four letters, and words with characters other than ASCII letters never change.
 
     Args:
         question: question in one line.
@@ -71,6 +72,8 @@ def correct_spelling(question: str, terms: TermIndex, passages: PassageStore) ->
 
 def choose_word(word: str, texts: list[str]) -> str | None:
     """Return the right spelling of a word, or None if it is not certain.
+
+    The first letter counts as right.
 
     Args:
         word: misspelt word.

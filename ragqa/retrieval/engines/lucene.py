@@ -89,7 +89,6 @@ class Lucene:
 
 
 def _load_class(name: str) -> Any:
-    """Return a Java class by its full name."""
     return _start_java().autoclass(name)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_TERMS = 256
 """Maximum number of distinct terms in a query, since each term opens a list of passages."""
 _MAX_TERM_BYTES = 255
-"""Maximum length of an indexed term in bytes, as in Lucene."""
+"""Length in bytes from which on a term is not indexed."""
 _THREADS = 2
 _HEAP = 128_000_000
 """Memory in bytes for the postings of all threads; when it is full, Tantivy writes a segment."""
@@ -64,10 +64,7 @@ class Tantivy:
 
     @classmethod
     def update(cls, folder: Path, deleted: Rows, added: Iterable[Passage]) -> None:
-        """Delete rows from the index in ``folder`` and add passages to it.
-
-        Existing segments stay unchanged. Arguments and errors: as for ``BM25.update``.
-        """
+        """Delete rows and add passages; arguments and errors: as for ``BM25.update``."""
         tantivy = _import_tantivy()
         with _open_writer(folder, threads=1) as (schema, writer):
             # One query deletes a run of consecutive rows, such as the rows of one document.
@@ -148,7 +145,7 @@ class Tantivy:
         return select_best(rows, [score for score, _ in hits], k)
 
     def _make_query(self, question: str) -> "Query":
-        """Make a query that each term of a question can match, weighted by the term's count."""
+        """Make a query that any term of a question can match, weighted by its count there."""
         # The query is not parsed from text, so that no character of a question acts as syntax.
         tantivy = _import_tantivy()
         parts = []
@@ -175,13 +172,7 @@ def _open_writer(
 ) -> Iterator[tuple["Schema", "IndexWriter"]]:
     """Yield the schema and the writer of an index; commit at the end of the block.
 
-    Args:
-        folder: directory of the index.
-        threads: number of threads that write.
-        schema: schema of a new index; None opens an existing index.
-
-    Raises:
-        BadInput: a file cannot be written.
+    With a ``schema``, the index is new.
     """
     tantivy = _import_tantivy()
     try:

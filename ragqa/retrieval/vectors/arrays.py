@@ -1,6 +1,6 @@
 """Array-like classes of passage vectors: stacked files, selected rows, and 8-bit codes.
 
-Legend: N passages, B queries, K rows, D width.
+Legend: N passages, B queries, K rows, C rows of a chunk, D width.
 """
 
 import mmap
@@ -34,7 +34,7 @@ NO_ROWS: DeletedRows = np.empty(0, np.int64)
 
 
 class Vectors(Protocol):
-    """Interface of vectors [N, D]: an array of float16, or a class of this module."""
+    """Interface of vectors [N, D]: a numpy array, or an object that is read like one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,10 +106,10 @@ class SelectedVectors:
 
 
 class CodedVectors:
-    """Vectors in 8 bits, with one scale per row.
+    """Vectors with 8 bits per value and one scale per row.
 
     They take half the space of float16 and lower recall@20 by 0.006. After many reads, the process releases the mapped
-    pages, which the system can still cache.
+    pages; the system can still cache them.
     """
 
     def __init__(self, codes_ND: npt.NDArray[np.int8], scale_N: npt.NDArray[np.float32]) -> None:
@@ -145,7 +145,7 @@ class CodedVectors:
         return scores
 
     def _prefetch(self, rows_K: Rows) -> None:
-        """Request the pages of these rows at once, or the system would read 31 more with each."""
+        """Request the pages of these rows at once; otherwise the system reads 31 more with each."""
         file: Any = self._codes.base
         if not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
             return

@@ -5,8 +5,8 @@
     faiss.index  index of all rows                                 merge_parts
     faiss.lists  the codes, if there was more than one part
 
-Only one part, or the sample, is in memory at a time. The single part of a graph (``hnsw``) grows with the corpus, by 2
-bytes per dimension and 280 bytes per vector.
+Only one part, or the sample, is in memory at a time. The single part of a graph (``hnsw``) takes 2 bytes per dimension,
+and another 280 bytes, for each vector of the corpus.
 
 Legend: N passages, D width.
 """
@@ -90,7 +90,7 @@ def train_index(vectors_ND: Vectors, kind: str, file: Path, *, device: str = "cp
     faiss = load_faiss(kind, device)
     count, width = vectors_ND.shape
     lists = max(1, min(int(4 * math.sqrt(count)), count // _VECTORS_PER_LIST, _MAX_LISTS))
-    # Each sub-vector of a product code has 4 values, or a number close to 4 that divides the width.
+    # Each sub-vector of a product code has 4 values, or another small number that divides the width.
     sub_vectors = width // next(size for size in (4, 5, 6, 3, 7, 8, 2, 1) if width % size == 0)
     recipe = SPECS[kind].recipe.format(lists=lists, parts=sub_vectors)
     index = faiss.index_factory(width, recipe, faiss.METRIC_INNER_PRODUCT)
@@ -129,7 +129,7 @@ def add_part(
         last: last row (exclusive).
         file: file to write.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        progress: function called with the row after the rows added so far.
+        progress: function called with the row number up to which rows are added.
 
     Raises:
         MissingExtra, BadInput, DamagedArtefact: as for ``build_faiss``.

@@ -1,6 +1,6 @@
 """Search by FAISS, and scoring of the candidates that FAISS finds.
 
-The score of a passage is the inner product of the query and its stored vector, for every kind of index.
+The score of a passage is the inner product of the query and the passage's stored vector, for every kind of index.
 
 Legend: N passages, B queries, D width.
 """
@@ -31,7 +31,7 @@ _PARALLEL_CODES = 30_000
 _PREFETCH_READS = 4
 """Mean number of probes of a list after which all lists are assumed to be in the system's cache."""
 _PARALLEL_QUERIES = 8
-"""Number of queries from which on threads save time."""
+"""Minimum number of queries for which threads save time."""
 _EXACT_FACTOR = 4
 """Number of candidates per returned passage to score in double precision, if there are more than twice as many."""
 
@@ -65,7 +65,7 @@ class FaissIndex:
 
     @property
     def lists(self) -> int:
-        """Number of inverted lists of the index; 1 for a graph."""
+        """Number of inverted lists of the index; 1 for an index without lists."""
         return int(getattr(self._index, "nlist", 1))
 
     def with_effort(self, effort: Effort) -> "FaissIndex":
@@ -73,9 +73,7 @@ class FaissIndex:
         return FaissIndex(self._index, self.vectors, effort, self._deleted)
 
     def search(self, queries_BD: np.ndarray, k: int) -> list[Ranking]:
-        """Return the ``k`` rows that FAISS finds to be nearest to each query, best first.
-
-        These are approximately the rows with the largest inner products.
+        """Return about the ``k`` rows of largest inner product for each query, best first.
 
         Args:
             queries_BD: query vectors [B, D].
@@ -112,7 +110,8 @@ class FaissIndex:
 
         Args:
             queries_BD: query vectors [B, D].
-            count: number of candidates; a GPU adds the number of deleted rows and returns at most ``GPU_LIMIT`` in all.
+            count: number of candidates. On a GPU, the result can also have deleted rows, but not more than
+                ``GPU_LIMIT`` rows in all.
             at_least: number of candidates that the caller needs.
 
         Raises:
@@ -195,7 +194,7 @@ def open_faiss(
 
     Raises:
         MissingExtra: FAISS is not installed.
-        BadInput: FAISS does not see ``device``, or cannot search this kind on it.
+        BadInput: ``device`` is a GPU, and FAISS sees none or cannot search this kind on it.
         DamagedArtefact: a file is missing or damaged, or has another number or width of vectors than ``vectors_ND``.
     """
     faiss = load_faiss(kind, device)
@@ -232,7 +231,7 @@ def make_flat_faiss(vectors_ND: Vectors, *, device: str, deleted: DeletedRows = 
 
     Raises:
         MissingExtra: FAISS is not installed.
-        BadInput: FAISS does not see ``device``.
+        BadInput: ``device`` is a GPU, and FAISS sees none.
         DamagedArtefact: a vector is not finite.
     """
     faiss, width = load_faiss(IndexKind.FLAT, device), vectors_ND.shape[1]

@@ -79,7 +79,7 @@ def build(
     Args:
         vectors: passage vectors [N, D], in memory or memory-mapped.
         kind: an ``IndexKind``.
-        folder: directory without files of an index.
+        folder: existing directory without files of an index.
         device: device on which FAISS builds: ``cpu``, ``cuda`` or ``cuda:N``.
         recall: target of tuning: mean share of the 20 nearest vectors that a search finds, from 0 to 1.
         queries: vectors [B, D] of sample questions for tuning; None to make synthetic queries.

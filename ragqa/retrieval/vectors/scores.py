@@ -19,7 +19,7 @@ def check_queries(queries_BD: npt.ArrayLike, width: int) -> Queries:
         width: width D of the index's vectors.
 
     Raises:
-        Mismatch: the queries have another width than the index.
+        Mismatch: the shape of the queries is not [B, D].
         BadInput: a value is not finite.
     """
     queries = np.ascontiguousarray(queries_BD, np.float32)

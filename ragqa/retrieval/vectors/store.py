@@ -27,7 +27,7 @@ CODES_FILE, SCALES_FILE = "codes.npy", "scales.npy"
 
 
 class VectorsOnDisk:
-    """Float16 vectors [N, D] in a file, opened for each read: thousands cannot stay mapped."""
+    """Float16 vectors of a file, which is opened for each read: thousands cannot stay mapped."""
 
     def __init__(self, file: Path) -> None:
         """Check the file.
@@ -82,7 +82,7 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def open_vectors(folder: Path) -> Vectors:
-    """Open all vectors [N, D] of an index, including added vectors.
+    """Open all vectors of an index, including added vectors.
 
     Raises:
         DamagedArtefact: a file is missing or damaged.
@@ -92,7 +92,7 @@ def open_vectors(folder: Path) -> Vectors:
 
 
 def open_added_vectors(folder: Path) -> StackedVectors | None:
-    """Open the vectors [N, D] that updates added; return None if there are none.
+    """Open the vectors that updates added; return None if there are none.
 
     Raises:
         DamagedArtefact: a file is damaged.
@@ -116,7 +116,7 @@ def open_built_vectors(folder: Path) -> Vectors:
 
 
 def open_file(file: Path) -> npt.NDArray[np.float16]:
-    """Open the float16 vectors [N, D] of one file by memory mapping.
+    """Open the float16 vectors of one file by memory mapping.
 
     Raises:
         DamagedArtefact: the file is missing or damaged, or does not contain float16 vectors.
@@ -130,7 +130,6 @@ def open_file(file: Path) -> npt.NDArray[np.float16]:
 
 
 def _map_array(file: Path) -> npt.NDArray[Any]:
-    """Open an array by memory mapping; raise DamagedArtefact if its file is missing or damaged."""
     try:
         array: np.memmap = npy.load_array(file, is_mapped=True)
     except FileNotFoundError as error:

@@ -26,14 +26,14 @@ _RESCORING_COST = 70
 _Z = 1.64
 """Number of standard errors by which recall must exceed the target, for one-sided 95 % confidence."""
 _SMALL_SAMPLE, _SMALL_SAMPLE_SPREAD = 100, 0.1
-"""Number of queries below which a sample is small, and its minimum standard deviation."""
+"""Number of queries below which a sample is small, and the minimum standard deviation of its recalls."""
 _MAX_WALK = 4096
 """Maximum efSearch that tuning tries for a graph."""
 
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Cheapest effort whose recall surely exceeds the target, or the effort of best recall."""
+    """Cheapest effort that surely has the target recall, or else the effort of best recall."""
 
     effort: Effort
     recall: float
@@ -75,7 +75,6 @@ class _Tuner:
     truth: list[Rows]
     """Rows that exact search returns for each query."""
     target: float
-    """Target recall, from 0 to 1."""
 
     def run_trials(self, vectors_ND: Vectors, progress: Callable[[int], None]) -> list[_Trial]:
         """Try efforts of rising reach until no later effort can be cheaper than a sufficient one."""
@@ -116,7 +115,7 @@ def tune(
     queries_BD: np.ndarray | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> TuningResult:
-    """Find the cheapest effort whose recall@20 exceeds ``target``.
+    """Find the cheapest effort whose recall@20 exceeds ``target``, or else the best effort.
 
     Args:
         index: index of the vectors; its stored vectors can be less precise.
@@ -174,14 +173,14 @@ def estimate_cost(kind: str, effort: Effort, count: int, lists: int) -> float:
 
 
 def _list_reaches(kind: str, lists: int) -> list[int]:
-    """Return the reaches to try, in steps of about 1.4, up to all lists or ``_MAX_WALK``."""
+    """Return the reaches to try, each 1.4 times the last, up to all lists or ``_MAX_WALK``."""
     first, last = (32, _MAX_WALK) if SPECS[kind].is_graph else (1, lists)
     steps = [round(first * 2 ** (n / 2)) for n in range(2 * math.ceil(math.log2(last / first)) + 1)]
     return sorted({min(step, last) for step in (*steps, last)})
 
 
 def make_queries(vectors_ND: Vectors) -> Queries:
-    """Make synthetic queries [B, D] that are as hard for an index as real questions.
+    """Make 400 synthetic queries [B, D] that are as hard for an index as real questions.
 
     A query is the vector of a passage plus noise with the covariance of the passages. Over 165,871 passages of
     Wikipedia, a search of 128 of 1,600 lists has recall@20 0.958 for NQ questions and 0.96 for these queries. White
