@@ -96,9 +96,9 @@ _CHOICE = re.compile(
 def make_kind_check(question: str) -> Callable[[str], bool]:
     """Return a function that checks whether an answer fits the question.
 
-    An answer does not fit if it is of another kind than the question asks for. Nor does it fit if it only repeats
-    words of the question, unless the question offers a choice ("or", "between"), asks for a colour, or asks for yes or
-    no.
+    An answer does not fit if it is of another kind than the question asks for, or if it only repeats words of the
+    question. It may repeat words if the question offers a choice ("or", "between"), asks for a colour, or asks for yes
+    or no.
 
     Args:
         question: text of the question.

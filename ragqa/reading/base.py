@@ -7,8 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 from ragqa.types import Answer, Hit, Source
 
 DEFAULT_PASSAGES = 30
-"""Default number of passages per question of a span reader; on held-out questions, 10 or 20 gave fewer right answers.
-"""
+"""Default number of passages of a span reader; on held-out questions, 10 or 20 gave fewer right answers."""
 ALTERNATIVES = 4
 """Maximum number of alternatives of an answer."""
 NO_PASSAGES = "no passages were found"

@@ -22,7 +22,7 @@ from ragqa.artefacts import CALIBRATION, write_text_whole
 from ragqa.errors import DamagedArtefact
 
 BASIC_FEATURES = ("constant", "log-odds of weight", "span", "relevance")
-"""Features of readers that a recipe calibrates, and of calibration files that name no features."""
+"""Default features of ``fit_calibration``, and of calibration files that name no features."""
 _ONE_PASSAGE = ", one passage"
 SPAN_FEATURES = (
     "constant",

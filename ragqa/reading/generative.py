@@ -58,7 +58,7 @@ class GenerativeReader:
             generator: model that writes the answers.
             calibration: calibration that turns evidence into confidence.
             fingerprint: text that identifies the model.
-            decoding: settings of decoding; None for greedy search. ``max_answer`` None is the value of the training.
+            decoding: settings of decoding; None for greedy search. ``max_answer`` None stands for the training's.
             device: ``cpu``, ``cuda`` or ``cuda:N``.
             scored_by: retriever that scores the hits; None for the retriever that the generator was trained with.
 
@@ -111,7 +111,7 @@ class GenerativeReader:
 
     @property
     def passages(self) -> int:
-        """Number of passages per question in training."""
+        """Number of passages per question in training, or else the default of its kind."""
         return self._generator.passages
 
     @property
@@ -252,7 +252,7 @@ class GenerativeReader:
 
 
 def _cut_passage(passage: Passage) -> Passage:
-    """Cut off the end of a long passage, which no generator reads, to save memory."""
+    """Cut off the end of a long passage, which no generator reads, before it is tokenized."""
     if len(passage.text) <= MAX_PASSAGE_CHARACTERS and len(passage.context) <= MAX_TITLE_CHARACTERS:
         return passage
     return replace(
@@ -290,11 +290,7 @@ def _choose_prior(generator: "Generator", scored_by: RetrieverIdentity | None) -
 
 
 def _resolve_decoding(generator: "Generator", decoding: Decoding) -> Decoding:
-    """Return the decoding settings, with the generator's own ``max_answer`` in place of None.
-
-    Raises:
-        BadInput: a setting is out of range, or the generator does not support it.
-    """
+    """Check the settings; return them with the generator's own ``max_answer`` in place of None."""
     room = generator.seq2seq.max_tokens
     longest = generator.max_answer if decoding.max_answer is None else decoding.max_answer
     if decoding.fast and generator.kind != GeneratorKind.RAG_SEQUENCE:

@@ -1,4 +1,4 @@
-"""Prior over passages, by which retrieval scores contribute to reading.
+"""Prior over passages, through which retrieval scores contribute to reading.
 
 Legend: K passages of a question.
 """
@@ -18,8 +18,8 @@ def make_prior(name: str, weight: float = 1.0) -> Prior:
     """Return the function that turns the retrieval scores of hits into a log-prior.
 
     Args:
-        name: ``RAW`` for the retrieval scores themselves, if the reader was trained to add its own scores to them
-            (ORQA, section 4.1); ``SPREAD`` for standardized scores.
+        name: ``RAW`` for the retrieval scores themselves, if the reader was trained with them (ORQA, section 4.1);
+            ``SPREAD`` for standardized scores.
         weight: factor of standardized scores; not used for raw scores.
     """
     return _get_scores if name == RAW else lambda hits: weight * standardize_scores(hits)

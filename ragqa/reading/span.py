@@ -172,9 +172,9 @@ class ExtractiveReader:
         return scored
 
     def _make_selection(self, counts: list[int]) -> list[Select]:
-        """Return a list with the function that selects the windows to read to the end.
+        """Return a list of one function that selects the windows to read to the end; empty for all.
 
-        The list is empty if all windows are read to the end. ``counts`` are the numbers of windows of each question.
+        ``counts`` has the number of windows of each question.
         """
         margin = self._calibration.early_margin
         if margin is None:
@@ -196,7 +196,6 @@ class ExtractiveReader:
         return _merge_spans(scored, make_prior(self.prior, prior_weight)(scored.hits)) if scored.windows else []
 
     def _make_note(self, question: str, windows: list[Window]) -> str | None:
-        """Return a remark about the parts of question and passages that were not read, or None."""
         room = count_question_room(self._scorer.max_tokens)
         notes = []
         # A wordpiece has at least one character, so a short question need not be tokenized.
@@ -241,7 +240,6 @@ def _select_distinct(answers: list[SpanAnswer], count: int) -> list[SpanAnswer]:
 
 
 def _merge_spans(scored: ScoredPassages, prior_K: np.ndarray) -> list[SpanAnswer]:
-    """Merge spans that normalise to the same answer; return the answers, most probable first."""
     selected = select_candidates(scored, prior_K)
     candidates = _penalise_other_kinds(scored, selected.spans)
     groups: dict[str, list[SpanCandidate]] = {}

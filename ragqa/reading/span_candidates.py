@@ -88,7 +88,7 @@ def select_promising(early_N: np.ndarray, margin: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Best spans of a question's windows, best first, with figures of all spans."""
+    """Best spans of a question's windows, best first, with sums and maxima over all spans."""
 
     spans: list[SpanCandidate]
     log_total: float

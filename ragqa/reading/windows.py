@@ -17,7 +17,7 @@ from ragqa.errors import BadInput
 from ragqa.runtime.tokens import MAX_QUESTION, MAX_TITLE, Pieces, TextTokenizer, TokenInput
 
 OVERLAP = 32
-"""Number of wordpieces that two neighbouring windows of a passage share."""
+"""Number of wordpieces that two neighbouring windows of a passage share, unless windows are very short."""
 LONGEST_WORD = 100
 """Maximum length in characters of a wordpiece that can be part of an answer."""
 MIN_WINDOW = 16

@@ -1,7 +1,7 @@
 """Confidence of a written answer: its evidence, and the calibration of each language model.
 
 ``pipelines.calibrate.chat`` fits a calibration for one language model. It is saved in the user's folder of settings,
-since a model on a server has no directory. A model without a calibration uses the default calibration of the package.
+since a model on a server has no directory. A model without one uses the default calibration of the package.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class ChatEvidence:
     """Number of words of the answer."""
 
     def compute_features(self, names: Sequence[str] = CHAT_FEATURES) -> np.ndarray:
-        """Return the features [F] in the order of ``names``.
+        """Return the values of the features, in the order of ``names``.
 
         Raises:
             KeyError: a name is not the name of a feature.

@@ -11,8 +11,8 @@ from ragqa.types import Source, Statement, cite_statements
 MAX_CHARACTERS, MAX_STATEMENTS = 20_000, 100
 """Maximum length of a reply in characters and in statements, for servers that ignore the limit of tokens."""
 CANDIDATES, MIN_OVERLAP = 3, 0.6
-"""Maximum number of passages that are checked for a statement without a citation, and the minimum share of its main
-words in each of them."""
+"""Maximum number of passages to check for a statement without a citation, and the minimum share of the statement's main
+words in such a passage."""
 _CUT_MARK = re.compile(r"\s*[\[【][\d,\s]*\Z")
 _DECLINING = re.compile(
     r"(?:the |these |this |provided |given )*(?:passages?|documents?|text|context|information)(?: provided| given)? "
@@ -75,7 +75,7 @@ class Draft:
         return self._check(reply, reply.statements[:-1])  # the last one may be incomplete
 
     def finish(self) -> str:
-        """End the reply; return the other statements with citations, or nothing after a repetition."""
+        """Check and return the last statements, with citations; empty if ``is_repeating`` is True."""
         if self.is_repeating:
             return ""
         reply = parse_reply(_CUT_MARK.sub("", self._raw))
@@ -101,7 +101,6 @@ class Draft:
         return tuple(sources)
 
     def _check(self, reply: ParsedReply, complete: tuple[CitedSentence, ...]) -> str:
-        """Check the new statements; return the new text of the answer, with citations."""
         for sentence in complete[len(self.statements) :]:
             if self._is_repeated(sentence) or len(self.statements) == MAX_STATEMENTS:
                 self.is_repeating = True

@@ -17,7 +17,7 @@ MAX_WAIT = 600.0
 """Maximum time in seconds to wait until the model has written another reply."""
 _MAGIC = b"GGUF"
 _HASHED = 1 << 20
-"""Number of bytes at the start of the file that identify the model."""
+"""Number of bytes at the start of the file that, with the file's size, identify the model."""
 
 
 class LocalModel:
@@ -134,6 +134,5 @@ class LocalModel:
 
 
 def _find_context(metadata: dict[str, str]) -> int:
-    """Return the context length of the model's training in tokens, ``MAX_CONTEXT`` at most."""
     lengths = [int(value) for name, value in metadata.items() if name.endswith(".context_length") and value.isdigit()]
     return min([MAX_CONTEXT, *lengths])

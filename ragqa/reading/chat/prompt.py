@@ -19,7 +19,7 @@ EXAMPLE = (
     "1958 [2]",
 )
 """Question with passages, and an answer that follows the rules; small models imitate it."""
-# The template of a chat model can read these as the end of a message, wherever they are.
+# A chat model can read control tokens as the end of a message, even inside the text of a passage.
 _CONTROL_TOKEN = re.compile(r"<(?=\s*/|\S)|(?<=\S)\|>|\[(?=/?(?:INST|[A-Z]+_[A-Z_]+)\])", re.IGNORECASE)
 _REFERENCE = re.compile(r"\[(\d+(?:\s*[,–-]\s*\d+)*)\]")
 
@@ -82,7 +82,6 @@ def neutralise(text: str) -> str:
 
 
 def _follows(passage: Passage, previous: Passage | None) -> bool:
-    """Return True if a passage directly follows another one under the same headings."""
     return (
         previous is not None
         and (passage.document, passage.headings, passage.sheet)

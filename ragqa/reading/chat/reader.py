@@ -265,11 +265,7 @@ class ChatReader:
 
 
 def _check_decoding(decoding: Decoding) -> Decoding:
-    """Return the settings with ``MAX_ANSWER`` in place of None.
-
-    Raises:
-        BadInput: ``max_answer`` is less than 1, or a setting of other generators is set.
-    """
+    """Check the settings; return them with ``MAX_ANSWER`` in place of None."""
     if decoding.beams != 1 or decoding.fast or decoding.min_answer:
         raise BadInput("--beams, --fast and --min-answer are for generators in torch, not for chat: leave them out")
     if decoding.max_answer is not None and decoding.max_answer < 1:
@@ -278,7 +274,6 @@ def _check_decoding(decoding: Decoding) -> Decoding:
 
 
 def _agree(text: str, span: str) -> bool:
-    """Return True if the written answer contains the span, or is contained in it."""
     return has_answer(text, [span]) or has_answer(span, [text.rstrip(" .")])
 
 

@@ -313,13 +313,7 @@ class _Failure:
 
 
 def _choose_key(setting: str, host: str, port: int | None) -> str | None:
-    """Return the key for a host from the setting ``RAGQA_CHAT_KEY``; None without one.
-
-    The first part of the setting with a key for this host, or for any host, counts.
-
-    Raises:
-        BadInput: the key contains a character that no key has.
-    """
+    """Return the first key in ``RAGQA_CHAT_KEY`` for this host or for any host, or None."""
     for part in filter(None, map(str.strip, setting.split(","))):
         pair = _PAIR.fullmatch(part)
         if pair is None:

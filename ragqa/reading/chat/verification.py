@@ -147,8 +147,8 @@ def find_missing(statement: str, text: str) -> str | None:
 def find_other_answer(statement: str, hits: Sequence[Hit], question: str, ask: Asker) -> str | None:
     """Return a phrase with the span reader's answer if a statement does not contain it.
 
-    The result is None if the statement contains the answer or does not repeat the question, or if the span reader is
-    not confident enough. The arguments are as for ``find_problem``.
+    The result is also None if the statement has a main word of the answer that the question lacks, if it does not
+    repeat the question, or if the span reader is not confident enough. The arguments are as for ``find_problem``.
     """
     if not _repeats(statement, question) or (found := ask(question, list(hits))) is None:
         return None
@@ -194,7 +194,6 @@ def _repeats(statement: str, question: str) -> bool:
 
 
 def _find_other_kind(statement: str, question: str) -> str | None:
-    """Return a problem if a short answer does not fit the question (``make_kind_check``)."""
     is_short = len(statement.split()) <= SHORT
     if is_short and question and not make_kind_check(question)(statement.rstrip(" .")):
         return "there is nothing of the kind that the question asks for"
@@ -211,9 +210,9 @@ def _find_scattered_date(statement: str, text: str) -> str | None:
 
 
 def locate_evidence(statement: str, passage: Passage) -> Span | None:
-    """Return the sentence of a passage with the most main words of a statement.
+    """Return the place of the passage's sentence with the most main words of a statement.
 
-    The result is None if no sentence has a third of them.
+    The result is None if no sentence has a third of them. Numbers count as main words.
     """
     said = _content(statement)
     best, most = None, 0.0
@@ -255,7 +254,6 @@ def _find_denial(statement: str, passages: Sequence[Passage]) -> str | None:
 
 
 def _find_order(statement: str, passages: Sequence[Passage]) -> str | None:
-    """Return a problem if the supporting sentences are orders to a language model."""
     spans = ((passage.text, locate_evidence(statement, passage)) for passage in passages)
     found = [text[span.start : span.end] for text, span in spans if span is not None]
     if found and all(_ORDER.search(sentence) for sentence in found):
