@@ -25,7 +25,7 @@ _MAX_SUBJECT = 8
 _MAX_FIELD, _MAX_VALUE = 4, 8
 """Maximum number of words in the name and in the value of a field of a record."""
 _WITHOUT_TAIL = 6
-"""Minimum number of words that must stay when a phrase at the end of a question is left out."""
+"""Minimum number of words that stay when a phrase at the end of a question is left out."""
 
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATES = {
@@ -106,7 +106,7 @@ class ClozeQuestion:
 
     text: str
     answers: tuple[str, ...]
-    """Span for which the question asks, then other forms of it, such as a number with its noun."""
+    """Forms of the answer, such as a number without and with its noun."""
 
 
 def make_sentence_questions(sentence: str, tagger: Tagger) -> Iterator[ClozeQuestion]:
@@ -126,7 +126,7 @@ def make_sentence_questions(sentence: str, tagger: Tagger) -> Iterator[ClozeQues
 
 
 def make_record_questions(record: str) -> Iterator[ClozeQuestion]:
-    """Yield a question for each field of a record but the first.
+    """Yield questions about the short fields of a record, except the first field.
 
     An example of a record is ``Part: lamp; Price: £4; Weight: 20 g``. The value of the first field names the record:
     "What is the price of lamp?".
@@ -175,12 +175,7 @@ def drop_words(question: str, rng: np.random.Generator, rate: float) -> str:
 
 
 def _ask(text: str, span: SalientSpan) -> ClozeQuestion | None:
-    """Return the question for a span of a sentence; None if no rule applies.
-
-    Args:
-        text: the sentence, without its full stop.
-        span: the span, a name, number or date.
-    """
+    """Return the question for a span of a sentence without full stop; None if no rule applies."""
     before, answer, after = text[: span.start], text[span.start : span.end], text[span.end :]
     if before.count("(") != before.count(")"):
         return None
@@ -267,11 +262,6 @@ def _insert(before: str, word: str, after: str) -> str:
 
     The question word is first if ``before`` is empty, or if ``before`` is one clause with a short subject and an
     auxiliary verb. Otherwise it takes the place of the answer.
-
-    Args:
-        before: sentence before the answer.
-        word: question word, with its preposition.
-        after: sentence after the answer.
     """
     if not before:
         rest = after.lstrip(" ,")

@@ -17,7 +17,7 @@ from ragqa.types import Passage, Question
 T = TypeVar("T")
 
 DROP_RATE = 0.4
-"""Probability that a word of a sentence is left out of its question.
+"""Probability that ``drop_words`` leaves a word out of a question.
 
 With all words, the passage is easier to find than for people's questions. This rate makes confidences similar: over the
 demo, 5 % of right answers have a confidence below 0.37 with this rate, below 0.61 with half of it, and below 0.26 to
@@ -26,16 +26,15 @@ demo, 5 % of right answers have a confidence below 0.37 with this rate, below 0.
 SAMPLE_FACTOR = 20
 """Number of passages that are sampled for each question to make."""
 _MAX_DOCUMENTS, _MAX_SHARE = 2, 0.01
-"""A question is left out if more sampled documents than both this number and this share contain its answer."""
+"""Maximum number and share of sampled documents that contain an answer; the larger limit counts."""
 
 
 def make_corpus_questions(
     passages: PassageStore, count: int, *, seed: int = 0, progress: Progress = SILENT
 ) -> list[Question]:
-    """Make questions about passages that are sampled from all documents.
+    """Make questions about random passages of an index.
 
-    Documents take turns, and so do the passages of a document. A passage gets its second question only after each
-    sampled passage had a turn.
+    Documents take turns. No passage gets a second question before each sampled passage had a turn.
 
     Args:
         passages: passages of the index.
@@ -75,7 +74,7 @@ def _take_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def _sample_passages(passages: PassageStore, count: int, rng: np.random.Generator) -> list[Passage]:
-    """Return at most ``count`` random passages; documents take turns, so that none dominates."""
+    """Return at most ``count`` random passages, ordered so that documents take turns."""
     ranks = rng.choice(passages.live_count, min(count, passages.live_count), replace=False)
     by_document: dict[tuple[str, str], list[Passage]] = {}
     for passage in passages.get(passages.get_live_rows(ranks).tolist()):

@@ -101,7 +101,7 @@ class AskedQuestions:
 
 
 def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progress = SILENT) -> RiskReport:
-    """Choose the confidence threshold of an index, store it with the index, and report it.
+    """Choose the confidence threshold of an index, store it there, and return a report.
 
     If no threshold has the risk, nothing is stored.
 
@@ -152,7 +152,6 @@ def set_threshold(pipeline: Pipeline, settings: RiskSettings, *, progress: Progr
 def _collect_questions(
     passages: PassageStore, index: Path, settings: RiskSettings, progress: Progress
 ) -> list[Question]:
-    """Return questions of the file or about the passages; raise BadInput if they are too few."""
     needed = settings.needed_questions
     if file := settings.questions:
         questions = list(read_questions(file))
@@ -180,13 +179,8 @@ def _ask_questions(
 ) -> AskedQuestions:
     """Ask each question over the whole index, and without the documents that answer it.
 
-    A question without an answer is asked over the whole index only.
-
-    Args:
-        pipeline: pipeline to ask.
-        questions: questions with or without answers.
-        missing: weight of the answer without documents, from 0 to 1; an answer of weight 0 is not asked for.
-        progress: receiver of the number of finished questions.
+    A question without an answer is asked over the whole index only. ``missing`` is the weight, from 0 to 1, of the
+    answer without documents; an answer of weight 0 is not asked for.
     """
     rows: list[tuple[float, bool, bool, float]] = []
     done, total = 0, len(questions)
@@ -217,7 +211,6 @@ def _judge(answer: Answer, question: Question, is_missing: bool, weight: float) 
 
 
 def _ask_without_documents(pipeline: Pipeline, questions: Sequence[Question]) -> list[Answer]:
-    """Answer each question from the passages of other documents than its own."""
     prepared = [replace(question, text=pipeline.prepare_question(question.text)) for question in questions]
     hits: list[list[Hit]] = [[] for _ in prepared]
     if not pipeline.reader.is_closed_book:
