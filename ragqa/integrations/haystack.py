@@ -78,7 +78,7 @@ class HaystackReader:
         self.reader, self.top_k, self.no_answer = reader, top_k, no_answer
 
     def warm_up(self) -> None:
-        """Load the reader."""
+        """Load the reader; errors are as for ``open_reader``."""
         load_reader(self.reader)
 
     @component.output_types(answers=list[ExtractedAnswer])
@@ -89,6 +89,9 @@ class HaystackReader:
             query: the question.
             documents: documents to read; documents without text are skipped.
             top_k: maximum number of answers; by default ``top_k`` of the component.
+
+        Raises:
+            RagqaError: as for ``read_hits``.
         """
         texts = [document for document in documents if document.content]
         answer = read_hits(self.reader, query, [_to_hit(number, document) for number, document in enumerate(texts)])

@@ -13,7 +13,7 @@ except ImportError as error:
     raise MissingPackage("ragqa.integrations.llama_index", "llama-index-core") from error
 
 _OFFSETS = ("start", "end", "document")
-"""Metadata that is kept from language models and encoders, since it does not help them."""
+"""Names of metadata that language models and encoders do not get, since it does not help them."""
 
 
 class LlamaIndexRetriever(BaseRetriever):

@@ -14,13 +14,13 @@ from ragqa.retrieval.filters import PassageFilter
 from ragqa.types import Answer, Hit, Source
 
 MAX_LOADED = 8
-"""Number of indexes, and of readers, that stay loaded."""
+"""Maximum number of indexes, and of readers, that stay loaded."""
 _LOCK = Lock()  # frameworks call components from many threads, and one search uses all cores
 
 
 @lru_cache(MAX_LOADED)
 def load_pipeline(index: str, retriever: str | None) -> Pipeline:
-    """Return the pipeline of an index, which uses the newest version of the index.
+    """Return the pipeline of an index; it searches the newest version of the index.
 
     Arguments are as for ``find_hits``, errors as for ``Pipeline.load``.
     """
@@ -29,7 +29,10 @@ def load_pipeline(index: str, retriever: str | None) -> Pipeline:
 
 @lru_cache(MAX_LOADED)
 def load_reader(reader: str | None) -> Reader:
-    """Return the reader in a directory; for None, the reader that ragqa ships."""
+    """Return the reader in a directory; for None, the reader that ragqa ships.
+
+    Errors: as for ``open_reader``.
+    """
     return open_reader(reader)
 
 
@@ -44,7 +47,7 @@ def find_hits(index: str, retriever: str | None, query: str, k: int, paths: tupl
         paths: patterns of files and folders to search; empty for all.
 
     Raises:
-        RagqaError: the index cannot be opened, or the question is empty.
+        RagqaError: as for ``Pipeline.load``, ``Pipeline.retrieve`` and ``PassageFilter``.
     """
     with _LOCK:
         return load_pipeline(index, retriever).retrieve([query], k=k, filter=PassageFilter(paths) or None)[0].hits
@@ -59,16 +62,16 @@ def read_hits(reader: str | None, query: str, hits: list[Hit]) -> Answer:
         hits: passages to read.
 
     Raises:
-        RagqaError: the reader cannot be opened.
+        RagqaError: as for ``open_reader`` and ``Reader.read``.
     """
     with _LOCK:
         return load_reader(reader).read([query], [hits])[0]
 
 
 def make_metadata(hit: Hit) -> dict[str, Any]:
-    """Return the known values of a passage's place in its document, as JSON values by name.
+    """Return the known values of a passage's title, path and place, as JSON values by name.
 
-    ``start`` and ``end`` are offsets in characters, and ``place`` is the place in words.
+    ``start`` and ``end`` are offsets in the document in characters, and ``place`` is the place in words.
     """
     row = Source(hit, None, 0.0).to_dict()
     left_out = ("text", "answer_start", "answer_end", "weight")
