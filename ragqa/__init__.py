@@ -47,5 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return all public names, including names that are not imported yet."""
     return __all__

@@ -17,7 +17,7 @@ from typing import Any
 READ_BYTES = 64 << 10
 """Maximum number of bytes of a body to read in one call."""
 HEADER_BYTES = 256 << 10
-"""Maximum number of bytes of headers, trailers and chunk sizes, in addition to the body."""
+"""Number of bytes that a response can have for headers, trailers and chunk sizes, in addition to its body."""
 
 
 class TooLarge(HTTPException):
@@ -31,11 +31,6 @@ class _Bounds:
         self.deadline, self.left = 0.0, 0
 
     def get_seconds(self) -> float:
-        """Return the seconds until the deadline.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-        """
         seconds = self.deadline - monotonic()
         if seconds <= 0:
             raise TimeoutError("the deadline has passed")
@@ -43,8 +38,6 @@ class _Bounds:
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reader of a socket that enforces the deadline and the size limit of a request."""
-
     def __init__(self, connection: socket.socket, bounds: _Bounds) -> None:
         self._connection, self._bounds = connection, bounds
         self._raw = connection.makefile("rb", buffering=0)  # the socket stays open as long as the response needs it
@@ -72,16 +65,13 @@ class _BoundedSocket:
         self._connection, self._bounds = connection, bounds
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return a buffered reader that enforces the bounds; ``mode`` is ignored."""
         return io.BufferedReader(_BoundedReader(self._connection, self._bounds))
 
     def sendall(self, data: Any) -> None:
-        """Send all data; raise TimeoutError at the deadline."""
         self._connection.settimeout(self._bounds.get_seconds())
         self._connection.sendall(data)
 
     def close(self) -> None:
-        """Close the socket."""
         self._connection.close()
 
 
@@ -95,7 +85,10 @@ class BoundedConnection:
             host: name or address of the server.
             port: port of the server; None for the default port.
             use_tls: True for HTTPS, False for HTTP.
-            connect_seconds: time limit for opening the connection, in seconds; the request's deadline applies, too.
+            connect_seconds: time limit of each attempt to connect, in seconds; the request's deadline applies, too.
+
+        Raises:
+            HTTPException: the host has a space or a control character.
         """
         self._bounds, self._connect_seconds = _Bounds(), connect_seconds
         self._connection = HTTPSConnection(host, port) if use_tls else HTTPConnection(host, port)
@@ -122,7 +115,7 @@ class BoundedConnection:
             body: JSON to send; None for a request without a body.
             headers: headers to send in addition to ``Content-Type``.
             deadline: value of ``time.monotonic`` at which the request must be over.
-            max_bytes: maximum size of the response's body in bytes.
+            max_bytes: maximum size of the response's body in bytes; ``HEADER_BYTES`` more can be received.
 
         Raises:
             TimeoutError, TooLarge, HTTPException, OSError, UnicodeError: as for ``exchange``.
@@ -145,7 +138,7 @@ class BoundedConnection:
     def exchange(
         self, method: str, path: str, body: bytes | None, *, deadline: float, max_bytes: int
     ) -> tuple[int, bytes, bool]:
-        """Send a request, and return the response; the arguments are those of ``request``.
+        """Send a request, and return the whole response; arguments: as for ``request``.
 
         Returns:
             Status code, body, and True if the connection stays open for another request.
@@ -153,9 +146,9 @@ class BoundedConnection:
         Raises:
             TimeoutError: the deadline has passed.
             TooLarge: the response is larger than ``max_bytes``.
-            HTTPException: the response is not HTTP, or shorter than its header says.
+            HTTPException: the response is not HTTP or is incomplete, or the path has a space or a control character.
             OSError: the server cannot be reached, or the connection breaks.
-            UnicodeError: the name of the server is not a valid host name.
+            UnicodeError: the name of the server is not a valid host name, or the path is not ASCII.
         """
         with self.request(method, path, body, deadline=deadline, max_bytes=max_bytes) as response:
             data = read_body(response, max_bytes)
@@ -175,7 +168,7 @@ class BoundedConnection:
 def read_body(response: HTTPResponse, max_bytes: int) -> bytes:
     """Return the body of a response.
 
-    It is read in pieces, so that the client does not reserve memory for a false ``Content-Length``.
+    The function reads in pieces, so that a false ``Content-Length`` does not reserve memory.
 
     Args:
         response: response of ``BoundedConnection.request``.

@@ -49,10 +49,10 @@ class ChatMessage:
 
 
 def format_message(answer: Answer) -> ChatMessage:
-    """Return an answer as a chat message, with its confidence and its sources.
+    """Return an answer as a chat message, with its confidence, sources and remarks.
 
-    The message for a declined question has the reason, the best guess and the nearest passages. At most ``MAX_SOURCES``
-    sources are listed; for an answer with statements, all sources are listed, because statements can cite any.
+    The message for a declined question has the reason, the best guess and the nearest passages instead. At most
+    ``MAX_SOURCES`` sources are listed, or all sources of an answer with statements, which can cite any of them.
     """
     writer = _Writer()
     count = MAX_SOURCES if not answer.statements else len(answer.sources)
@@ -85,27 +85,23 @@ def format_message(answer: Answer) -> ChatMessage:
 
 
 class _Writer:
-    """Builder of the text and the citations of a message."""
-
     def __init__(self) -> None:
         self.text = ""
         self.citations: list[Citation] = []
 
     def write(self, text: str) -> str:
-        """Append a text, after a space where ``](`` would make a link, and return both."""
+        """Append a text, after a space where ``](`` would make a link; return the appended part."""
         added = " " * (self.text.endswith("]") and text.startswith("(")) + text
         self.text += added
         return added
 
     def cite(self, sources: Sequence[Source], numbers: Iterable[int]) -> None:
-        """Append the numbers of sources (from 1) in brackets, and record them as citations."""
         for number in numbers:
             start = len(self.text)
             self.text += f"[{number}]"
             self.citations.append(Citation(start, len(self.text), sources[number - 1]))
 
     def write_statements(self, text: str, answer: Answer) -> None:
-        """Append the text of an answer, with citations in the places of ``Answer.cited_text``."""
         end = 0
         for statement in answer.statements:
             self.write(_escape_links(text[end : statement.start]))
@@ -144,10 +140,12 @@ class StreamedMessage:
 def read_message(question: str, text: str) -> Turn:
     """Return a turn of a conversation from a question and the chat message that answered it.
 
+    The first line of the message becomes the answer, unless it declines the question. The title of the turn is the
+    title of the first source.
+
     Args:
         question: question of the turn.
-        text: message of ``format_message`` or another program. The first line becomes the answer, unless it declines
-            the question. The title comes from the first source.
+        text: text of a message, by ``format_message`` or another program.
     """
     first_line = text.strip().partition("\n")[0][:MAX_CHARS]  # the time of _MARKER grows with the square of the length
     if first_line.startswith(NO_ANSWER):
@@ -163,21 +161,17 @@ def _format_source(source: Source, question: str) -> str:
 
 
 def _escape_links(text: str) -> str:
-    """Escape links, images, HTML and control characters in a text of a model or document.
-
-    Numbers of sources such as ``[1]`` stay. A space prevents ``[1](``, which would make a link.
-    """
+    """Escape links, images, HTML and control characters, but not numbers such as ``[1]``."""
 
     def escape(match: re.Match[str]) -> str:
         if match["target"]:
-            return f"{match[0][:-1]} ("
+            return f"{match[0][:-1]} ("  # without the space, [1]( would begin a link
         return match["marker"] or f"\\{match[0]}"
 
     return _LINKING.sub(escape, escape_controls(text))
 
 
 def _escape(text: str) -> str:
-    """Return a text in one line with escaped special characters of Markdown."""
     return _SPECIAL.sub(r"\\\1", to_one_line(text))
 
 

@@ -31,8 +31,8 @@ class Conversation:
     """Sequence of questions to a pipeline, each of which can refer to the previous question.
 
     Pronouns, as in "When did he do it?", are replaced by the names that they stand for, and short questions such as
-    "Why?" are completed. ``Answer.question`` is the question as the user typed it. ``Answer.asked`` is its form that
-    stands alone, or None if that is the same.
+    "Why?" are completed. ``Answer.question`` is the question as the user typed it. ``Answer.asked`` is the completed
+    question with corrected spelling; None if nothing was completed or corrected.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -49,7 +49,7 @@ class Conversation:
         min_confidence: float | None = None,
         filter: PassageFilter | None = None,
     ) -> Answer:
-        """Answer a question; the arguments and errors are those of ``Pipeline.ask``."""
+        """Answer a question; arguments and errors: as for ``Pipeline.ask``."""
         *_, answer = self.stream(question, k=k, min_confidence=min_confidence, filter=filter)
         assert isinstance(answer, Answer)
         return answer
@@ -62,7 +62,10 @@ class Conversation:
         min_confidence: float | None = None,
         filter: PassageFilter | None = None,
     ) -> Iterator[str | Answer]:
-        """Yield pieces of the answer, then the answer; see ``Pipeline.stream``."""
+        """Yield pieces of the answer, then the answer.
+
+        Arguments and errors: as for ``Pipeline.stream``.
+        """
         cleaned = clean_question(question)
         asked = make_standalone(question, [self.last_turn] if self.last_turn else [])
         for piece in self.pipeline.stream(asked, k=k, min_confidence=min_confidence, filter=filter):

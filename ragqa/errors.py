@@ -1,12 +1,12 @@
-"""Errors that users can fix; each message is one line with problem, place and remedy."""
+"""Errors that users can fix; a message names the problem, the place and often the remedy."""
 
 
 class RagqaError(Exception):
-    """Base class of errors due to input, settings or machine; other exceptions are bugs."""
+    """Base class of errors that are due to the input, the settings or the machine."""
 
 
 def summarize_error(error: Exception) -> str:
-    """Return an error's first line without its full stop; its class name if it has no message."""
+    """Return the first line of an error's message without a final full stop, or its class name."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
@@ -19,7 +19,7 @@ class BadLine(BadInput):
 
 
 class SlowPattern(BadInput):
-    """Pattern, given as a gold answer, whose search in a text takes too long."""
+    """Gold answer that is a pattern, and whose search in a text takes too long."""
 
     def __init__(self, pattern: str, characters: int, seconds: float, question: str | None = None) -> None:
         """Create the error.
@@ -43,7 +43,7 @@ class SlowPattern(BadInput):
 
 
 class ArtefactError(RagqaError):
-    """Directory or model that is missing, incomplete, or not of the expected kind."""
+    """Directory or model that is missing, unreadable, incomplete, or not of the expected kind."""
 
 
 class DamagedArtefact(ArtefactError):
@@ -51,11 +51,11 @@ class DamagedArtefact(ArtefactError):
 
 
 class Mismatch(ArtefactError):
-    """Artefacts, models, settings or a version of ragqa that do not fit together."""
+    """Artefacts, models, settings or versions of ragqa that do not fit together."""
 
 
 class MissingExtra(RagqaError):
-    """Extra of ragqa that a feature needs, but that is not installed."""
+    """Missing extra of ragqa that a feature needs."""
 
     def __init__(self, feature: str, extra: str) -> None:
         """Create the error.
@@ -70,7 +70,7 @@ class MissingExtra(RagqaError):
 
 
 class MissingPackage(MissingExtra):
-    """Required package that is not installed, for example on a machine used only for training."""
+    """Missing package that a feature needs, and that no extra of ragqa installs."""
 
     def __init__(self, feature: str, package: str) -> None:
         """Create the error.
@@ -83,11 +83,11 @@ class MissingPackage(MissingExtra):
 
 
 class RemoteError(RagqaError):
-    """Server that cannot be reached, answers incorrectly, or lacks a shard."""
+    """Server, shard or language model that cannot be reached or used."""
 
 
 class NonFiniteLoss(RagqaError):
-    """Loss or gradient that is not finite; training stops before it changes the weights."""
+    """Loss or gradient that is not finite; the training step has not changed the weights."""
 
 
 class StaleIndex(RagqaError):
@@ -95,4 +95,4 @@ class StaleIndex(RagqaError):
 
 
 class RefreshFailed(RagqaError):
-    """Failed build of an index from a snapshot; the previous index is still in use."""
+    """Failed build of an index from a training step; the previous index stays in use."""

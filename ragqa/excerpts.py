@@ -22,9 +22,9 @@ Range = tuple[int, int]
 
 
 def choose_quote(source: Source, question: str) -> str:
-    """Return the part of a source's passage around the answer, in one line.
+    """Return the part of a source's passage around its span, in one line.
 
-    If the source has no span, the part shows words of the question. ``…`` replaces the text before and after the part.
+    Without a span, the part shows words of ``question``. ``…`` stands for the text before and after the part.
     """
     text, span = source.hit.passage.text, source.span
     if span is None:
@@ -38,7 +38,9 @@ def choose_quote(source: Source, question: str) -> str:
 
 
 def choose_window(text: str, ranges: Sequence[Range]) -> Range:
-    """Return the part of a text whose distinct given words have the most characters.
+    """Return the part of a text that shows most of the given words.
+
+    A word counts by its length, and only once if it is repeated.
 
     Args:
         text: text of a passage.
@@ -58,9 +60,10 @@ def choose_window(text: str, ranges: Sequence[Range]) -> Range:
 
 
 def find_question_words(question: str, text: str) -> list[Range]:
-    """Return the places in a text of the question's words, even with other endings, in order.
+    """Return the places of the question's words in a text, in order.
 
-    Function words such as "who" do not count. Only the first ``_LONGEST_SEARCH`` characters of the text are searched.
+    Words with another ending are found, too, but not function words such as "who". Only the first 20,000 characters of
+    the text are searched.
     """
     asked = {word.lower() for word in _WORD.findall(question)} - FUNCTION_WORDS
     return [

@@ -1,8 +1,8 @@
 """Rules that rewrite a follow-up question so that it stands alone.
 
-The rules use the names and words of the last question and its answer. A follow-up has pronouns ("When did he do it?"),
-or is a part of a question ("And in 2019?", "Why?"). A question whose pronouns refer to its own words ("Which consul
-lost his life?") stands alone and does not change.
+The rules use the names and words of the last question and its answer, and the title of its source. A follow-up has
+pronouns ("When did he do it?"), or is a part of a question ("And in 2019?", "Why?"). A question whose pronouns refer to
+its own words ("Which consul lost his life?") stands alone and does not change.
 """
 
 import re
@@ -28,7 +28,7 @@ _THING = ("it", "its", "they", "them", "their", "theirs", "there")
 _POSSESSIVES = ("his", "hers", "its", "their", "theirs")
 _PRONOUN = re.compile(rf"\b({'|'.join(_PERSON + _THING)})\b(?!['’])", re.IGNORECASE)
 _OBJECTS = ("him", "them", "it", "there")
-"""Pronouns that never mean the subject of their own clause."""
+"""Pronouns that, as objects, do not refer to the subject of their clause."""
 _CLAUSE = re.compile(r"(?<=\w )(when|while|after|before|because|since|until|so that|as|whom?|which|that|if|and)\b")
 _CAPITALISED = r"[A-ZÀ-Þ][\w’'-]*"
 _NAME = re.compile(
@@ -68,18 +68,18 @@ _DO = re.compile(r"\b(?:do|does|did|can|could|will|would|should|must)\s+$", re.I
 _PARTICLES = ("away", "back", "down", "off", "out", "over", "up")
 _YEAR = re.compile(r"\b\d{3,4}\b")
 MAX_CHARS = 1_000
-"""Maximum length in characters of the texts that the rules read, because their time grows with its square."""
+"""Maximum length in characters of a text for the rules; their time grows with the square of the length."""
 _FEMALE_ENDINGS = ("a", "ie", "ly", "ine", "beth", "ette", "rose", "ce")
 
 
 def rewrite_follow_up(question: str, turn: Turn) -> str:
-    """Rewrite a follow-up question so that it stands alone; any other question does not change.
+    """Rewrite a follow-up question so that it stands alone; return another question unchanged.
 
     Args:
         question: question in one line.
         turn: last turn, whose question stands alone.
     """
-    if len(question) > MAX_CHARS:  # so long a question stands alone
+    if len(question) > MAX_CHARS:  # such a long question stands alone
         return question
     turn = Turn(turn.question[:MAX_CHARS], turn.answer and turn.answer[:MAX_CHARS], turn.title[:MAX_CHARS])
     if short := _SHORT.match(question):
@@ -95,16 +95,16 @@ def rewrite_follow_up(question: str, turn: Turn) -> str:
 
 
 def list_names(question: str) -> list[str]:
-    """Return the names in a question: runs of capitalised words without a final "'s".
+    """Return the names in a question, such as "Newton", "the Bay of Biscay" or "Apollo 11".
 
-    The question word, or else the first word, is not a part of a name.
+    A final "'s" is left out. The first word of the question, or a beginning such as "How many", is not part of a name.
     """
     found = [match[0] for match in _NAME.finditer(question, _find_start(question))]
     return [re.sub(r"['’]s$", "", name) for name in found if name.lower() not in FUNCTION_WORDS]
 
 
 def _find_start(question: str) -> int:
-    """Return the end of the question word, or of the first word."""
+    """Return the place after the question word, or else after the first word."""
     start = _QUESTION_START.match(question) or re.match(r"\W*\w*", question)
     return start.end() if start else 0
 
@@ -141,13 +141,7 @@ def _inflect(name: str, pronoun: str, after: str) -> str:
 
 
 def _has_antecedent(before: str, pronoun: str, after: str) -> bool:
-    """Return True if a pronoun refers to a word of its own question.
-
-    Args:
-        before: question before the pronoun.
-        pronoun: the pronoun in lower case.
-        after: question after the pronoun.
-    """
+    """Return True if a pronoun refers to a word of its question, which is split at the pronoun."""
     is_object = pronoun in _OBJECTS
     clauses = list(_CLAUSE.finditer(before, _find_start(before)))
     if clauses and is_object and not re.match(r" \w", after) and before[clauses[-1].end() :].strip() in ("", "of"):
@@ -176,7 +170,7 @@ def _find_person(pronoun: str, turn: Turn, used: list[str]) -> str:
     """Return the person whom a pronoun means; empty if there is none.
 
     This is a name in the last question or the answer to a question about a person, or else the title of the first
-    source. Endings that fit the gender of the pronoun are preferred, and then names that share a word with the title.
+    source. Names whose ending fits the gender of the pronoun come first.
     """
     names = [name for name in list_names(turn.question) if not name.startswith("the ") and name not in used]
     candidates = [_complete_name(name, turn.title) for name in names if _share_words(name, turn.title)]
@@ -226,10 +220,7 @@ def _find_thing_phrase(question: str) -> str:
 
 
 def _complete_name(name: str, title: str) -> str:
-    """Complete a name from a title of which it is a part: "Newton" from "Isaac Newton".
-
-    Only titles of at most three capitalised words count.
-    """
+    """Complete a name from a title of one to three capitalised words: "Newton", "Isaac Newton"."""
     is_part = set(split_words(name)) < set(split_words(title)) and len(title.split()) <= 3
     return title if is_part and title.istitle() else name
 

@@ -28,10 +28,11 @@ class IndexThreshold:
 
     @classmethod
     def load(cls, index: Path) -> Self | None:
-        """Return the threshold stored in an index directory, or None.
+        """Return the threshold stored in an index directory; None if there is none.
 
         Raises:
             DamagedArtefact: ``threshold.json`` is damaged.
+            OSError: it cannot be read.
         """
         file = index / THRESHOLD_FILE
         if not file.is_file():

@@ -48,8 +48,8 @@ def exact_match(
 def f1(prediction: str | None, answers: Sequence[str]) -> float:
     """Return the highest token F1, in [0, 1], of a prediction and any gold answer (SQuAD 1.1).
 
-    As in the official script, F1 is 0 if the normalised prediction or answer is empty, even if ``exact_match`` is True,
-    and the Unicode form does not change.
+    As in the official script, the Unicode form does not change, and F1 is 0 if the normalised prediction or answer is
+    empty, even if ``exact_match`` is True.
 
     Args:
         prediction: answer of the system; for None, a declined question, F1 is 0.
@@ -112,7 +112,6 @@ def has_answer(passage_text: str, answers: Sequence[str], *, regex: bool = False
 
 @lru_cache(4096)
 def _split_answer(answer: str) -> tuple[str, list[str]]:
-    """Return the joined tokens of an answer, and the list of its folded tokens."""
     tokens = split_words(answer)
     return join_tokens(tokens), [_fold(token) for token in tokens]
 
@@ -134,8 +133,7 @@ def first_rank(marks: Iterable[bool]) -> int | None:
 def accuracy_at(ranks: Iterable[int | None], ks: Sequence[int]) -> dict[int, float]:
     """Return, for each k, the share of questions whose first right hit has a rank of at most k.
 
-    If hits with an answer are right, this is DPR's top-k accuracy; if gold passages are right, it is the gold-passage
-    accuracy.
+    If the hits with an answer count as right, this is DPR's top-k accuracy.
 
     Args:
         ranks: rank of the first right hit of each question, from 1; None if there is none.

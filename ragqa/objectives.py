@@ -21,8 +21,7 @@ def realm_mlm_nll(
 ) -> Tensor:
     """Compute the masked language modelling loss of REALM, marginalised over the passages.
 
-    This function defines the loss for tests and users. REALM's training step (``marginalise`` in pipelines/realm) calls
-    ``marginal_nll``, which does not need all logits at once.
+    Training calls ``marginal_nll`` instead, which does not need all logits at once.
 
     Args:
         logits: ``[B, K, L, V]``, logits of the knowledge-augmented encoder.
@@ -44,8 +43,8 @@ def realm_mlm_nll(
 def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Sequence: one passage explains the whole answer.
 
-    This function defines the loss for tests and users. RAG's training step (``RagGenerator.score_labels``) calls
-    ``sequence_nll``, which does not need all logits at once. Source: Lewis et al. 2020, section 2.1.
+    Training calls ``sequence_nll`` instead, which does not need all logits at once. Source: Lewis et al. 2020, section
+    2.1.
 
     Args:
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
@@ -65,15 +64,14 @@ def rag_sequence_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoot
 def rag_token_nll(logits: Tensor, relevance: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Compute -log p(y|x) of RAG-Token: each token can come from a different passage.
 
-    RAG's training step (``RagGenerator.score_labels``) calls this function with label smoothing, and ``token_nll``
-    without it. Source: Lewis et al. 2020, section 2.1.
+    Without label smoothing, training calls ``token_nll`` instead, which does not need all logits at once. Source: Lewis
+    et al. 2020, section 2.1.
 
     Args:
         logits: ``[B, K, T, V]``, logits of the generator; position t predicts label t.
         relevance: ``[B, K]``, scores of the passages; -inf where a question has fewer than K passages.
         labels: ``[B, T]``, ``IGNORED`` at positions that do not count.
-        smoothing: weight of label smoothing, applied to the mixture over the passages. Weights above 0 need the mixture
-            for the whole vocabulary.
+        smoothing: weight of label smoothing, which is applied to the mixture over the passages.
 
     Returns:
         ``[B]``, the loss of each question; 0 for a question without positions that count.
@@ -184,7 +182,7 @@ def span_nll(span_logits: Tensor, relevance: Tensor, correct: Tensor, *, hard: b
         span_logits: ``[..., K, S]``; impossible spans have a very negative value.
         relevance: ``[..., K]``, score of each passage, which is added to the logits of its spans.
         correct: ``[..., K, S]`` bool, true for spans that are a gold answer.
-        hard: True to count only the most probable correct span (hard EM, Min et al. 2019, section 3.2).
+        hard: True to use only the most probable correct span instead of the sum (Min et al. 2019, section 3.2).
 
     Returns:
         ``[...]``, the loss of each question; 0 for a question without correct spans.
@@ -224,7 +222,6 @@ def retrieval_nll(relevance: Tensor, has_answer: Tensor) -> Tensor:
 
 
 def _correct_nll(score: Tensor, correct: Tensor, *, hard: bool = False) -> Tensor:
-    """Return -log of the sum of the softmax over correct elements; 0 if no element is correct."""
     correct_score = score.masked_fill(~correct, torch.finfo(score.dtype).min)  # with -inf the gradient would be NaN
     nll = score.logsumexp(-1) - (correct_score.amax(-1) if hard else correct_score.logsumexp(-1))
     return torch.where(correct.any(-1), nll, torch.zeros_like(nll))

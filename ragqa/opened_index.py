@@ -41,7 +41,7 @@ def open_directory(settings: PipelineSettings, device: str) -> OpenedIndex:
 
     Args:
         settings: settings of the pipeline.
-        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and FAISS.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch encoders and vector search.
 
     Raises:
         ArtefactError, DamagedArtefact, Mismatch, BadInput, MissingExtra: as for ``open_retriever``.
@@ -74,8 +74,7 @@ def open_served(settings: PipelineSettings) -> OpenedIndex:
 
     Raises:
         BadInput: ``settings`` name an encoder, or another retriever or fusion than the server's, or the URL is invalid.
-        RemoteError: the server cannot be reached or does not answer correctly.
-        Mismatch: the server uses a newer version of the protocol.
+        RemoteError, Mismatch: as for ``RemoteRetriever.fetch_collection``.
     """
     from ragqa.retrieval.remote import RemoteRetriever
 

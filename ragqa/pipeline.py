@@ -44,8 +44,8 @@ class Pipeline:
         Args:
             retriever: retriever that finds the passages.
             reader: reader that answers from the passages.
-            k: number of passages to read for a question; by default the number in a generative reader's training, or 30
-                for other readers.
+            k: number of passages to read for a question; by default the ``passages`` of a generative reader, or 30 for
+                a span reader.
         """
         self.retriever, self.reader = retriever, reader
         self.k = get_default_passages(reader) if k is None else k
@@ -74,32 +74,32 @@ class Pipeline:
     ) -> "Pipeline":
         """Load a pipeline directory, or an index together with the default reader.
 
-        A confidence threshold that ``ragqa calibrate`` stored with the index for this reader replaces the reader's own.
+        A threshold that ``ragqa calibrate`` stored with the index for this reader replaces the threshold of the reader.
 
         Args:
             path: an index or a pipeline directory, or ``http://host:port`` of a served index.
-            retriever: kind of retriever, a ``RetrieverKind``; by default the kind of the index. A served index is
-                always searched with its server's kind.
-            reader: reader to use instead of the pipeline's own: a directory, a key of ``readers``, or ``KIND:SOURCE``
-                for a model to use as this kind (a key of ``ragqa.reading.registry.READERS``).
+            retriever: kind of retriever, a ``RetrieverKind``; by default the kind saved in the pipeline, or else the
+                kind of the index. A served index is always searched with its server's kind.
+            reader: reader to use instead of the pipeline's own: a directory, the kind of a reader in ``readers`` or
+                saved in the pipeline, or ``KIND:SOURCE`` for a model to use as this kind.
             encoder: another form of the encoder that made the index: its export, or its torch weights.
             fusion: fusion of scores in a hybrid retriever, ``weighted`` (the default) or ``rrf``.
             k: number of passages to read for a question; by default the number saved in the pipeline, or else the
                 default of ``__init__``.
             readers: readers to add to the pipeline by their kinds (keys of ``ragqa.reading.registry.READERS``).
-            decoding: search settings of a generative reader; by default the settings saved in the pipeline, or else the
-                settings of the reader's training.
+            decoding: settings with which a generative reader decodes answers; by default the settings saved in the
+                pipeline, or else the reader's defaults.
             device: ``cpu``, ``cuda`` or ``cuda:N`` for index search and torch models; exports run on the CPU.
 
         Raises:
             ArtefactError: a directory or model does not exist, is of another kind, or is not on this machine.
             DamagedArtefact: a file is missing or damaged.
-            Mismatch: another encoder made the index, the index lacks what ``retriever`` needs, or the index or reader
-                is not the one with which the pipeline was saved.
-            BadInput: ``decoding`` does not fit the reader, or the name of a retriever, fusion, device or reader is
-                unknown.
-            MissingExtra: a package that the encoder or reader needs is not installed.
-            RemoteError: the server of a served index or of a chat model cannot be reached or answers incorrectly.
+            Mismatch: another encoder made the index, the index lacks what ``retriever`` needs, the index or reader is
+                not the one with which the pipeline was saved, or a newer version of ragqa wrote a directory.
+            BadInput: ``path`` is not a path, an option is unknown or out of range, or does not fit the reader, the
+                retriever or the server.
+            MissingExtra: a package that the index, the encoder or the reader needs is not installed.
+            RemoteError: the server of a served index cannot be reached or answers incorrectly.
         """
         if not isinstance(path, str | Path):
             raise BadInput(f"expected an index or a pipeline directory, not {path!r:.80}")
@@ -134,11 +134,13 @@ class Pipeline:
         return pipeline
 
     def save(self, path: str | Path) -> None:
-        """Write a pipeline directory that names this pipeline's index, reader and settings.
+        """Write a pipeline directory with the settings with which ``load`` opened the pipeline.
+
+        It names the index and the reader. A later change of ``k``, and the ``filter``, are not saved.
 
         Raises:
-            BadInput: ``load`` did not make the pipeline, so its parts have no paths; or ``path`` holds something other
-                than a pipeline, or cannot be written.
+            BadInput: the pipeline was not opened by ``load``, so its parts have no paths; or ``path`` holds something
+                other than a pipeline, or cannot be written.
             RemoteError: a shard of the served index was missing when the pipeline was loaded.
         """
         if self._settings is None or self._index is None:
@@ -155,7 +157,7 @@ class Pipeline:
 
     @property
     def is_loaded(self) -> bool:
-        """True if retriever and reader are still the objects that ``load`` opened."""
+        """True if retriever and reader are the objects that ``load`` opened."""
         return self._index is not None and self._loaded_parts == (self.retriever, self.reader)
 
     @property
@@ -167,7 +169,7 @@ class Pipeline:
 
     @property
     def index_directory(self) -> Path | None:
-        """Directory of the loaded index; None for a served index, and if a part was replaced."""
+        """Directory of the index; None for a served index, and unless ``is_loaded``."""
         if self._settings is None or not self.is_loaded or parse_url(self._settings.index):
             return None
         return Path(self._settings.index)
@@ -175,8 +177,7 @@ class Pipeline:
     def describe(self) -> dict[str, Any]:
         """Return the settings of the pipeline and the fingerprints of its parts, by name.
 
-        If ``load`` did not open its retriever and reader, ``retriever`` is the name of a class, and other entries about
-        the index are missing.
+        Unless ``is_loaded``, ``retriever`` is the name of a class, and other entries about the index are missing.
         """
         parts: dict[str, Any] = {"k": self.k, "reader": self.reader.fingerprint, "reader_kind": self.reader.kind}
         if self.filter:
@@ -198,8 +199,8 @@ class Pipeline:
     ) -> Iterator[str | Answer]:
         """Yield pieces of the answer while the reader generates it, then the answer.
 
-        Arguments and errors are those of ``ask``. If the reader cannot stream, only the answer is yielded. It can be
-        declined even if pieces were yielded.
+        If the reader cannot stream, only the answer is yielded. The answer can be declined even after pieces of it were
+        yielded. Arguments and errors: as for ``ask``.
         """
         self._choose_threshold(min_confidence)  # an error, before any work
         return self.stream_answer(self.retrieve([question], k=k, filter=filter)[0], min_confidence=min_confidence)
@@ -219,7 +220,7 @@ class Pipeline:
             min_confidence: confidence below which the answer is declined, as in ``ask``.
 
         Raises:
-            BadInput: ``min_confidence`` is not in [0, 1].
+            BadInput, ArtefactError, DamagedArtefact, RemoteError: as for ``read``.
         """
         if not isinstance(self.reader, AnswerGenerator) or not self.reader.can_stream:
             yield self.read([retrieved], min_confidence=min_confidence)[0]
@@ -260,15 +261,15 @@ class Pipeline:
             questions: one question, or a list of questions.
             k: number of passages to read for each question; by default the pipeline's ``k``.
             min_confidence: confidence, in [0, 1], below which an answer is declined: its ``text`` is None, and its
-                sources are the nearest passages. The default is the pipeline's ``threshold``; 0 declines nothing.
+                sources are the nearest passages. The default is the pipeline's ``threshold``. With 0, a question is
+                declined only if the reader itself declines it.
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Returns:
             One answer for one question, or a list of answers.
 
         Raises:
-            BadInput: ``min_confidence`` is not in [0, 1].
-            BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``retrieve``.
+            BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``retrieve`` and ``read``.
         """
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence, filter=filter)[0]
@@ -284,6 +285,7 @@ class Pipeline:
 
         Raises:
             BadInput: ``min_confidence`` is not in [0, 1].
+            BadInput, ArtefactError, DamagedArtefact, RemoteError: as for ``Reader.read``.
         """
         threshold = self._choose_threshold(min_confidence)
         answers = self.reader.read([q.asked for q in retrieved], [q.hits for q in retrieved]) if retrieved else []
@@ -318,8 +320,9 @@ class Pipeline:
             filter: documents to search; by default those of the pipeline's ``filter``.
 
         Raises:
-            BadInput: ``filter`` is not a PassageFilter, or the retriever cannot use it.
-            ArtefactError, DamagedArtefact, Mismatch: the index was replaced, and its new version cannot be searched.
+            BadInput: ``k`` is less than 1, ``filter`` is not a PassageFilter, or the retriever cannot use it.
+            ArtefactError, DamagedArtefact, Mismatch: a file of the index is damaged, or the index was replaced and its
+                new version cannot be searched.
             RemoteError: the server of a served index cannot be reached or answers incorrectly.
         """
         if filter is not None and not isinstance(filter, PassageFilter):

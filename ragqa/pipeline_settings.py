@@ -29,7 +29,7 @@ class PipelineSettings:
     k: int | None = None
     """Number of passages to read for a question."""
     decoding: Decoding | None = None
-    """Search settings of a generative reader."""
+    """Settings with which a generative reader decodes answers."""
     index: str
     """Directory of the index, or the URL of a served index."""
     readers: Mapping[str, str] = field(default_factory=dict)
@@ -37,23 +37,23 @@ class PipelineSettings:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Return the settings in the pipeline directory ``folder``; their paths include ``folder``.
+        """Return the settings in the pipeline directory ``folder``; their paths begin with it.
 
         Raises:
-            OSError, ValueError, KeyError, TypeError: ``pipeline.json`` is missing or damaged.
+            OSError, ValueError, KeyError, TypeError, AttributeError: ``pipeline.json`` is missing or damaged.
             BadInput: a reader has a kind without a source.
         """
         saved = json.loads((folder / "pipeline.json").read_text())
         values = {field.name: saved[field.name] for field in fields(cls) if field.name in saved}
         if values.get("decoding"):
             values["decoding"] = Decoding(**values["decoding"])
-        # An encoder can also be a hub name. ``to_json`` writes paths with a dot in front, by which they are told apart.
         names = [values.get(name) for name in ("reader", "retriever", "encoder", "fusion")]
         names += [values["index"], *values.get("readers", {}).values()]
         if not all(isinstance(name, str | None) for name in names) or not isinstance(values.get("k"), int | None):
             raise TypeError("the name of a part, or k, is of the wrong type")
         if any("\0" in name for name in names if name):
             raise ValueError("the name of a part holds a zero byte")
+        # An encoder can also be a hub name, which unlike the paths of ``to_json`` does not begin with a dot.
         return cls(**values)._relocate_paths(lambda path: str(folder / path), lambda encoder: encoder.startswith("."))
 
     def to_json(self, folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class PipelineSettings:
 
         Args:
             path: path of the pipeline, for error messages.
-            reader: new reader, or the kind of a reader in ``readers``; None keeps the saved reader. A new reader drops
+            reader: new reader, or the kind of a saved or added reader; None keeps the saved reader. A new reader drops
                 the saved ``k`` and ``decoding``, which were chosen for the saved reader.
             readers: readers to add by their kinds.
             options: new values of other fields; None keeps the saved value.
@@ -99,7 +99,8 @@ class PipelineSettings:
             user_models: models and readers that the user named, which do not change and may be downloaded.
 
         Raises:
-            ArtefactError: a model is not on this machine, or a chat model is on another server.
+            ArtefactError: a model is not on this machine, or the server of a chat model is another machine.
+            BadInput: a reader has a kind without a source.
             MissingExtra: a hub name cannot be looked up, because huggingface_hub is not installed.
         """
         encoder, reader = self.encoder, self.reader
@@ -127,11 +128,11 @@ def read_settings(path: str | Path) -> tuple[PipelineSettings, dict[str, str]]:
         path: a pipeline directory, an index directory or the URL of a served index.
 
     Returns:
-        The settings, and by name the fingerprints with which the parts were saved. An index has no fingerprints here,
-        and no settings other than ``index``.
+        The settings, and the fingerprints with which the parts of a pipeline were saved, by the name of the part. For
+        an index there are no fingerprints, and only the setting ``index``.
 
     Raises:
-        ArtefactError: the directory does not exist, or is not an artefact.
+        ArtefactError: the directory does not exist, cannot be read, or is not an artefact.
         DamagedArtefact: a file of the pipeline is missing or damaged.
         BadInput: a reader in the pipeline has a kind without a source.
         Mismatch: a newer version of ragqa wrote the directory.

@@ -15,7 +15,7 @@ PLAIN_FIRST, PLAIN_EVERY = 2.0, 30.0
 
 
 def ignore_line(line: str) -> None:
-    """Do nothing; this is the default of ``Notify`` arguments."""
+    """Ignore a line; this is the default of ``Notify`` arguments."""
 
 
 class Step(Protocol):
@@ -65,8 +65,8 @@ class Bars:
     def step(self, name: str, total: int, unit: str = "", done: int = 0) -> Iterator[Step]:
         """Show a bar with the rate and the remaining time, or print lines.
 
-        Arguments are those of ``Progress.step``. Without a terminal, the first report after ``PLAIN_FIRST`` seconds is
-        printed, then a report every ``PLAIN_EVERY`` seconds, and a last line at the end of the block.
+        Without a terminal, the first report after ``PLAIN_FIRST`` seconds is printed, then at most one report in
+        ``PLAIN_EVERY`` seconds, and a line at the end of the block. Arguments: as for ``Progress.step``.
         """
         from rich import progress
 
@@ -101,32 +101,26 @@ class Bars:
 
 
 class _Pace:
-    """Pace of a step: its rate and remaining time; bytes are counted in megabytes."""
-
     def __init__(self, total: int, unit: str, done: int) -> None:
         self.scale, self.unit = (1_000_000, "MB") if unit == "B" else (1, unit)
         self.total, self.first, self.start = total / self.scale, done / self.scale, monotonic()
         self.done = self.first
 
     def _compute_rate(self) -> float:
-        """Return the units per second since the start."""
         return (self.done - self.first) / max(1e-9, monotonic() - self.start)
 
     def format_count(self, count: float, prefix: str = "") -> str:
-        """Format a number of units after a prefix, with one decimal below 10 MB."""
         decimals = 1 if self.unit == "MB" and count < 10 else 0
         unit = self.unit.removesuffix("s") if count == 1 else self.unit
         return f"{prefix}{count:,.{decimals}f} {unit}"
 
     def format_rate(self) -> str:
-        """Format the rate in units per second or, if it is below 1, in seconds per unit."""
         speed = self._compute_rate()
         if 0 < speed < 1:
             return f"{1 / speed:.1f} s/{self.unit.removesuffix('s')}"
         return f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s"
 
     def describe(self) -> str:
-        """Describe the progress, the rate and the remaining time (h:mm:ss) in one line."""
         speed, time_left = self._compute_rate(), "-:--:--"
         if speed > 0:
             minutes, seconds = divmod(round((self.total - self.done) / speed), 60)

@@ -59,7 +59,7 @@ def read_squad(path: Path) -> Iterator[SquadParagraph]:
     """Yield the paragraphs of a SQuAD 1.1 file, compressed (``.xz``, ``.gz``) or not, in order.
 
     Raises:
-        BadInput: the file cannot be read, or is not a SQuAD file.
+        BadInput: the file cannot be read, is larger than ``MAX_SQUAD_BYTES``, or is not a SQuAD file.
     """
     try:
         with _open(path) as file:
@@ -121,7 +121,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Return True for the suffix ``.json`` of SQuAD files, also before ``.xz`` or ``.gz``."""
+    """Return True if a file has SQuAD's suffix ``.json``, alone or before ``.xz`` or ``.gz``."""
     return _strip_compression(path).endswith(".json")
 
 
@@ -139,8 +139,7 @@ def _strip_compression(path: Path) -> str:
 def sample_questions(questions: Iterable[Question], total: int, count: int) -> Iterator[Question]:
     """Return an iterator over a random sample of the questions, in their order.
 
-    The sample depends only on ``total`` and ``count``. The first questions of a file would be a biased sample, because
-    many files are sorted by article.
+    The sample depends only on ``total`` and ``count``. It is random, because many files are sorted by article.
 
     Args:
         questions: all questions.
@@ -196,7 +195,6 @@ def _check_question(value: Any) -> str:
 
 
 def _check_texts(value: Any, name: str) -> tuple[str, ...]:
-    """Return a list of texts as a tuple; a single text becomes a tuple of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name} must be a list of texts")
@@ -205,7 +203,6 @@ def _check_texts(value: Any, name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, compressed or not; raise BadInput if it cannot be read or decompressed."""
     open_file: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
         with open_file(resolve_input_file(path), "rb") as file:
@@ -218,6 +215,8 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 def write_documents(texts: Iterable[tuple[str, str]], out: Path) -> int:
     """Write documents to a JSON lines file for ``ragqa index``, without repeated texts.
+
+    The id of a document is its place in ``texts``, from 0.
 
     Args:
         texts: title and text of each document.

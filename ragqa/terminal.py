@@ -1,8 +1,8 @@
 """Print to terminals, so that text from elsewhere cannot control the terminal.
 
-No other module prints. Text from files, archives, servers and models can contain control characters, which a terminal
-obeys, and bidirectional controls, which change the order of the words. This module replaces both by visible escapes,
-for example ``\\x1b`` and ``\\u202e``.
+All other modules of the package print through this one. Text from files, archives, servers and models can contain
+control characters, which a terminal obeys, and bidirectional controls, which change the order of the words. This module
+replaces both by visible escapes, for example ``\\x1b`` and ``\\u202e``.
 """
 
 import json
@@ -59,7 +59,7 @@ def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> Non
 
     Args:
         text: lines to print.
-        file: stream to print to; by default standard output, or nothing if the process has none.
+        file: stream to print to; by default standard output. If the process has none, nothing is printed.
         end: text to print after ``text``.
     """
     _write(escape_controls(text), sys.stdout if file is None else file, end)
@@ -74,7 +74,7 @@ def print_styled(text: str) -> None:
 
 
 def print_json(value: Any, *, file: TextIO | None = None, indent: int | None = None) -> None:
-    """Print a value as ``to_json`` formats it; the arguments are those of ``print_text``."""
+    """Print a value as ``to_json`` formats it; ``file`` is as for ``print_text``."""
     print_text(to_json(value, indent=indent), file=file)
 
 
@@ -129,7 +129,10 @@ def print_traceback() -> None:
 
 
 def escape_messages() -> None:
-    """Make Python escape control characters in warnings, logs and tracebacks that it prints."""
+    """Make Python escape control characters in its warnings, tracebacks and logs.
+
+    Logs for which a program sets a handler do not change.
+    """
     warnings.showwarning = _show_warning
     sys.excepthook = _show_exception
     if logging.lastResort is not None:
@@ -153,7 +156,5 @@ def _show_exception(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 class _EscapingFormatter(logging.Formatter):
-    """Formatter of log records that escapes control characters."""
-
     def format(self, record: logging.LogRecord) -> str:
         return escape_controls(super().format(record))

@@ -1,4 +1,4 @@
-"""Normalise answers, split texts into DPR's tokens, and make texts valid Unicode."""
+"""Normalise answers, split texts into DPR's tokens, and format numbers for messages."""
 
 import re
 import string
@@ -24,7 +24,7 @@ _SEPARATOR = "\x1f"
 def to_nfd(text: str) -> str:
     """Return the Unicode form NFD of a text, which separates letters from their accents.
 
-    This form can make a pattern invalid, for example if it escapes an accented letter; CuratedTREC has a few.
+    A valid pattern can be invalid in this form, for example if it escapes an accented letter.
     """
     return unicodedata.normalize("NFD", text)
 

@@ -20,11 +20,11 @@ class Passage:
     id: int
     """Row number in the passage store."""
     document: str
-    """Id of the document: the ``id`` of its record, or the path of its file."""
+    """Id of the document: the ``id`` of its record, or else its path, with a number if the file has several records."""
     title: str
     text: str
     path: str
-    """Path of the file that contains the document; all records of a file have the same path."""
+    """Path of the file, or of the member of an archive, that contains the document."""
     start: int
     end: int
     headings: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Passage that supports an answer, or a nearest passage of a declined question."""
+    """Passage that supports an answer, or one of the nearest passages of a declined question."""
 
     hit: Hit
     span: Span | None
@@ -248,7 +248,7 @@ class Answer:
     score: float
     """Score by the reader, higher for a better answer; scores of different readers are not comparable."""
     confidence: float
-    """Calibrated probability that the answer is right, from 0 to 1."""
+    """Estimated probability, from 0 to 1, that the answer, or the best guess for a declined question, is right."""
     sources: tuple[Source, ...] = ()
     """Passages that support the answer; the nearest passages if the question is declined."""
     alternatives: tuple[Alternative, ...] = ()
@@ -261,7 +261,7 @@ class Answer:
     reason: str | None = None
     """Short reason why the question is declined or the answer is unsupported."""
     asked: str | None = None
-    """Question as it was searched and read, with corrected spelling or in a form that stands alone; None if equal."""
+    """Question as it was searched and read, if its spelling was corrected or it was made to stand alone; else None."""
     note: str | None = None
     """Remark for the user, for example that a long question was cut."""
     statements: tuple[Statement, ...] = ()
@@ -269,7 +269,7 @@ class Answer:
 
     @property
     def cited_text(self) -> str | None:
-        """Text of the answer with the ``cited_text`` of its statements; None if it is declined."""
+        """Text of the answer with the ``cited_text`` of its statements; None if declined."""
         if self.text is None:
             return None
         return cite_statements(self.text, self.statements)
