@@ -1,1 +1,1 @@
-"""The ``ragqa`` command: parse options, make one library call, print the result."""
+"""The ``ragqa`` command: parse options, call the library, print the result."""

@@ -85,7 +85,6 @@ def ask(
 
 
 def _iter_lines(stream: TextIO) -> Iterator[str]:
-    """Yield the lines of a stream; raise BadInput for one of more than ``MAX_LINE`` characters."""
     while line := stream.readline(MAX_LINE + 1):
         if len(line) > MAX_LINE:
             raise BadInput(
@@ -109,6 +108,7 @@ def ask_one(
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
+        typer.Exit, OSError: as for ``print_result``.
     """
     written = ""
     for piece in pipeline.stream(question, min_confidence=min_confidence):
@@ -126,9 +126,7 @@ def ask_one(
 def ask_many(
     pipeline: "Pipeline", questions: Iterable[str], min_confidence: float | None
 ) -> Iterator[Answer | Refusal]:
-    """Yield the answer to each question, or its refusal, in order.
-
-    The questions after a refusal are still asked.
+    """Yield the answer to each question, or its refusal if it is not usable text, in order.
 
     Args:
         pipeline: pipeline to ask.
@@ -136,7 +134,7 @@ def ask_many(
         min_confidence: confidence below which an answer is declined; None for the pipeline's threshold.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
+        BadInput, ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
     """
     rest = iter(questions)
     while batch := list(islice(rest, BATCH)):
@@ -149,8 +147,8 @@ def ask_many(
 def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Formatter) -> None:
     """Read questions from a prompt and print the answers.
 
-    The prompt ends with ``exit``, ``quit`` or the end of the input. A question can refer to the one before. After a
-    BadInput, its message is printed and the prompt continues.
+    The prompt ends with ``exit``, ``quit`` or the end of the input. A question can refer to the previous question. The
+    prompt prints the message of a BadInput and continues.
 
     Args:
         pipeline: pipeline to ask.
@@ -158,7 +156,7 @@ def prompt(pipeline: "Pipeline", min_confidence: float | None, format_result: Fo
         format_result: ``format_text`` or ``format_json``.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch, RemoteError: as for ``Pipeline.ask``.
+        ArtefactError, DamagedArtefact, Mismatch, RemoteError, typer.Exit, OSError: as for ``ask_one``.
     """
     import readline  # noqa: F401  line editing and history in input()
 
@@ -213,11 +211,10 @@ def format_json(result: Answer | Refusal) -> str:
 
 
 def _find_error(question: str) -> BadInput | None:
-    """Return the error of a question that cannot be asked; None if it can."""
     from ragqa.pipeline import clean_question
 
     try:
-        if "\0" in question:  # every second byte of English text is zero in UTF-16
+        if "\0" in question:  # in UTF-16, every second byte of English text is zero
             raise BadInput("the question holds zero bytes: convert the file to UTF-8")
         if any("\udc80" <= c <= "\udcff" for c in question):
             raise BadInput("the question is not in UTF-8: convert the file")

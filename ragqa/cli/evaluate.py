@@ -144,7 +144,6 @@ def rebuild_page(report: Annotated[Path, typer.Argument(help="Directory of a rep
 def _open_predictions(
     file: Path, settings: "EvaluationSettings", pipeline_options: PipelineOptions, *, is_complete: bool
 ) -> "Predictions":
-    """Open a file of predictions; raise BadInput if options of a pipeline are also given."""
     from ragqa.evaluation.evaluated_systems import Predictions
 
     given = [name for name, value in vars(pipeline_options).items() if value is not None]
@@ -155,7 +154,6 @@ def _open_predictions(
 
 
 def _choose_rule(name: str | None, file: Path) -> "Rule":
-    """Return the scoring rule ``name``; by default squad for SQuAD files and nq for others."""
     from ragqa.evaluation.rows import Rule
     from ragqa.question_files import is_squad
 
@@ -166,7 +164,6 @@ def _choose_rule(name: str | None, file: Path) -> "Rule":
 
 
 def _strip_suffixes(name: str) -> str:
-    """Return the name of a file or index without the suffixes of its kind and compression."""
     known = {".xz", ".gz", ".json", ".jsonl", ".ndjson", ".tsv", ".csv", ".index", ".pipeline"}
     while (suffix := Path(name).suffix.lower()) in known:
         name = name[: -len(suffix)]
@@ -182,11 +179,7 @@ def _format_report(report: "Report", *, as_json: bool = False) -> str:
 
 
 def _write_page(file: Path, page: str) -> None:
-    """Write the page of a comparison.
-
-    Raises:
-        BadInput: ``file`` exists and is not such a page, is in the directory of a report, or cannot be written.
-    """
+    """Write the page of a comparison; raise BadInput rather than overwrite any other file."""
     from ragqa import artefacts
 
     in_report = (file.parent / artefacts.MANIFEST).exists()

@@ -12,12 +12,12 @@ INDENT = "    "
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Return a line of text wrapped at the terminal's width, or at 80 without a terminal.
+    """Return a text wrapped at the terminal's width, or at 80 characters without a terminal.
 
     Line ends replace spaces, and words stay whole. So without an indent, positions in the text do not change.
 
     Args:
-        text: one line.
+        text: one line with single spaces.
         indent: white space before each line but the first; its length reduces the width of all lines.
     """
     width = max(20, shutil.get_terminal_size((80, 24)).columns - len(indent))
@@ -39,7 +39,7 @@ def render_excerpt(text: str, window: Range, marked: Sequence[Range], mark: Call
         text: text of a passage.
         window: part to show; its ends move inwards to the ends of words, but stay around marked parts.
         marked: parts to mark, in order; parts that are not entirely in the window stay unmarked.
-        mark: function that adds the style of a mark to a text.
+        mark: function that adds the style of a mark to a text, as ``mark_answer`` does.
     """
     marked = [part for part in marked if window[0] <= part[0] and part[1] <= window[1]]
     low, high = shrink_to_words(text, window)

@@ -124,7 +124,6 @@ def _print_summary(summary: str, as_json: bool) -> None:
 
 
 def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_json: bool) -> None:
-    """Sync an index after each change in its folders, and print the results, until Ctrl-C."""
     from ragqa.indexing.summary import format_update
     from ragqa.indexing.update import UpdateReport
     from ragqa.indexing.watch import watch_folders
@@ -132,8 +131,7 @@ def _watch(index: Path, folders: list[str], *, strict: bool, device: str, as_jso
     problems = ""
 
     def show(report: UpdateReport) -> None:
-        """Print a report; leave out problems that are unchanged, since every sync finds them again."""
-        nonlocal problems
+        nonlocal problems  # every sync finds them again, so they are printed only if they change
         summary, before = format_update(report, index, as_json=as_json), problems
         line, _, problems = summary.partition("\n")
         _print_summary(line if problems == before else summary, as_json)

@@ -61,6 +61,9 @@ def main() -> None:
     """Run the ``ragqa`` command, and exit with a status of ``ragqa.cli.output``.
 
     An error is printed to stderr as one line, and a bug with its traceback.
+
+    Raises:
+        SystemExit: always.
     """
     if sys.stdout is None:
         print_error("standard output is closed: the answer cannot be shown")
@@ -84,7 +87,6 @@ def main() -> None:
 
 
 def _print_usage_error(error: Any) -> None:
-    """Print an error of the command line as one line; print the help if there are no arguments."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print_text(error.format_message(), file=sys.stderr)
         return

@@ -104,7 +104,7 @@ class PipelineOptions:
         return self.index[0] if self.index else None
 
     def load_pipeline(self, path: Path) -> "Pipeline":
-        """Load the pipeline at ``path`` as ``load_pipelines`` does."""
+        """Load the pipeline at ``path``; warnings and errors: as for ``load_pipelines``."""
         return self.load_pipelines({"": path})[""]
 
     def load_pipelines(self, paths: Mapping[str, Path]) -> "dict[str, Pipeline]":
@@ -113,8 +113,11 @@ class PipelineOptions:
         Args:
             paths: paths of indexes or pipeline directories by name, or URLs.
 
+        Returns:
+            The pipelines by name, with the filter of ``--in``, ``--tag`` and ``--since``.
+
         Raises:
-            BadInput: an option is out of range, or a filter is malformed; also as for ``Pipeline.load``.
+            BadInput: a filter is malformed; also as for ``Pipeline.load``.
             ArtefactError, DamagedArtefact, Mismatch, MissingExtra, RemoteError: as for ``Pipeline.load``.
         """
         from ragqa.pipeline import Pipeline
@@ -140,8 +143,7 @@ class PipelineOptions:
     def refuse_filters(self) -> None:
         """Raise BadInput if ``--in``, ``--tag`` or ``--since`` is given.
 
-        These options do not protect the other documents: a client of a server can ask for them with a filter of its
-        own.
+        These options do not protect other documents: a client of a server can ask for them with its own filter.
         """
         if self.in_ or self.tag or self.since:
             raise BadInput("--in, --tag and --since do not protect documents of an index: make an index without them")
@@ -154,7 +156,7 @@ def add_pipeline_options(command: Callable[..., None], *, has_filters: bool = Tr
 
     Args:
         command: function with a keyword parameter ``pipeline_options``, a ``PipelineOptions``.
-        has_filters: False for a command that calls ``refuse_filters``; its help does not show these options.
+        has_filters: False to hide ``--in``, ``--tag`` and ``--since`` in the help of a command that refuses them.
     """
 
     @wraps(command)

@@ -21,8 +21,8 @@ def render_answer(answer: Answer) -> str:
 def render_rest(answer: Answer, written: str) -> str:
     """Return the text to print after the part of an answer that is already printed.
 
-    If the final answer does not begin with that part, the whole answer follows on a new line. So does a declined
-    answer, with a note that the part is withdrawn.
+    If the final answer does not begin with that part, the whole answer follows on a new line. A declined answer follows
+    whole as well, after the note that the part is withdrawn.
 
     Args:
         answer: the final answer.
@@ -44,7 +44,6 @@ def _get_start(answer: Answer) -> str:
 
 
 def _format_line(answer: Answer) -> str:
-    """Return the answer with its confidence, or the reason why there is none."""
     reason = to_one_line(answer.reason or "")
     if answer.text is None:
         return f"{_get_start(answer)}: {reason}."
@@ -53,7 +52,6 @@ def _format_line(answer: Answer) -> str:
 
 
 def _render_body(answer: Answer) -> str:
-    """Return the lines after the answer: less probable answers, sources and remarks."""
     lines = ["", f"Asked as: {to_one_line(answer.asked)}"] if answer.asked else []
     likely = [other for other in answer.alternatives if other.confidence >= 0.005]
     if answer.text is None:
@@ -109,6 +107,5 @@ def _wrap_lines(text: str) -> str:
 
 
 def _shorten_path(path: str) -> str:
-    """Return a path relative to the working directory if that is shorter."""
     relative = os.path.relpath(path) if os.path.isabs(path) else path
     return min(path, relative, key=len)

@@ -128,8 +128,8 @@ def name_indexes(paths: list[Path]) -> dict[str, Path]:
     """Return the path of each index, by the name of the index.
 
     Args:
-        paths: ``NAME=PATH``, or a path alone. The default name is the directory's name without ``.index``, or the host
-            and port of a URL.
+        paths: ``NAME=PATH``, or a path or URL alone. The default name is the name of the directory without ``.index``,
+            or the host and port of the URL.
 
     Raises:
         BadInput: two indexes have the same name.
@@ -150,7 +150,7 @@ def find_demo() -> Path:
     """Return ``demo=PATH`` for ``name_indexes``; build the demo index if it is missing.
 
     Raises:
-        BadInput: the cache directory cannot be written.
+        BadInput, ArtefactError, DamagedArtefact: as for ``demo_index``.
     """
     from ragqa.demo import demo_index
     from ragqa.progress import Bars
