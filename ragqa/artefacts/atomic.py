@@ -1,4 +1,4 @@
-"""Replace whole directories in one step, after a check that no files of the user get lost."""
+"""Replace whole directories in one step, unless files of the user would get lost."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def replace_directory(target: Path, *, copies_user_files: bool = False) -> Itera
         copies_user_files: True if the block copies the user's files in ``target`` into the new folder.
 
     Raises:
-        BadInput: ``target`` is not ragqa's, has files of the user that would get lost, or cannot be written.
+        BadInput: as for ``find_own_files``, or ``target`` cannot be written.
     """
     target = target.resolve()
     with report_write_errors(target):
@@ -48,12 +48,12 @@ def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = 
     two steps, and ``target`` is missing between them.
 
     Args:
-        temporary: new directory, in the same folder as ``target``.
+        temporary: new directory, on the same file system as ``target``.
         target: directory to replace; it need not exist.
         copies_user_files: True if ``temporary`` has copies of the user's files in ``target``.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
+        BadInput: as for ``find_own_files``.
         OSError: a directory cannot be read, moved or synced.
     """
     sync_tree(temporary)
@@ -80,7 +80,7 @@ def swap_into_place(temporary: Path, target: Path, *, copies_user_files: bool = 
 
 
 def exchange_directories(first: Path, second: Path) -> bool:
-    """Swap two directories in one system call; return False if the system cannot do it."""
+    """Swap two directories in one step; return False if the system cannot do this."""
     import ctypes
 
     at_cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE in the header files of Linux

@@ -33,9 +33,9 @@ def replace_file(target: Path, *, is_durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def create_directory(target: Path) -> Iterator[Path]:
-    """Yield an empty folder, which replaces ``target`` if the block ends without an error.
+    """Yield an empty folder, which becomes ``target`` if the block ends without an error.
 
-    After a kill, ``target`` can be missing, but not incomplete.
+    A new ``target`` appears whole or not at all. An existing ``target`` is deleted just before.
     """
     temporary = target.with_name(f".{target.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)  # a killed run may have left it

@@ -25,11 +25,11 @@ FORMAT = 1
 """Version of the layout of artefacts; ragqa refuses to open newer versions."""
 MANIFEST = "manifest.json"
 MODEL, LATER_MODEL = "model.onnx", "later.onnx"
-"""Files of an export: its graph, and the graph of the layers after the early one, if a reader has one."""
+"""Files of an export: its graph or, for a reader in two parts, the graphs of its first and its later layers."""
 CALIBRATION = "calibration.json"
 """File with the calibration of a reader's confidence, in the directory of the reader."""
 VECTORS_ARTEFACT = "dense"
-"""Kind of an artefact that holds only passage vectors; a refresh of the index during training makes it."""
+"""Kind of an artefact with passage vectors but no passages; a refresh of the index during training makes it."""
 TYPICAL_FILES = {
     "index": ("passages",),
     "pipeline": ("pipeline.json",),
@@ -119,7 +119,7 @@ def write_manifest(
 def read_manifest(path: Path, kind: str) -> Manifest:
     """Return the manifest of the artefact at ``path`` after checking every file against it.
 
-    Files with the same size, times and inode as at the last full check are not read again.
+    If all files have the same sizes, times and inodes as at the last full check, their contents are not read again.
 
     Args:
         path: directory of the artefact.
@@ -128,7 +128,7 @@ def read_manifest(path: Path, kind: str) -> Manifest:
     Raises:
         ArtefactError: ``path`` is not an artefact of this kind, or a file cannot be read.
         Mismatch: a newer version of ragqa wrote the artefact.
-        DamagedArtefact: a file is missing, truncated or changed; the message names the file.
+        DamagedArtefact: a file is missing or changed, or is not a regular file; the message names it.
     """
     manifest = peek_manifest(path)
     if manifest.kind != kind:
@@ -210,10 +210,10 @@ def has_typical_file(folder: Path, *kinds: str) -> bool:
 
 
 def mark_checked(path: Path) -> None:
-    """Record that the artefact at ``path`` is whole, so that its files are not read again.
+    """Record that the artefact at ``path`` is whole, so that its files need not be read again.
 
     Raises:
-        ArtefactError, Mismatch: as for ``peek_manifest``.
+        ArtefactError, Mismatch: as for ``read_manifest``.
         DamagedArtefact: the manifest is damaged, or a file is missing or has another size than in the manifest.
     """
     _write_stamp(path, _read_file_states(path, peek_manifest(path)))
@@ -273,7 +273,6 @@ def _write_stamp(path: Path, states: str) -> None:
 
 
 def _read_file_states(path: Path, manifest: Manifest) -> str:
-    """Return each file's size, times and inode as JSON; raise DamagedArtefact for a wrong size."""
     check_entries(path)
     states = {MANIFEST: _read_file_state(path / MANIFEST)}
     for name, expected in manifest.files.items():

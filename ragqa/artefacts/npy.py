@@ -17,7 +17,7 @@ def load_array(file: Path, *, is_mapped: bool = False) -> Any:
     Raises:
         OSError: the file is missing or cannot be read.
         ValueError, EOFError: the file is damaged or shorter than its header says, or its values are Python objects or
-            have no size.
+            have 0 bytes.
     """
     # np.load would also open zip archives, and allocate whatever size the header says.
     with _LOCK:

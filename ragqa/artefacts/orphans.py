@@ -30,14 +30,14 @@ _UPDATE_NAMES = (DELETED_IDS, UPDATE_FOLDER)
 
 @contextmanager
 def create_temporary(target: Path) -> Iterator[Path]:
-    """Yield a new directory beside ``target``, locked until the end of the block."""
+    """Yield a new directory beside ``target``, as ``own_directory`` does."""
     with own_directory(_make_unique_path(target, ".writing")) as folder:
         yield folder
 
 
 @contextmanager
 def own_directory(folder: Path) -> Iterator[Path]:
-    """Create ``folder`` unless it exists, lock it until the end of the block, and yield it."""
+    """Create ``folder`` unless it exists, lock it for the block if possible, and yield it."""
     with ExitStack() as stack:
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def check_update_path(work: Path) -> None:
 def sweep_orphans(target: Path, *, keep: Path | None = None) -> None:
     """Remove the directories that killed processes left beside ``target``.
 
-    If a killed process had moved ``target`` away, move it back.
+    If a killed process had moved ``target`` away, ``target`` is moved back. Artefacts with files of the user stay.
 
     Args:
         target: directory that killed processes were writing.

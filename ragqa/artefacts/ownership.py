@@ -3,7 +3,7 @@
 ragqa replaces only its artefacts and deletes only its files. A file belongs to ragqa if the manifest of its directory
 lists it. If the manifest is damaged, the record of the last check decides. In a directory without a manifest, such as a
 trained model, files belong to ragqa if the new directory has files of the same names. All other files belong to the
-user. A directory with files of the user is not replaced.
+user. A directory with files of the user is not replaced, unless the new directory has copies of them.
 """
 
 import os
@@ -28,7 +28,8 @@ _OWN_NAMES = (MANIFEST, f".{MANIFEST}.writing")
 def check_replaceable(target: Path, *kinds: str) -> None:
     """Raise BadInput unless ``target`` is missing, empty or an artefact without user files.
 
-    A damaged artefact can be replaced, so that it can be built again.
+    ``target`` must not be or contain the working directory. A damaged artefact can be replaced if an earlier check
+    recorded its files.
 
     Args:
         target: directory to replace; it need not exist.
@@ -50,10 +51,7 @@ def check_replaceable(target: Path, *kinds: str) -> None:
 
 
 def _check_encoding(target: Path) -> None:
-    """Raise BadInput if the path of an index is not UTF-8 text.
-
-    Arrow, FAISS and Tantivy cannot open files with such a path.
-    """
+    """Raise BadInput if a path is not UTF-8 text; Arrow, FAISS and Tantivy could not open it."""
     try:
         str(target).encode()
     except UnicodeEncodeError as error:
@@ -84,7 +82,8 @@ def find_own_files(target: Path, new: Path | None, *, copies_user_files: bool = 
         Relative paths, which can include files of ``new`` that ``target`` does not have.
 
     Raises:
-        BadInput: ``target`` is not a directory of ragqa, or has files of the user that would get lost.
+        BadInput: ``target`` is not a directory of ragqa, is or contains the working directory, or has files of the user
+            that would get lost.
     """
     check_working_directory(target)
     if is_free(target):
@@ -97,7 +96,7 @@ def find_own_files(target: Path, new: Path | None, *, copies_user_files: bool = 
         except ArtefactError as error:
             raise _make_refusal(target, "artefact") from error
     if copies_user_files or not has_manifest:
-        if new is None:  # the names of its files are not known yet
+        if new is None:  # the names of the new files are not known yet
             return own
         own |= {file.relative_to(new).as_posix() for file in new.rglob("*")} | {CALIBRATION}
     check_no_other_files(target, own)
@@ -208,10 +207,7 @@ def iter_other_files(folder: Path, own: Collection[str]) -> Iterator[str]:
 
 
 def _read_owner(folder: Path) -> tuple[str | None, set[str]]:
-    """Return the kind and the files of an artefact.
-
-    Returns:
-        The kind, or None if it is unknown, and the relative paths of the files.
+    """Return the kind of an artefact (None if unknown), and the relative paths of its files.
 
     Raises:
         ArtefactError: ``folder`` is not an artefact, or is damaged and has no record of a check.

@@ -67,7 +67,7 @@ def resolve_input_file(path: Path) -> Path:
 
 
 def make_encoder_absolute(name: str) -> str:
-    """Return the absolute path of an encoder; hub names and ``default`` do not change."""
+    """Return the absolute path of an encoder; return a name that is no path unchanged."""
     return str(Path(name).absolute()) if is_encoder_path(name) else name
 
 
@@ -82,9 +82,9 @@ def is_encoder_path(name: str) -> bool:
 def check_model(name: str | Path) -> None:
     """Raise ArtefactError unless ``name`` is a directory, or a string that can be a hub name.
 
-    A mistyped path can have the form of a hub name. A name counts as a path if it is a file, if it has a parent folder
-    that exists, or if it ends in one of ``_SUFFIXES``. The hub must not be asked for a path: without a network this
-    takes half a minute, and it tells others the name of a user's folder.
+    A mistyped path can have the form of a hub name. A string counts as a path if it is a file, if its parent folder
+    exists, or if it ends in a suffix such as ``.index``. The hub must not be asked for a path: without a network this
+    takes half a minute, and with a network it tells others the name of a user's folder.
     """
     path = Path(name)
     if path.is_dir():

@@ -30,9 +30,9 @@ _BUILD_NAMES = ("vectors", "report.json", "search.json", "rows.json", "merged.js
 def open_workspace(target: Path, signature: str) -> Iterator[Path]:
     """Yield the workspace in which ``target`` is built, locked until the end of the block.
 
-    The block fills ``made/`` and writes its manifest, unless ``is_complete`` says that an earlier run did so. Then it
-    calls ``move_into_place``. After the block, the workspace is deleted, and ``target`` is marked as checked. After an
-    error in the block, the workspace is deleted only if ``made/`` has no finished part.
+    Unless ``is_complete``, the block fills ``made/`` and writes its manifest. Then it calls ``move_into_place``. After
+    the block, the workspace is deleted, and ``target`` is marked as checked. After an error in the block, the workspace
+    is deleted only if ``made/`` has no finished part; after an interrupt it stays.
 
     Args:
         target: directory of the artefact.
@@ -75,7 +75,7 @@ def move_into_place(work: Path, target: Path) -> None:
         target: directory of the artefact.
 
     Raises:
-        BadInput: as for ``atomic.swap_into_place``.
+        BadInput, OSError: as for ``atomic.swap_into_place``.
     """
     folder = work / BUILD_FOLDER
     if not is_complete(work):
@@ -85,7 +85,6 @@ def move_into_place(work: Path, target: Path) -> None:
 
 
 def _has_parts(work: Path) -> bool:
-    """Return True if ``made/`` has a finished part, whose name does not begin with a dot."""
     return any(not path.name.startswith(".") for path in (work / BUILD_FOLDER).glob("*"))
 
 

@@ -49,7 +49,6 @@ def find_flaw(row: dict[str, Any]) -> str | None:
 
 
 def _is_inside(name: str) -> bool:
-    """Return True if ``name`` is a relative path that stays inside its directory."""
     path = PurePosixPath(name)
     try:
         os.fsencode(name)
@@ -63,7 +62,7 @@ def check_entries(folder: Path) -> None:
     """Check that a directory tree has no pipe, device or socket, whose reading might never end.
 
     Raises:
-        DamagedArtefact: there is one, or a folder is missing.
+        DamagedArtefact: the tree has one, or a folder is missing.
         ArtefactError: a folder cannot be read.
     """
     folders, known = [folder], set()
