@@ -6,7 +6,7 @@
         require_positive(self, "batch", "k")
         require(self, "beam", self.beam >= self.read, "read or more")
 
-Each function ``require…`` raises BadInput for values out of range; see ``require``.
+Each function ``require…`` raises BadInput for values out of range, as ``require`` does.
 """
 
 import math
@@ -27,11 +27,11 @@ _broken: ContextVar[Broken | None] = ContextVar("broken", default=None)
 def report_together() -> Iterator[None]:
     """Report all values that a block or function finds out of range in one error at its end.
 
-    A failed check does not stop the block. If such blocks are nested, the outermost one reports. So the error also
-    names the values of nested configs.
+    A failed check does not stop the block. The outermost of nested blocks reports, so the error also names the values
+    of nested configs.
 
     Raises:
-        BadInput: values are out of range. If the block itself raises BadInput, the message ends with its message.
+        BadInput: values are out of range. If the block itself raises BadInput, its message comes last.
     """
     if _broken.get() is not None:
         yield

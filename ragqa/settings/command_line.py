@@ -71,17 +71,7 @@ def parse_config(
 
 
 def _read_config(ConfigClass: Any, file: Path, missing: Any) -> Any:
-    """Return an unchecked instance of a config with the options in a file.
-
-    Args:
-        ConfigClass: class of the config.
-        file: JSON file with an object of options.
-        missing: value of options that are not given, see ``_decode_config``.
-
-    Raises:
-        BadInput: the file cannot be read, is not a JSON object, or has an unknown option or one of a wrong type; or an
-            option is missing, if ``missing`` is MISSING.
-    """
+    """Return an unchecked config from a JSON file; ``missing`` is as for ``_decode_config``."""
     try:
         values = json.loads(resolve_input_file(file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -136,7 +126,6 @@ def _decode_config(
 
 
 def _decode(value: Any, expected: Any) -> Any:
-    """Convert a JSON value to the type ``expected``; raise TypeError if that is not possible."""
     origin, members = get_origin(expected), get_args(expected)
     if origin in (Union, UnionType):
         for member in members:
@@ -217,8 +206,8 @@ def _translate_markers(ConfigClass: Any, conf: Any) -> None:
 def _explain(arguments: list[str], default: Any, missing: Any, message: str) -> str:
     """Return a message that names the unknown and the missing options of a command line.
 
-    It is empty if there are none. It is shorter than tyro's own message, which has the help of each missing option and
-    of each similar option.
+    The message is empty if there are none. It is shorter than tyro's own message, which has the help of each missing
+    option and of each similar option.
 
     Args:
         arguments: the command line, which tyro refused.
@@ -261,7 +250,6 @@ def get_main_module() -> str:
 
 
 def _unframe(message: str) -> str:
-    """Return tyro's error message as one line, without the frame around it."""
     title, *lines = [line.strip("│┃╭╮╰╯─ ") for line in message.strip("\n").splitlines()]
     text = " ".join(line for line in lines if line.strip("-")).partition("For full helptext")[0]
     return f"{' '.join((text or title).split()).removesuffix('.')}."
@@ -270,7 +258,7 @@ def _unframe(message: str) -> str:
 def resolve_shared_paths(config: Config, *names: str) -> Config:
     """Return a copy of a config with absolute paths, for all machines of a cluster.
 
-    A string is a path if a file or folder has this name. Otherwise it is the hub name of a model and does not change.
+    A string counts as a path if it is an encoder's path by ``is_encoder_path``; other strings do not change.
 
     Args:
         config: config with the options.

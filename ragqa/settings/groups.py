@@ -28,7 +28,7 @@ def get_flat_groups(kind: Any) -> dict[str, Any]:
 
 
 def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of settings in which each flat group has a dictionary of its own.
+    """Return a copy of settings in which the settings of each flat group are in a dictionary.
 
     Args:
         kind: config class.
@@ -39,7 +39,7 @@ def nest_settings(kind: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in settings.items():
         is_group = name in groups and (isinstance(value, Mapping) or is_dataclass(value))
-        if name in group_of and not is_group:  # a group can have a setting of its own name, such as masking
+        if name in group_of and not is_group:  # the name of a group can also be the name of one of its settings
             nested.setdefault(group_of[name], {})[name] = value
         else:
             nested[name] = value
@@ -71,6 +71,7 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
 
     Raises:
         BadInput: a value is out of range.
+        TypeError: a setting is unknown.
     """
     changed: Any = config
     result: Config = replace(changed, **_build_groups(type(config), settings, vars(config)))
@@ -79,10 +80,11 @@ def replace_settings(config: Config, /, **settings: Any) -> Config:
 
 @report_together()
 def make_config(kind: type[Config], /, **settings: Any) -> Config:
-    """Make a config of class ``kind`` from its settings, some of which can be in flat groups.
+    """Make a config of class ``kind`` from settings by name, which can be in flat groups.
 
     Raises:
         BadInput: a value is out of range.
+        TypeError: a setting is unknown, or a setting without a default is missing.
     """
     untyped: Any = kind
     defaults = {field.name: get_default(field) for field in fields(untyped)}
@@ -90,13 +92,7 @@ def make_config(kind: type[Config], /, **settings: Any) -> Config:
 
 
 def _build_groups(kind: Any, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by field, with the settings of a flat group in its dataclass.
-
-    Args:
-        kind: config class.
-        settings: values by option name.
-        values: values of the fields, from which the other settings of a flat group are copied.
-    """
+    """Return the settings by field; a flat group copies its other settings from ``values``."""
     nested = nest_settings(kind, settings)
     for name, group in get_flat_groups(kind).items():
         if isinstance(changes := nested.get(name), dict):
