@@ -3,12 +3,12 @@
     passages/       passages in memory-mapped Arrow files          (ragqa.corpus.store)
     files.json      files that were read, with size and time       (ragqa.indexing.file_table)
     bm25/           terms                                          (ragqa.retrieval.bm25)
-    dense/          vectors.npy, and the file of FAISS, if any     (ragqa.retrieval.vectors)
+    dense/          vectors, and the index of FAISS, if any        (ragqa.retrieval.vectors.store)
     manifest.json   written last
 
-A build works under a lock in the workspace ``.NAME.building`` next to the target. The folder ``made/`` of the workspace
-has the finished parts of the index, and the folder ``vectors/`` has a file of vectors for every 512 passages. At the
-end, the build replaces the target in one step.
+A build works under a lock in the workspace ``.NAME.building`` next to the target (``ragqa.artefacts.resume``). The
+folder ``made/`` of the workspace has the finished parts of the index, and the folder ``vectors/`` the vectors in shards
+of 512 passages (``ragqa.indexing.embed``). At the end, the build replaces the target in one step.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ from ragqa.runtime.encoder import (
 from ragqa.runtime.tokens import TextTokenizer
 
 SHARD = 512
-"""Number of passages whose vectors share a file; at most this number is embedded again after a kill."""
+"""Number of passages whose vectors share a file; after a kill, at most this number is embedded again."""
 SAMPLE = 400
 """Maximum number of sample questions for the measurement of recall."""
 REPORT_FILE, SEARCH_FILE = "report.json", "search.json"
@@ -89,7 +89,7 @@ class IndexConfig:
     blocks: str = DEFAULT_BLOCKS
     """Kind of splitter of documents into passages, a key of ``DEFAULT_SIZES``."""
     block_size: int | None = None
-    """Maximum passage size, in wordpieces for ``blocks="wordpieces"``, else in words; None for 288 and 100."""
+    """Maximum size of a passage: in wordpieces for ``blocks="wordpieces"``, by default 288; else in words, 100."""
     ocr: bool = False
     """True to read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
@@ -143,7 +143,7 @@ def build_index(
         BadInput: a path or option cannot be used, no document has text, ``out`` is not an index, another process
             changes it, or the disk is full; with ``config.strict``, a file cannot be read.
         BadLine: with ``config.strict``, a record of a file is malformed.
-        ArtefactError, DamagedArtefact: the encoder does not exist or is damaged.
+        ArtefactError, DamagedArtefact, Mismatch: the encoder does not exist, is damaged, or cannot be used.
         MissingExtra: the configuration needs a package that is not installed.
     """
     config = config or IndexConfig()
@@ -182,7 +182,9 @@ def open_splitter(blocks: str, size: int | None, encoder: str, *, has_vectors: b
 
 
 def encode_sample_questions(file: str | Path, encoder: TextEncoder) -> np.ndarray:
-    """Return the vectors [questions, width] of at most ``SAMPLE`` random questions of a file.
+    """Return the float32 vectors [questions, width] of at most ``SAMPLE`` questions of a file.
+
+    The questions are chosen at random, but always the same.
 
     Args:
         file: question file.
@@ -233,8 +235,6 @@ def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: Text
 
 @dataclass(frozen=True)
 class _IndexBuild:
-    """Build of an index, without the steps that an earlier run finished."""
-
     folder: Path
     """Workspace of the build."""
     paths: Sequence[Path]
@@ -245,7 +245,6 @@ class _IndexBuild:
     progress: Progress
 
     def run(self) -> None:
-        """Write all parts of the index, and then its manifest."""
         index, config = self.folder / resume.BUILD_FOLDER, self.config
         _make_once(index, "passages", self._write_passages)
         store = PassageStore.open(index / "passages")
@@ -285,7 +284,6 @@ class _IndexBuild:
         (self.folder / REPORT_FILE).write_text(json.dumps(asdict(report)))
 
     def _embed(self, store: PassageStore, encoder: TextEncoder) -> None:
-        """Write the vectors of the shards that an earlier run has not finished."""
         target = self.folder / "vectors"
         shards = split_into_shards(len(store), SHARD)
         missing = [shard for shard in shards if not read_shard_record(target, shard, encoder.fingerprint)]
@@ -311,7 +309,6 @@ class _IndexBuild:
 
 
 def _add_to(step: Step, before: int) -> Callable[[int], None]:
-    """Return a function that reports ``before`` plus a number of units as finished."""
     return lambda done: step.advance_to(before + done)
 
 
@@ -332,7 +329,6 @@ def build_terms(store: PassageStore, folder: Path, engine: str, progress: Progre
 
 
 def _make_once(folder: Path, name: str, make: Callable[[Path], None]) -> None:
-    """Let ``make`` write the part ``name`` of ``folder``, unless an earlier run finished it."""
     if not (folder / name).is_dir():
         with artefacts.create_directory(folder / name) as part:
             make(part)

@@ -67,12 +67,12 @@ class DocumentChanges:
 
 
 def list_ids(names: Sequence[str]) -> set[str]:
-    """Return the ids that names can mean: the name itself, and its absolute form as a path."""
+    """Return the ids that names can mean: each name as it is, and as an absolute path."""
     return {to_document_id(form) for name in names for form in (name, str(make_absolute(name)))}
 
 
 def iter_document_batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Yield batches of at most 1,000 documents; one with more than 2**25 characters ends early."""
+    """Yield batches of at most 1,000 documents; a batch with over 2**25 characters ends early."""
     batch: list[Document] = []
     characters = 0
     for document in documents:

@@ -72,11 +72,7 @@ def compact_index(
 
 
 def _encode_questions(config: dict[str, Any], encoder: str | None, device: str) -> npt.NDArray[np.float32] | None:
-    """Return the vectors [questions, width] of the build's sample questions.
-
-    The result is None if the build had no sample questions, the kind is flat, the encoder changed, or the encoder or
-    the file of questions cannot be read.
-    """
+    """Return the vectors [questions, width] of the sample questions; None if unavailable."""
     file = config.get("questions")
     if not file or config["kind"] == IndexKind.FLAT:
         return None

@@ -1,4 +1,4 @@
-"""Embed passages in shards with their own files; no finished shard is embedded again.
+"""Embed passages in shards with their own files, so that a build can continue after a kill.
 
     0000000000.npy     vectors of a shard, float16 [rows of the shard, width]
     0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
@@ -130,7 +130,7 @@ def embed_shard(
 
 
 def write_shard_record(folder: Path, record: ShardRecord) -> None:
-    """Write the record of a shard whose vectors are in ``folder``, to mark it as finished."""
+    """Mark a shard in ``folder`` as finished; errors: as for ``write_shard_file``."""
     write_shard_file(folder / record.record_file, json.dumps(asdict(record)).encode())
 
 
@@ -140,6 +140,9 @@ def write_shard_file(file: Path, data: bytes) -> None:
     Args:
         file: file to write, in a folder that ``prepare_shard_folder`` prepared.
         data: content of the file.
+
+    Raises:
+        OSError: the file cannot be written, for example because the block of ``prepare_shard_folder`` has ended.
     """
     # The temporary name is unique, since two workers can embed the same shard.
     temporary = file.parent / PARTIAL / f"{file.name}.{uuid.uuid4().hex}"

@@ -109,7 +109,6 @@ def write_table(index: Path, states: Mapping[str, FileState]) -> None:
 
 
 def _read_state(file: Path) -> FileState | None:
-    """Return the state of a regular file; None for anything else."""
     try:
         stat = file.stat()
     except OSError:

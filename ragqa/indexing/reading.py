@@ -19,8 +19,8 @@ def read_with_progress(
 ) -> Iterator[Document]:
     """Yield the documents of ``read_documents``, and report the progress of reading.
 
-    ``progress`` receives the number of bytes read, and the name of a file that takes long. ``read_documents`` describes
-    the other arguments.
+    ``progress`` receives the number of bytes read, and the name of a file that takes long. Other arguments: as for
+    ``read_documents``.
 
     Raises:
         BadInput, BadLine, MissingExtra: as for ``read_documents``.

@@ -38,7 +38,7 @@ def format_recall(search: dict[str, Any]) -> str:
     """Describe the recall that tuning measured, and whether it reaches the target, in one line.
 
     Args:
-        search: entry ``search`` of an index's manifest.
+        search: entry ``search`` of the configuration in an index's manifest.
     """
     sample = format_count(search["queries"], "made-up queries" if search["made_up"] else "questions")
     line = f"recall@20 {search['recall']:.3f} on {sample}"

@@ -38,7 +38,7 @@ def build_or_sync_index(
 ) -> CorpusReport | UpdateReport:
     """Sync the index at ``out`` if it has these paths and options; else build it.
 
-    An index that cannot be synced, for example because it uses Lucene, is built again, too.
+    An index that cannot be synced, for example because it uses Lucene, is also built again.
 
     Args:
         paths: files, folders, and names of data sets ``hf:…``.
@@ -51,7 +51,8 @@ def build_or_sync_index(
         The report of the build or of the sync.
 
     Raises:
-        BadInput, BadLine, ArtefactError, DamagedArtefact, MissingExtra: as for ``build_index`` and ``sync_index``.
+        BadInput, BadLine, MissingExtra: as for ``build_index`` and ``sync_index``.
+        ArtefactError, DamagedArtefact, Mismatch: as for ``build_index``.
     """
     config = config or IndexConfig()
     reason = _find_rebuild_reason(paths, out, config)
@@ -66,10 +67,7 @@ def build_or_sync_index(
 
 
 def _find_rebuild_reason(paths: Sequence[Path], out: Path, config: IndexConfig) -> str | None:
-    """Return the reason why an index cannot be synced; None if it can be synced.
-
-    The reason is an empty string if there is no index, or if the index is damaged.
-    """
+    """Return the reason against a sync, empty if there is no whole index; None if it can sync."""
     try:
         manifest = artefacts.read_manifest(out, "index")
     except ArtefactError:  # build_index checks the directory
@@ -136,8 +134,6 @@ def sync_index(
 
 
 class _Sync:
-    """Sync of a new version of an index with files and folders."""
-
     def __init__(self, version: NewVersion, roots: Sequence[Path], strict: bool) -> None:
         self._version, self._strict = version, strict
         self._table = read_table(version.folder)
@@ -154,13 +150,12 @@ class _Sync:
         )
 
     def run(self) -> dict[str, int]:
-        """Change the version; return the numbers of documents by outcome."""
         version, first_added = self._version, len(self._version.store)
         owners = {path: find_owner(path, self._scan.files) for path in version.store.list_values("path")}
         gone = {path for path, owner in owners.items() if owner is None and self._is_gone(path)}
         to_read = self._find_changed()
         if gone or to_read:
-            # The documents that a file had in common with a file that is gone or changed may be the only copies now.
+            # Documents that were left out as duplicates may be the only copies now.
             to_read |= {name for name in self._scan.files if (state := self._table.get(name)) and state.is_partial}
         replaced = {path for path, owner in owners.items() if owner in to_read}
         changes = self._read(to_read, gone | replaced)
@@ -178,20 +173,16 @@ class _Sync:
         }
 
     def _find_changed(self) -> set[str]:
-        """Return the files that are new, or whose size or time has changed since they were read."""
         known = {name: (state.size, state.modified) for name, state in self._table.items()}
         return {name for name, state in self._scan.states.items() if known.get(name) != (state.size, state.modified)}
 
     def _is_gone(self, path: str) -> bool:
-        """Return True if a document's file was in a synced folder and no longer exists."""
         return _is_within(path, self._roots) and not os.path.isfile(find_owner(path, self._table) or path)
 
     def _read(self, to_read: set[str], replaced_paths: set[str]) -> DocumentChanges:
-        """Write the new documents of files, except duplicates of documents in other files.
+        """Write the new documents of files, except duplicates of documents in the index.
 
-        Args:
-            to_read: paths of the files to read, as the index stores them.
-            replaced_paths: paths whose documents in the index are replaced or deleted; they cause no duplicates.
+        Documents of ``replaced_paths`` do not count: this sync replaces or deletes them.
         """
 
         def find_duplicates(documents: NewDocuments) -> set[DocumentKey]:
@@ -213,7 +204,6 @@ class _Sync:
         return self._version.write_passages(files, self._strict, find_duplicates)
 
     def _record(self, read: set[str], changes: DocumentChanges) -> None:
-        """Update the table of files and the list of sources in the new version."""
         table: dict[str, FileState] = {
             name: state
             for name, state in self._table.items()
@@ -229,5 +219,4 @@ class _Sync:
 
 
 def _is_within(path: str, folders: Sequence[str]) -> bool:
-    """Return True if the path is one of the folders, or lies in one of them."""
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)

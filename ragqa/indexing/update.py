@@ -6,8 +6,8 @@ An update makes a new version of the index from hard links to the old files, whi
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
 
 Then the new version replaces the old version in one step. Open pipelines use the old version until their next search,
-which notices the new manifest (``ragqa.retrieval.live``). If a fifth of the rows was deleted or added since the last
-build or compaction, the update compacts the index.
+which notices the new manifest (``ragqa.retrieval.live``). If at least a fifth of the rows was deleted or added since
+the last build or compaction, the update compacts the index.
 """
 
 import os
@@ -43,6 +43,7 @@ from ragqa.runtime.encoder import load_encoder
 from ragqa.types import Passage
 
 Rows = npt.NDArray[np.int64]
+"""Row numbers of passages."""
 NewDocuments = dict[DocumentKey, list[Passage]]
 """Passages of new and changed documents, by document."""
 
@@ -241,11 +242,6 @@ class NewVersion:
         return [(passage.document, passage.path) for passage in self.store.get(rows.tolist())]
 
     def _find_documents(self, names: Sequence[str], lost_ids: set[str]) -> set[DocumentKey]:
-        """Return the documents with these ids or paths.
-
-        Raises:
-            BadInput: a name is unknown, and not in ``lost_ids``.
-        """
         documents = set(self.read_keys(self.store.find_rows(list_ids(names))))
         known = {identifier for identifier, _ in documents} | lost_ids
         if unknown := [name for name in dict.fromkeys(names) if not list_ids([name]) & known]:
@@ -318,7 +314,7 @@ class NewVersion:
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
-        """Return the passages of documents by id, with passage id 0 and no date."""
+        """Return the passages of the documents with these ids, to compare them with new passages."""
         passages: dict[DocumentKey, list[Passage]] = {}  # no date: a new date alone needs no new vectors
         for passage in self.store.get(self.store.find_rows(ids).tolist()):
             passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))
@@ -343,7 +339,6 @@ class NewVersion:
         self.is_changed = True
 
     def _add_vectors(self, added: list[Passage], first_added: int) -> None:
-        """Embed the added passages; write their vectors into a small last file or a new file."""
         folder, expected_encoder = self.folder / VECTORS_FOLDER, self._old.parents["encoder"]
         encoder = load_encoder(find_local_model(self.config["encoder"]), device=self._device)
         if encoder.fingerprint != expected_encoder:

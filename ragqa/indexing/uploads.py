@@ -1,4 +1,4 @@
-"""Add files that clients send to an index, and delete documents."""
+"""Add the files that clients of a server send to an index, and delete documents."""
 
 import os
 from contextlib import nullcontext
@@ -134,7 +134,7 @@ def check_file_name(name: str) -> None:
 
     Raises:
         BadInput: the name is empty or longer than ``MAX_NAME_BYTES``, begins with a dot, has white space at its start
-            or end, or contains a control character or one of ``_FORBIDDEN``.
+            or end, or contains a character that is unprintable or that Windows forbids.
     """
     is_plain = name.isprintable() and not set(name) & _FORBIDDEN and name == name.strip() and not name.startswith(".")
     if not is_plain or not 0 < len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:

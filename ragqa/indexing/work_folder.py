@@ -1,4 +1,4 @@
-"""Work directory of an update, with the new version of an index and the ids it deletes."""
+"""Work directory of an update: the new version of an index, and ids of deleted documents."""
 
 import errno
 import json
@@ -25,14 +25,14 @@ from ragqa.artefacts.orphans import (
 def open_work_folder(index: str | Path) -> Iterator[tuple[Path, Manifest, Path]]:
     """Yield the path of an index, its checked manifest, and the work directory of an update.
 
-    No other process can change the index during the block. The work directory is deleted after the block. After an
-    interrupt it stays, because the next update reads it.
+    No other process can change the index during the block. The work directory is deleted after the block, but stays
+    after an interrupt, because the next update reads it.
 
     Args:
         index: directory of the index.
 
     Raises:
-        BadInput: another process changes the index, a directory has files of the user, or the disk is full.
+        BadInput: another process changes the index, a directory has files of the user, or a file cannot be written.
         ArtefactError: the directory is not an index.
         DamagedArtefact: a file of the index is damaged.
         Mismatch: a newer version of ragqa wrote the index.
