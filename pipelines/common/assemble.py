@@ -5,7 +5,7 @@ r"""Make a pipeline from trained models: export, index the passages, calibrate t
     ragqa ask --pipeline system/pipeline "…"
 
 A span reader answers without torch. Generators (``--generators``) need torch; ``ragqa ask --reader rag-token …``
-chooses one by its kind. The directory can be moved as a whole.
+chooses one by its kind. The directory of ``--out`` can be moved as a whole.
 """
 
 import shutil
@@ -38,13 +38,13 @@ class AssembleConfig:
     """Settings of the assembly of a pipeline."""
 
     corpus: Path
-    """Index directory of the passages; its index of words for BM25, if any, is copied."""
+    """Index directory of the passages; its terms of BM25, if any, become part of the new index."""
     retriever: Path
     """Directory of the trained dual encoder."""
     out: Path
     """Directory to write: encoder, reader, generators, vectors, index, and the pipeline that names them."""
     reader: Path | None = None
-    """Directory of the trained reader; default: the first generator, or the shipped reader without generators."""
+    """Directory of the trained reader; default: the first generator or, without generators, the shipped reader."""
     generators: tuple[Path, ...] = ()
     """Directories of trained generators, at most one of each kind."""
     vectors: Path | None = None
@@ -52,14 +52,13 @@ class AssembleConfig:
     kind: Annotated[str, IndexKind] = DEFAULT_KIND
     """Kind of vector index."""
     read: int | None = None
-    """Number of passages to read per question; default: 10. Generators read as many as in training."""
+    """Number of passages that ``reader`` reads per question; default: 30. Generators read as many as in training."""
     workers: int = 0
     """Number of Ray actors that embed; 0 embeds in this process."""
     insecure: bool = False
     """Accept a Ray cluster that asks for no token; everybody who reaches the cluster can run code in it."""
     dev: Path | None = None
-    """File of held-out questions on which confidence is calibrated.
-    Without it, confidence is the raw probability of the answer."""
+    """File of held-out questions on which confidence is calibrated; default: do not calibrate."""
     regex: bool = False
     """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
     train: Path | None = None
@@ -215,6 +214,8 @@ def sort_generators(generators: tuple[Path, ...]) -> dict[str, Path]:
 
 def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, progress: Progress) -> str:
     """Calibrate an exported reader or a generator; return a line about the result for the user.
+
+    Without ``config.dev``, or if ``config.calibrate`` is 0, nothing is calibrated.
 
     Args:
         config: settings, which name the held-out questions.

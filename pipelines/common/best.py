@@ -14,7 +14,6 @@ from ragqa.training import parallel
 FOLDER = "best"
 """Name of the folder with the weights in the directory of a run."""
 _KEY = "best"
-"""Key of the best evaluation in a checkpoint."""
 
 
 class BestWeights:
@@ -42,10 +41,10 @@ class BestWeights:
         return self._run.step - self._best.get("better", self._best["step"]) if self._best else None
 
     def report(self, **figures: float) -> None:
-        """Report the figures of an evaluation; save the weights unless an earlier one is better.
+        """Report an evaluation; save the weights unless an earlier evaluation is better.
 
         Args:
-            figures: figures by name; the metric must be among them.
+            figures: figures of the evaluation by name; the metric must be among them.
 
         Raises:
             BadInput: the weights cannot be written, for example because the disk is full.
@@ -69,7 +68,7 @@ class BestWeights:
         self._delete_unused()
 
     def restore(self) -> None:
-        """Load the best weights into the model of the first process, if there was an evaluation.
+        """Load the best weights in the first process; without an evaluation, keep the last weights.
 
         Raises:
             DamagedArtefact: the file of the weights cannot be loaded.

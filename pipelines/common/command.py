@@ -24,8 +24,6 @@ def run_recipe(
 ) -> None:
     """Run a recipe with the options of the command line, and print the directory of its result.
 
-    Errors are printed as by ``report_errors``, and end the program.
-
     Args:
         program: name of the module; error messages begin with it.
         ConfigClass: dataclass of the recipe's settings.
@@ -33,7 +31,10 @@ def run_recipe(
         main: function that runs the recipe with the settings, ``progress`` and ``notify``, and returns the directory of
             the result; or the name of a module with this function as ``main``. The module is imported only after the
             options are read, because it loads torch, which --help does not need.
-        in_processes: True to train in the number of processes that the settings name.
+        in_processes: True to run ``main`` by ``train_in_processes``.
+
+    Raises:
+        SystemExit: ``report_errors`` has printed an error, or the help was printed.
     """
     with report_errors(program):
         config = parse_config(ConfigClass, description)
@@ -46,7 +47,6 @@ def run_recipe(
 
 
 def _import_main(module: str) -> Callable[..., Path]:
-    """Return ``main`` of a module; raise MissingExtra if a package for training is missing."""
     try:
         main: Callable[..., Path] = import_module(module).main
     except ModuleNotFoundError as error:

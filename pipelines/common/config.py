@@ -1,7 +1,6 @@
 """Settings that recipes share.
 
-The config of a recipe inherits from ``TrainingConfig``, and has further groups of settings as fields. A new config
-raises one BadInput for all values out of range, by functions ``require…`` as in ``ragqa.settings.checks``.
+Functions ``require…`` raise BadInput for values out of range, like the functions in ``ragqa.settings.checks``.
 """
 
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ class NumberFromRecipe(FromRecipe, int):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Settings that every recipe has."""
+    """Settings that all training runs have."""
 
     out: Path
     """Directory of the run; an unfinished run in this directory continues."""
@@ -105,11 +104,11 @@ class TrainingConfig:
 
     @property
     def single_device(self) -> str:
-        """Device of a run in one process: ``device``, but cuda if it is cpu and ``gpus`` is set."""
+        """Device of a run in one process; with ``gpus``, cuda replaces cpu."""
         return "cuda" if self.gpus and self.device == "cpu" else str(self.device)
 
     def compute_rate(self, step: int, *, default_warmup: int = 1000) -> float:
-        """Return the learning rate of a step: it rises to ``lr``, then falls to 0.
+        """Return the learning rate of a step: it rises linearly to ``lr``, then falls to 0.
 
         Args:
             step: number of the step, from 0.
@@ -123,7 +122,7 @@ class HeldOutConfig:
     """Settings of the held-out questions on which a model is evaluated during training."""
 
     dev: Path | None = None
-    """File of held-out questions; training leaves these questions out.
+    """File of held-out questions, which are left out of the training questions.
     Recipes that train a reader or a generator on questions keep the weights with the best exact match on this file."""
     sample: int | None = 500
     """Size of the random sample of held-out questions; None takes all."""
@@ -198,7 +197,8 @@ class MaskingConfig:
     rate: float = 0.15
     """Share of the wordpieces to mask; salient masking ignores it."""
     max_text: int = 64
-    """Largest length of a text in wordpieces with [CLS] and [SEP]; it is limited to half of the reader's input."""
+    """Largest length of a text in wordpieces with [CLS] and [SEP].
+    Its upper limit is half of the reader's input, so that a passage fits beside the text."""
 
     @report_together()
     def __post_init__(self) -> None:

@@ -109,7 +109,7 @@ def contrastive_step(
 
 
 def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Callable[[], Tensor]]:
-    """Divide sequences into chunks; return a function for each that computes vectors [N, D].
+    """Return functions that compute the vectors [N, D] of each chunk of sequences.
 
     Args:
         tower: tower that encodes the sequences.

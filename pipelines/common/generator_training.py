@@ -89,6 +89,9 @@ def prepare_for_training(
         writing: largest lengths of inputs and answers.
         passages: number of passages to read for a question.
         notify: receives a line if the model cannot read or write texts of these lengths.
+
+    Raises:
+        BadInput: the kind is unknown.
     """
     if generator.kind != kind:  # weights of another kind are a good start
         generator = make_generator(generator.seq2seq, kind, **_keep_template(generator, kind))
@@ -280,10 +283,11 @@ def write_generator(generator: Generator, out: Path, retriever: Path | None = No
     Args:
         generator: trained generator.
         out: directory to write; an older generator in it is replaced.
-        retriever: directory of the retriever; the generator stores the fingerprint of its encoder.
+        retriever: directory of the retriever, whose fingerprint the generator stores.
 
     Raises:
         BadInput: ``out`` holds other files, or cannot be written.
+        ArtefactError, DamagedArtefact, Mismatch: as for ``load_encoder``.
     """
     if not parallel.is_first_process():
         return

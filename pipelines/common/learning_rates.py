@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 def compute_rate(step: int, *, peak: float, warmup: int | None, total: int, default_warmup: int = 1000) -> float:
-    """Return the learning rate of a step: it rises to ``peak``, then falls to 0 (BERT).
+    """Return the learning rate of a step: a linear rise to ``peak``, then a fall to 0 (BERT).
 
     Args:
         step: number of the step, from 0.

@@ -140,7 +140,7 @@ def open_masked_texts(
         config: settings of masking.
         passages: passages to mask, unless ``texts`` is given.
         tagger: tagger of salient spans; None loads the tagger that ``config`` names.
-        batch: texts per step.
+        batch: number of texts per step, over all processes.
         seed: seed of all random choices.
         texts: index directory of other passages to mask.
         are_passages: True if the masked passages can be retrieved.
@@ -193,7 +193,7 @@ class MaskedTexts:
             store: passages.
             tokenizer: tokenizer of the model.
             choose_positions: function that chooses the positions to mask.
-            batch: texts per step.
+            batch: number of texts per step, over all processes.
             max_text: largest length of a text in wordpieces, including [CLS] and [SEP]. A text is one or more
                 consecutive sentences of a passage.
             seed: seed of all random choices.

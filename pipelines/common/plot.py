@@ -2,8 +2,8 @@
 
     python -m pipelines.common.plot runs/realm runs/realm-stale --out docs/realm.png
 
-The picture has one panel for each group of figures, and one colour for each run. Thin lines show single steps, thick
-lines the running mean.
+The picture has one panel for each group of figures, and one colour for each run. Thin lines show single values. Thick
+lines show the running mean, or the values themselves if there are at most 100.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,12 @@ PANELS: dict[str, tuple[str, ...]] = {
     "tokens a second": ("tokens/s",),
     "model-FLOPs utilisation": ("utilisation",),
 }
-"""Figures of each panel, by its title."""
+"""Names of the figures in each panel, by the title of the panel."""
 KINDS = (".png", ".svg", ".pdf")
 """Suffixes of pictures."""
 _STYLES = ("-", "--", ":", "-.")
-"""Line styles of the figures of a panel."""
 _MEAN = 0.02
-"""Width of the running mean, as a share of the rows of a run."""
+"""Width of the running mean, as a share of the values of a figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,6 @@ def plot(runs: Sequence[Path], out: Path, *, names: Sequence[str] = ()) -> None:
 
 
 def _read_curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return the pairs (step, value) of each figure with a panel in the log of a run."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in read_rows(run):
         for field in (field for fields in PANELS.values() for field in fields):

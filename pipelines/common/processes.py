@@ -20,8 +20,7 @@ from ragqa.training import parallel
 Settings = TypeVar("Settings", bound=TrainingConfig)
 
 _TIMEOUT = 7 * 24 * 3600
-"""Number of seconds that processes wait for the first process, which sometimes embeds a whole corpus.
-The limit is not needed to notice a crashed process."""
+"""Number of seconds that processes wait for the first process, which sometimes embeds a whole corpus."""
 _MESSAGE_INTERVAL = 0.2
 """Minimum number of seconds between two progress messages."""
 
@@ -104,11 +103,7 @@ def _run_process(loop: dict[str, Any]) -> str:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line that describes the error of a worker.
-
-    Returns:
-        The message of a ``RagqaError``, or the last 300 characters of the text of another error.
-    """
+    """Return the message of a worker's RagqaError, or the last 300 characters of another error."""
     while error.__cause__ is not None:
         error = error.__cause__
     # The text of Ray's error holds the worker's traceback, which ends with the name and the message of its error.
@@ -156,7 +151,7 @@ class ProgressSender:
 def replay_messages(
     messages: Iterable[tuple[Any, ...]], progress: Progress, notify: Notify, step: Step | None = None
 ) -> None:
-    """Show the messages of a ``ProgressSender``, which end early if its process dies.
+    """Show the progress and the lines that a ``ProgressSender`` has sent.
 
     Args:
         messages: messages in the order in which they were sent.
@@ -179,7 +174,6 @@ def replay_messages(
 
 @contextmanager
 def _receive_messages(progress: Progress = SILENT, notify: Notify = ignore_line) -> Iterator[Any]:
-    """Yield a queue for the messages of a ``ProgressSender``, and show them as they arrive."""
     from ray.util.queue import Queue
 
     queue = Queue(actor_options={"num_cpus": 0})

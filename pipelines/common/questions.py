@@ -103,7 +103,7 @@ def iterate_batches(
     """Yield items in batches, and show the progress.
 
     Args:
-        items: questions, or data of questions.
+        items: questions, or one item for each question.
         progress: shows the number of items.
         title: name of the work in the progress bar.
         size: items of a batch.

@@ -1,7 +1,4 @@
-"""Calibration of a trained reader at the end of a recipe.
-
-``pipelines.calibrate`` calls ``cross_fit`` for the shipped reader, with more kinds of questions.
-"""
+"""Calibration of a trained reader at the end of a recipe."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +27,7 @@ from ragqa.runtime.export import amend_export
 from ragqa.types import Question
 
 MIN_ANSWERS = 10
-"""Minimum number of right answers for a fit, and minimum number of wrong answers."""
+"""Minimum number of right answers, and of wrong answers, for a fit."""
 MIN_UNSEEN = 200
 """Minimum number of questions that did not select the weights.
 With fewer, the questions that selected the weights are also used."""
@@ -43,7 +40,7 @@ class CrossFit:
     calibration: Calibration
     """Calibration fitted on all answers."""
     confidence: np.ndarray
-    """Confidence of each answer [N], by a calibration that was fitted without the answer's part."""
+    """Confidence of each answer [N], by a calibration that was fitted on the other parts."""
     right: np.ndarray
     """1 for a right answer, 0 for a wrong answer, or the probability that the answer is right [N]."""
 
@@ -56,13 +53,14 @@ class CrossFit:
 def select_unseen_questions(
     file: Path, train: Path | None, selection_sample: int, seed: int, count: int | None = None
 ) -> list[Question]:
-    """Sample held-out questions that training has not used.
+    """Sample held-out questions that are not training questions, for a calibration.
 
     Args:
         file: file of held-out questions; questions without answers are left out.
-        train: file of training questions to leave out. Case, punctuation and articles are ignored.
-        selection_sample: number of questions of ``file`` that selected the best weights. They are left out if at least
-            ``MIN_UNSEEN`` other questions remain.
+        train: file of training questions to leave out; None for no such questions. The comparison ignores case,
+            punctuation and articles.
+        selection_sample: number of questions of ``file`` that selected the best weights. These questions are left out
+            if at least ``MIN_UNSEEN`` others remain.
         seed: seed of the training, which determines the samples.
         count: size of the sample to return; None takes all.
 
@@ -122,9 +120,9 @@ def cross_fit(
     weights: Sequence[float] | np.ndarray | None = None,
     parts: Sequence[int | str] | None = None,
 ) -> CrossFit:
-    """Fit a calibration on all answers, and compute each answer's confidence without its part.
+    """Fit a calibration on all answers, and compute cross-fitted confidences.
 
-    The confidence of the answers in a part comes from a calibration that is fitted on the other parts.
+    The confidence of an answer comes from a calibration that is fitted on the parts without this answer.
 
     Args:
         rows: evidence of each answer, and its target: 1 if it is right, 0 if it is wrong, or a probability.

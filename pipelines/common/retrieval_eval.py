@@ -122,10 +122,10 @@ def evaluate_with_new_index(
     workers: int = 0,
     insecure: bool = False,
 ) -> dict[str, float]:
-    """Return ``recall@k`` for each k of ``KS`` with a new exact index by the current weights.
+    """Embed the corpus with the current weights; return ``recall@k`` for each k of ``KS``.
 
     Args:
-        work: directory for the index; it is deleted before and after the evaluation.
+        work: directory for weights and vectors; it is deleted before and after the evaluation.
         retriever: dual encoder in training.
         held_out: questions and passages.
         corpus: index directory of the passages.

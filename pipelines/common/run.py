@@ -72,7 +72,7 @@ class Run:
     bar: Step
     """Progress bar of the steps."""
     notify: Notify
-    """Function that receives a line for each evaluation and alarm."""
+    """Function that receives lines for the user; only the first process sends lines."""
     peak_flops: float
     """Floating-point operations per second that the device reaches in a matrix product."""
     _began: float = field(default_factory=perf_counter)
@@ -88,14 +88,13 @@ class Run:
         return self.state.step >= self.steps
 
     def is_due(self, every: int | None) -> bool:
-        """Return True after each multiple of ``every`` steps, also 0, and after the last step.
-
-        If ``every`` is None, the result is False.
-        """
+        """Return True at step 0, multiples of ``every`` and the end of the run; False for None."""
         return every is not None and (self.is_done or self.step % every == 0)
 
     def save(self, **extra: Any) -> None:
         """Write a checkpoint; only the first process writes.
+
+        A checkpoint of the same step, from which the run continues, is not written again.
 
         Args:
             extra: values to save beside model, optimizer and step; a resumed run has them in ``state.extra``.
@@ -125,17 +124,21 @@ class Run:
         evaluate: Callable[[], None] | None = None,
         eval_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield the number of each remaining step, from 0; save and evaluate when due.
+        """Yield the number of each remaining step; between steps, save and evaluate when due.
 
-        The body of the loop takes the step. A checkpoint is written before an evaluation after the same step, so a run
-        that continues from this checkpoint repeats the evaluation. Both are also due after the last step.
+        The first step of a run has the number 0. The body of the loop takes the step. The model is also evaluated
+        before the first step and after the last, and saved after the last. A checkpoint is written before the
+        evaluation at the same step, so a run that continues from the checkpoint repeats the evaluation.
 
         Args:
             save_every: steps between two checkpoints.
             save: function that writes a checkpoint; default: ``Run.save``.
-            adopt_index: function that takes a newer index into use, if there is one; called before each step.
+            adopt_index: function that takes a newer index into use, called before each step and at the end.
             evaluate: function that evaluates the model, called in the first process only; None never evaluates.
             eval_every: steps between two evaluations; None never evaluates.
+
+        Raises:
+            BadInput: as for ``save``. Other errors of the functions pass unchanged.
         """
         while True:
             if adopt_index:
@@ -180,9 +183,8 @@ class Run:
         """Log the figures and the speed of a step, and count the step as finished.
 
         Args:
-            row: figures of the step. With ``tokens``, ``tokens/s`` is logged as well. Instead of ``flops``,
-                ``utilisation`` is logged: the floating-point operations of this process per second, divided by
-                ``peak_flops``.
+            row: figures of the step. With ``tokens``, ``tokens/s`` is also logged. ``flops``, the floating-point
+                operations of this process, is logged as ``utilisation``: operations per second / ``peak_flops``.
         """
         seconds = perf_counter() - self._began
         if "tokens" in row:
@@ -231,11 +233,12 @@ def open_run(
         parts: parts of the model with separate learning rates; default: the whole model with one rate.
         name: name of the work in the progress bar.
         progress: shows the steps.
-        notify: receives a line if the run continues, and for each evaluation and alarm.
+        notify: receives a line if the run continues, and the lines that the run sends.
 
     Raises:
         BadInput: the directory holds other files or a run with other settings or inputs, or another process uses it.
-        DamagedArtefact: the checkpoint does not fit the model, or the saved settings cannot be read.
+        DamagedArtefact: the checkpoint does not fit the model, or the recorded settings cannot be read.
+        ArtefactError: the manifest of an input cannot be read.
     """
     with precision.fix_precision(choose_precision(config)):
         groups = group_parameters(*(parts or (model,)), decay=config.weight_decay)

@@ -19,14 +19,14 @@ from ragqa.settings.groups import collect_settings
 FREE = ("out", "save_every", "eval_every", "workers", "processes", "gpus", "device", "compile", "insecure")
 """Settings that are allowed to change when a run continues.
 
-They change the losses only by rounding, with two exceptions: with dropout, another value of ``processes`` or
-``compile`` drops other units; and ``workers`` decides at which step a new index is ready. ``eval_every`` does not
-change the losses, but decides which weights are evaluated.
+They change the losses only by rounding, with two exceptions. With dropout, another value of ``processes``, ``gpus``,
+``device`` or ``compile`` drops other units. The number of ``workers`` decides at which step a new index is ready.
+``eval_every`` does not change the losses, but decides which weights are evaluated.
 """
 CHECKPOINTS = "checkpoints"
 """Name of the folder with the checkpoints."""
 CONFIG = "config.json"
-"""Name of the file with the settings."""
+"""Name of the file with the settings, the digests of the inputs and the precision."""
 INPUTS = "inputs"
 """Key in ``CONFIG`` for the digests of the files and directories that the settings name."""
 PRECISION = "precision"
@@ -40,11 +40,11 @@ _RESULTS = ("model", "best", "generator", "pipeline", "system")
 
 
 def record_settings(config: Any, *, has_begun: bool) -> None:
-    """Check that the settings of a run have not changed, and write them into its directory.
+    """Compare the settings of a run with its record, if there is one, and record them.
 
     Args:
-        config: settings with a directory ``out`` and a ``device``; settings in ``FREE`` may have changed.
-        has_begun: True if the run has a checkpoint. Before the first checkpoint, all settings may change.
+        config: settings with a directory ``out``, which must exist, and a ``device``.
+        has_begun: True if the run has a checkpoint; then only settings in ``FREE`` may have changed.
 
     Raises:
         BadInput: the settings or inputs have changed, or the directory holds something other than a run.
@@ -96,9 +96,10 @@ def check_directory(out: Path) -> None:
 def digest_inputs(config: Any) -> dict[str, str]:
     """Return the digests of the files and directories that settings name, by setting.
 
-    The setting ``out`` is left out, and so is a setting with a missing path.
+    Settings with a missing path, and ``out``, have no digest.
 
     Raises:
+        BadInput: a path is a pipe, a device or a socket.
         ArtefactError, DamagedArtefact, Mismatch: as for ``artefacts.peek_manifest``.
     """
     digests = {}
@@ -147,7 +148,7 @@ def choose_precision(config: TrainingConfig) -> str | None:
 
 
 def lock_directory(out: Path) -> AbstractContextManager[None]:
-    """Return a context manager that locks a directory with several runs, in the first process.
+    """Return a context manager that locks a directory in the first process.
 
     Raises:
         BadInput: another command holds the lock when the block is entered.

@@ -16,8 +16,7 @@ Stage = TypeVar("Stage")
 MARK = "finished.json"
 """Name of the file that marks a finished stage; it holds the settings, the inputs and the path of the result."""
 _EVALUATION = ("dev", "sample", "eval_every")
-"""Settings of evaluations, which may differ from the settings of a finished stage.
-So other held-out questions do not repeat a finished training."""
+"""Settings of ``HeldOutConfig`` that may differ from the settings of a finished stage."""
 
 
 def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
@@ -41,8 +40,9 @@ def fill_unset(stage: Stage, /, **settings: Any) -> Stage:
 def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_line) -> Path:
     """Run a stage unless it is finished; return the path of its result.
 
-    A stage is finished if ``MARK`` in its directory has the same settings and inputs. Settings in ``FREE`` and settings
-    of evaluations may differ. A finished stage stays finished when its inputs are deleted.
+    A stage is finished if ``MARK`` in its directory has the same settings and inputs. Settings in ``FREE``, and the
+    settings ``dev``, ``sample`` and ``eval_every`` of a ``HeldOutConfig``, may differ. A finished stage stays finished
+    when its inputs are deleted.
 
     Args:
         config: config of the stage, whose ``out`` is its directory.
@@ -50,8 +50,9 @@ def run_stage(config: Any, main: Callable[[Any], Path], notify: Notify = ignore_
         notify: receives a line when the stage starts or continues.
 
     Raises:
-        BadInput: raised by ``main``; the message begins with the name of the stage. Other errors pass unchanged.
-        DamagedArtefact: the mark of the finished stage is damaged.
+        BadInput: ``main`` has raised it, and the message begins with the name of the stage; or as for
+            ``digest_inputs``. Other errors of ``main`` pass unchanged.
+        ArtefactError, DamagedArtefact, Mismatch: as for ``digest_inputs``, or ``MARK`` is damaged.
     """
     has_evaluation = isinstance(getattr(config, "held_out", None), HeldOutConfig)
     excluded = (*FREE, *(_EVALUATION if has_evaluation else ()))

@@ -59,9 +59,9 @@ class TrainingIndex:
     mips: mips.Mips
     """Index of vectors in use."""
     version: int | None = None
-    """Step of the weights that computed the vectors; None for a frozen index."""
+    """Number of training steps of the retriever that computed the vectors; None for a frozen index."""
     staleness: int = 0
-    """Number of steps that the retriever has learned since ``version``."""
+    """Number of training steps of the retriever since ``version``."""
     encoded_tokens: int = 0
     """Number of passage tokens that the last call of ``score`` encoded, including padding."""
 
@@ -157,11 +157,11 @@ class FrozenIndex(TrainingIndex):
             config: settings of the recipe. The folders ``vectors`` and ``index`` are made in ``out``. Passages are
                 embedded on GPUs if ``device`` is cuda. An index of kind flat is searched on ``device``.
             index: kind of the index, and number of actors that embed.
-            progress: shows the embedding.
+            progress: shows the embedding and the building of the index.
 
         Raises:
-            BadInput: ``config.out`` holds vectors of other passages or another encoder, or an index of another kind.
-            BadInput, ArtefactError, DamagedArtefact, RagqaError, MissingExtra: as for ``embed`` and ``mips.build``.
+            BadInput: ``config.out`` holds an index of another kind.
+            RagqaError: as for ``embed``, ``mips.build`` and ``mips.open_index``.
         """
         with parallel.take_turns():
             source = artefacts.read_manifest(corpus, "index")
@@ -255,13 +255,12 @@ class RefreshedIndex(TrainingIndex):
 
     @property
     def _learned_steps(self) -> int:
-        """Number of steps in which the retriever has learned."""
         return max(0, self._run.step - self._frozen)
 
     def adopt_newer_index(self) -> None:
         """Start a refresh if one is due, and take a finished index into use.
 
-        Each process waits while the index is too old. A failed refresh raises an alarm of the run, and the old index
+        Each process waits while the index is too old. If a refresh fails, the run sends an alarm, and the old index
         stays in use until it is too old.
 
         Raises:
@@ -291,7 +290,6 @@ class RefreshedIndex(TrainingIndex):
             self._refresher.refresh(_PassageTower(self._retriever), learned)
 
     def _poll(self, step: int) -> None:
-        """Take the newest finished index into use; all processes take the same version."""
         if self._refresher is not None:
             self.mips = self._refresher.poll(step)
             self.version = parallel.broadcast_from_first(self._refresher.version)
@@ -359,7 +357,6 @@ def _search_device(config: TrainingConfig, index: TrainingIndexConfig) -> str:
 def _open_mips(
     vectors: Vectors, folder: Path, kind: str, device: str, store: PassageStore, progress: Progress
 ) -> mips.Mips:
-    """Open the index in a folder; build and tune it if it does not exist."""
     if not folder.is_dir():
         with artefacts.create_directory(folder) as temporary:
             tuned = mips.build(vectors, kind, temporary, progress=progress)

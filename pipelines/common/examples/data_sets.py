@@ -57,18 +57,15 @@ def read_held_out_questions(squad: Path, share: float) -> list[Question]:
 def read_training_sets(
     files: Sequence[QuestionFile], *, share: float, known: Collection[str] = ()
 ) -> tuple[list[TrainingSet], list[list[Question]]]:
-    """Read the training questions of each file, and the held-out questions of each SQuAD file.
+    """Return the training questions of each file and the held-out questions of SQuAD files.
 
-    Training leaves out three kinds of questions: questions with the same normalised text as a held-out question,
-    questions about a held-out article, and questions whose gold passages contain none of their answers.
+    Training leaves out questions about a held-out article, questions with the same normalised text as a held-out
+    question, and questions whose gold passages contain none of their answers.
 
     Args:
         files: question files; questions without answers are ignored.
         share: share of the articles of SQuAD files to hold out.
-        known: normalised texts of further questions to leave out (``make_question_keys``).
-
-    Returns:
-        The training questions of each file, and the held-out questions of each SQuAD file.
+        known: normalised texts of further questions to leave out of training (``make_question_keys``).
 
     Raises:
         BadInput, BadLine: a file cannot be read, or has no questions to train on.

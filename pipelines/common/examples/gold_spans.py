@@ -81,7 +81,7 @@ class GoldSpans:
 
 
 def _cover(window: Window, begin: int, end: int) -> Iterator[WordpieceSpan]:
-    """Yield the span of whole words from character ``begin`` to ``end``, if there is one."""
+    """Yield the span from the word that begins at ``begin`` to the word that contains ``end``."""
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     first = np.flatnonzero((starts == begin) & window.begins)
     last = np.flatnonzero((ends > end) & window.ends)

@@ -1,7 +1,7 @@
-"""Mining of positive passages and hard negatives into a file, once for each run.
+"""Mining of positive passages and hard negatives into a file.
 
-Each line of the file is the JSON object of a question. The last line has the counts, and the values that the result
-depends on.
+The file has a JSON object for each question, one a line. The last line has the counts of questions, and the inputs and
+settings that the result depends on.
 """
 
 import json
@@ -265,7 +265,6 @@ def _make_examples(
 
 
 def _to_json(example: RetrievalExample) -> dict[str, Any]:
-    """Return an example as JSON values, with gold passages only if there are no answers."""
     question = example.question
     return {
         "id": question.id,

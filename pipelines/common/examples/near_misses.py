@@ -45,7 +45,7 @@ class NearMissMaker:
         """Change a question so that its passage no longer answers it.
 
         One part of the question is replaced: a name or number that is in the passage, or a word of ``_OPPOSITES``. The
-        replacement is not in the passage, so the passage says nothing about the changed question.
+        replacement is not in the passage.
 
         Args:
             question: text of the question.

@@ -1,9 +1,8 @@
 """Sampling of passages with and without an answer, for the training of a span reader.
 
 A gold passage is a whole paragraph. A passage of an index is a block, which often begins or ends within a sentence. A
-reader must not learn that paragraphs are right and blocks are wrong. So passages with and without an answer are whole
-paragraphs equally often: some gold passages are cut to a block that contains the answer, and some passages without an
-answer are gold passages of other questions.
+reader must not learn that paragraphs are right and blocks are wrong. So some gold passages are cut to a block that
+contains the answer, and some passages without an answer are gold passages of other questions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,8 +36,8 @@ class MinedPassages:
     positives: Rows
     """Passages that contain an answer and are not part of a gold passage."""
     negatives: Rows
-    """Passages without an answer, except parts of a gold passage without an answer.
-    Such a gold passage can express the answer in another form ("1950s" for "1950")."""
+    """Passages without an answer that are not part of a gold passage without an answer.
+    That gold passage probably has the answer in another form ("1950s" for "1950"), so its parts can have it, too."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,9 @@ class PassageMix:
     """Numbers and shares of the passages of a training question."""
 
     positives: int = 1
-    """Number of passages with an answer for a question with gold passages; gold passages are taken first."""
+    """Largest number of passages with an answer for a question with gold passages, which are taken first."""
     distant: int = 3
-    """Number of retrieved passages with an answer for a question without gold passages.
+    """Largest number of retrieved passages with an answer for a question without gold passages.
     A passage with a better rank is sampled more often."""
     negatives: float = 1.0
     """Mean number of negatives (passages without an answer) for a question."""
@@ -70,15 +69,16 @@ class PassageMix:
     """Share of the negatives that are retrieved or come from the same article; the others are random."""
     whole: float = 0.5
     """Share of whole paragraphs among the passages of a question with gold passages; the others are blocks.
-    So the form of a passage does not show if the passage has an answer."""
+    It is the same for passages with and without an answer, so a passage's form does not show if it has an answer."""
     untitled: float = 0.1
     """Share of the passages that lose their title."""
     words: float = 0.0
     """Share of the blocks of gold passages that have 100 words; the others are cut as the index cuts them."""
     unanswerable: float = 0.0
-    """Share of the questions that lose all passages with an answer."""
+    """Share of the questions that lose all passages with an answer.
+    For questions without gold passages, ``near_misses`` is added to this share."""
     near_misses: float = 0.0
-    """Share of the questions with gold passages whose text is changed, so that these passages no longer answer them."""
+    """Share of near misses among the questions with gold passages; the passages do not answer a near miss."""
 
     @report_together()
     def __post_init__(self) -> None:
@@ -153,8 +153,8 @@ class PassageSampler:
     def sample(self, number: int, rng: np.random.Generator) -> SampledPassages:
         """Sample the passages of a question, or make the question unanswerable.
 
-        With the probabilities ``near_misses`` and ``unanswerable`` of the mix, the question becomes a near miss, or its
-        passages with an answer are left out. Then its answers are empty.
+        With the probability ``near_misses`` of the mix, a question with gold passages becomes a near miss. With the
+        probability ``unanswerable``, the passages with an answer are left out. In both cases, its answers are empty.
 
         Args:
             number: number of the question.
@@ -179,9 +179,9 @@ class PassageSampler:
         return SampledPassages(text, answers, self._drop_titles(positives, rng), self._drop_titles(negatives, rng))
 
     def estimate_length(self, number: int) -> int:
-        """Return the length in characters of a passage that answers a question; 0 without one.
+        """Return the length in characters of a question's first gold passage or mined positive.
 
-        This is the first gold passage or, if there is none, the first mined positive.
+        A mined positive counts only without a gold passage. Without either, the result is 0.
         """
         if self._golds[number]:
             return len(self._golds[number][0][1])
@@ -210,7 +210,6 @@ class PassageSampler:
         return chosen + [self._load(int(rows[rank])) for rank in sample_ranks(len(rows), missing, rng)]
 
     def _cut_block(self, gold: TitledText, number: int, rng: np.random.Generator) -> TitledText:
-        """Return a block of a gold passage with an answer, or the passage if no block has one."""
         blocks = [block for block in self._cut_blocks(gold, rng) if self.holds_answer(block[1], number)]
         return blocks[rng.integers(len(blocks))] if blocks else gold
 
@@ -220,7 +219,6 @@ class PassageSampler:
         return [(title, text[start:end]) for start, end in split(text, 0)]
 
     def _list_names(self, number: int) -> list[str]:
-        """Return the names in all questions about the article of a gold passage."""
         article = int(self._file_of[number]), self._golds[number][0][0]
         if article not in self._names:
             assert self._near_misses is not None
@@ -244,7 +242,6 @@ class PassageSampler:
         return negatives
 
     def _iter_same_article(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield paragraphs without an answer from the articles of gold passages, in random order."""
         golds, file = self._golds[number], int(self._file_of[number])
         titles = dict.fromkeys(title for title, _ in golds if title)
         others = [gold for title in titles for gold in self._by_article[file, title] if gold not in golds]
@@ -253,11 +250,9 @@ class PassageSampler:
                 yield others[place]
 
     def _iter_mined(self, number: int, rng: np.random.Generator) -> Iterator[TitledText]:
-        """Yield the retrieved passages without an answer, in random order."""
         yield from (self._load(int(row)) for row in rng.permutation(self._mined[number].negatives))
 
     def _sample_any(self, number: int, rng: np.random.Generator, *, is_whole: bool) -> TitledText:
-        """Sample a random paragraph of the same file, or a random block."""
         if self._store is not None and not is_whole:
             return self._load(int(self._store.get_live_rows(rng.integers(self._store.live_count))))
         paragraphs = self._paragraphs[self._file_of[number]]

@@ -19,10 +19,10 @@ from ragqa.text import split_words
 from ragqa.types import Hit, Passage, Question
 
 NGRAM = 3
-"""Number of words of the n-grams by which two texts are compared."""
+"""Number of words in an n-gram for ``measure_overlap``."""
 OVERLAP_WITH_ANSWER, OVERLAP_WITHOUT_ANSWER = 0.2, 0.5
-"""Minimum overlaps at which a hit counts as a gold passage, for questions with and without answers.
-For a question without answers, the first is also the minimum overlap of a relevant passage with a gold passage."""
+"""Minimum overlaps at which a relevant hit counts as a gold passage, for questions with and without answers.
+With the overlap ``OVERLAP_WITH_ANSWER`` or more, a passage is relevant to a question without answers."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RetrievalExample:
     positives: tuple[int | str, ...]
     """Rows of the corpus, or texts of gold passages that are not in the corpus."""
     negatives: tuple[Rows, ...]
-    """Rows of the hard negatives of each source, best first; the sources are BM25 and then a trained retriever."""
+    """Rows of the hard negatives of BM25, and of a trained retriever if it was also searched; each best first."""
     known: Rows
     """Rows of all passages known to be relevant, which are never negatives of this question."""
 
@@ -141,7 +141,7 @@ def exclude_rows(hits: list[Hit], known: set[int]) -> list[int]:
 
     Args:
         hits: hits of a question.
-        known: rows of the relevant passages.
+        known: rows to leave out.
     """
     return [hit.passage.id for hit in hits if hit.passage.id not in known]
 
@@ -151,5 +151,5 @@ def _join(text: list[str]) -> str:
 
 
 def to_rows(rows: Sequence[int]) -> Rows:
-    """Return row numbers as an array, which needs a tenth of the memory of a list."""
+    """Return row numbers as an int64 array, which needs less memory than a list."""
     return np.array(rows, np.int64)

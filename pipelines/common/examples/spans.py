@@ -64,7 +64,7 @@ class ReaderBatch:
 
     @property
     def length_groups(self) -> list[tuple[Tensor, int]]:
-        """Groups of windows to encode in one call: row numbers, and padded length in wordpieces."""
+        """Row numbers and padded length in wordpieces of the windows of each reader call."""
         length_N = self.mask_NL.sum(-1)
         order_N = length_N.argsort(descending=True, stable=True)
         lengths = length_N[order_N].tolist()
@@ -128,7 +128,7 @@ def make_reader_batch(
     """Make a batch of the first window of each passage, for the questions with a gold span.
 
     A question without a gold span is left out, because its loss is always 0 (Lee et al. 2019, section "Learning"). If
-    no question has a gold span, the first question stays, because a batch must not be empty.
+    no question has a gold span, the first question with a window stays, because a batch must not be empty.
 
     Args:
         tokenizer: the reader's tokenizer.
@@ -228,7 +228,7 @@ class SpansByEnds:
     present_BK: Tensor
     """1 for a passage, 0 for a missing one."""
     early_BK: Tensor | None
-    """Relevance after the reader's early layer, if it has one."""
+    """Relevance of each passage after the reader's early layer; None for a reader without this layer."""
 
 
 def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> SpansByEnds:
