@@ -13,7 +13,7 @@ r"""Make pipelines of published checkpoints, and add model cards to exports.
 
 A checkpoint of RAG holds the question tower and the generator. The published index of passages is not read. Instead,
 the passages of ``--corpus`` are embedded by the DPR encoder with which the question tower was trained. Scores differ a
-little from the published index, because the encoder reads title and text without DPR's [SEP] between them.
+little from scores in the published index, because the encoder reads title and text without DPR's [SEP] between them.
 
 Nothing is trained, but the output has the same directories as a training run: ``model`` has both towers; for RAG,
 ``generator`` has the generator, which pipelines.rag.train can train further. With a corpus, ``system/pipeline`` is the
@@ -70,7 +70,7 @@ class PublishConfig:
 
     @report_together()
     def __post_init__(self) -> None:
-        """Check the settings; raise BadInput, or MissingExtra if the kind of index needs FAISS."""
+        """Check the settings; raise BadInput, or MissingExtra if FAISS is needed and not installed."""
         require_non_negative(self, "workers")
         if require_choice(self, "kind", tuple(IndexKind)):
             mips.check_kind(self.kind, "cpu")

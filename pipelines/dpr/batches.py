@@ -63,7 +63,6 @@ class RetrievalBatches:
         return self._collate(chosen, [self._sample(example, rng) for example in chosen])
 
     def _sample(self, example: RetrievalExample, rng: np.random.Generator) -> list[int]:
-        """Sample a positive and hard negatives, each from a random source; return their numbers."""
         positives, pools = self._number_positives(example), [rows for rows in example.negatives if len(rows)]
         count = self._hard if pools else 0
         hard = [int(rng.choice(pools[rng.integers(len(pools))])) for _ in range(count)]
@@ -98,6 +97,5 @@ class RetrievalBatches:
         return self._blocks.tokenizer.tokenize(self._texts[number - len(self._blocks)]).ids
 
     def _add_marks(self, ids: list[int], limit: int) -> tuple[int, ...]:
-        """Return wordpieces between [CLS] and [SEP], cut to ``limit`` ids in all."""
         first, last = self._blocks.tokenizer.special_ids
         return (first, *ids[: limit - 2], last)

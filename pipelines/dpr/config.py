@@ -13,7 +13,7 @@ from ragqa.settings.checks import report_together, require, require_choice, requ
 
 @dataclass(frozen=True, kw_only=True)
 class DprConfig(TrainingConfig):
-    """Settings of DPR's training; most defaults have the paper's values for Natural Questions."""
+    """Settings of DPR's training; most defaults follow the released code for Natural Questions."""
 
     corpus: Path
     """Index directory of the passages, made with ``--retriever bm25``."""
@@ -27,9 +27,9 @@ class DprConfig(TrainingConfig):
     """Files whose answers are regular expressions (CuratedTREC)."""
     corpus_only: bool = False
     """Leave out gold passages that the corpus does not contain.
-    Such a passage can have another form than the corpus, for example no title, which the model would learn."""
+    Their form can differ from the corpus, for example by a missing title, and the model would learn the difference."""
     dev: Path | None = None
-    """File of held-out questions, which are left out of training and on which recall is measured.
+    """File of held-out questions, which are left out of training; recall is measured on a sample of them.
     Each round saves the weights with the best recall@5; without this file, it saves the last weights."""
     dev_regex: bool = False
     """Treat the answers in ``dev`` as regular expressions (CuratedTREC)."""
@@ -44,7 +44,7 @@ class DprConfig(TrainingConfig):
     pool: int = 30
     """Number of best-ranked negatives of each question and retriever, from which a batch samples."""
     epochs: float = 40.0
-    """Number of passes over the questions in each round; the paper has 100 for small data sets (section 4.2)."""
+    """Number of passes over the questions in each round; the paper has 100 for small data sets (section 5)."""
     steps: int | None = None  # type: ignore[assignment]  # None: as many as ``epochs`` take
     """Number of optimizer steps of each round, instead of ``epochs``."""
     batch: int = 128

@@ -34,9 +34,8 @@ def main(config: DprConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
     Args:
         config: settings of the run.
-        progress: shows the questions that are mined, and the steps.
-        notify: receives a line if a round continues, for each file of mined examples and each evaluation, and for the
-            result.
+        progress: shows mining, the tokenization of the passages, and the steps.
+        notify: receives lines about mined examples, the rounds and the result.
 
     Returns:
         The directory of the retriever.
@@ -91,13 +90,13 @@ def train_round(
         batches: batches of training examples.
         held_out: held-out questions to measure recall on, or None.
         progress: shows the steps.
-        notify: receives a line if the round continues, and for each evaluation.
+        notify: receives lines about the run of the round.
 
     Raises:
         BadInput: the round was trained with other settings or inputs.
         ArtefactError, DamagedArtefact: the weights to begin from, the recorded settings or a checkpoint cannot be read.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``evaluate_with_new_index``.
+        RagqaError: as for ``evaluate_with_new_index``.
     """
     steps = config.steps or max(1, round(config.epochs * batches.per_epoch))
     folder = get_round_folder(config, number)

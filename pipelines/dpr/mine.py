@@ -91,8 +91,7 @@ def mine_retriever_negatives(
 
     Raises:
         BadInput: the file in ``folder`` was mined for other examples or by another retriever.
-        BadInput, ArtefactError, RagqaError, MissingExtra: the passages cannot be embedded.
-        DamagedArtefact: the file of negatives is damaged.
+        RagqaError: as for ``build_temporary_index``, ``load_encoder`` and ``add_retriever_negatives``.
     """
     folder.mkdir(exist_ok=True)
     file, vectors = folder / NEGATIVES_FILE, folder / "vectors"

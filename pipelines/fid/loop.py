@@ -35,7 +35,7 @@ def train(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ig
     Args:
         config: settings of the run.
         progress: shows the steps.
-        notify: receives a line if the run continues, and for each evaluation and alarm.
+        notify: receives lines about the questions, the generator and the run.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -123,7 +123,7 @@ def main(config: FidConfig, *, progress: Progress = SILENT, notify: Notify = ign
     Args:
         config: settings of the run.
         progress: shows the steps, and the questions of the calibration.
-        notify: receives a line for each evaluation and alarm, and about the calibration.
+        notify: receives lines about the training and the calibration.
 
     Returns:
         The directory of the pipeline; without an index, the directory of the generator.

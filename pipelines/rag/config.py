@@ -28,15 +28,12 @@ from ragqa.settings.groups import FLAT
 
 @dataclass(frozen=True, kw_only=True)
 class RagConfig(TrainingConfig):
-    """Settings of RAG's training.
-
-    The paper begins from DPR and BART-large, reads 5 or 10 passages, and trains for at most 100 epochs.
-    """
+    """Settings of RAG's training; the paper uses DPR, BART-large, and 5 or 10 passages."""
 
     corpus: Path
     """Index directory of the passages."""
     retriever: Path
-    """Directory of the dual encoder, from pipelines.dpr.train or pipelines.realm.pretrain."""
+    """Directory of the dual encoder, for example from pipelines.dpr.train or pipelines.realm.pretrain."""
     questions: Path
     """File of questions with answers: .jsonl, .tsv, or SQuAD's .json."""
     writing: Annotated[WritingConfig, FLAT]
@@ -107,7 +104,7 @@ class WarmGeneratorConfig(TrainingConfig):
     """Number of layers of the decoder."""
     template: str | None = None
     """Template of the input with {question}, {title} and {passage}.
-    Default: question, separator, title and passage, as in the training of the reader."""
+    Default: question, separator token, title, slash and passage."""
     fitted: int = 1000
     """Number of questions on which the decoder's attention is fitted."""
     steps: int = 2000

@@ -31,7 +31,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
     Args:
         config: settings of the run.
         progress: shows the embedding or tokenization of the passages, and the steps.
-        notify: receives a line about the questions, if the run continues, and for each evaluation and alarm.
+        notify: receives lines about the questions, the generator and the run.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
@@ -88,7 +88,7 @@ def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, D
         notify: receives a line if the generator is limited to shorter texts than the settings.
 
     Raises:
-        ArtefactError, DamagedArtefact, Mismatch, BadInput: the retriever or the generator cannot be used.
+        ArtefactError, DamagedArtefact, Mismatch, BadInput, MissingExtra: the retriever or the generator cannot be used.
     """
     retriever = DualEncoder.load(config.retriever)
     if retriever.is_shared and not config.learn_passages:
@@ -122,7 +122,7 @@ def open_refreshed_index(
 ) -> RefreshedIndex:
     """Open the index of a run in which the passage tower learns.
 
-    Arguments are as for ``open_index``.
+    The tower is limited to ``config.max_block`` wordpieces. Arguments are as for ``open_index``.
 
     Raises:
         BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``RefreshedIndex``.

@@ -45,7 +45,7 @@ _MIN_ATTENTION = 1e-6
 
 
 class GoldQuestions:
-    """Questions with a gold passage; the generator reads a block of 100 words of this passage."""
+    """Training or held-out questions, each with a gold passage for the generator to read."""
 
     def __init__(self, questions: Sequence[Question], file: Path) -> None:
         """Select the questions with an answer and a gold passage.
@@ -68,9 +68,10 @@ class GoldQuestions:
         return len(self.questions)
 
     def sample(self, number: int, rng: np.random.Generator) -> tuple[str, Passage, str]:
-        """Return a question, a block of its gold passage, and an answer.
+        """Return the text of a question, a passage and an answer.
 
-        If possible, the block contains the answer.
+        The passage is a random block of 100 words with an answer from a gold passage, or the whole gold passage if no
+        block has an answer. The answer is one that the passage contains, if possible.
 
         Args:
             number: number of the question.
@@ -89,13 +90,13 @@ class GoldBatch:
     texts: list[str]
     """Texts of the questions."""
     passages: list[Passage]
-    """Block of a gold passage for each question."""
+    """Block of a gold passage, or whole gold passage, for each question."""
     answers: list[str]
     """Answer to each question."""
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
-        """Sample a block of the gold passage and an answer for each question.
+        """Sample a passage and an answer for each question, as ``GoldQuestions.sample``.
 
         Args:
             golds: all questions.
@@ -172,10 +173,11 @@ def count_placed_tokens(example: Example) -> int:
 
 
 def compute_attention_nll(weights_BHTL: Tensor, examples: Sequence[Example]) -> Tensor:
-    """Return the mean of -log attention on the right positions over answer tokens, in nats.
+    """Return the loss of the attention on an answer in the input, in nats per answer token.
 
-    The right positions of token i of an answer are i tokens after each beginning of the answer in the input. An answer
-    without positions does not count; without any positions, the result is 0.
+    It is the mean of -log of the attention, averaged over heads, on the right positions. For token i of an answer,
+    these are i tokens after each beginning of the answer in the input. Only answers in the input count; if there are
+    none, the result is 0.
 
     Args:
         weights_BHTL: attention of the decoder on the input, from 0 to 1.
@@ -279,7 +281,7 @@ def evaluate(generator: RagGenerator, held_out: GoldQuestions, config: WarmGener
 
     Args:
         generator: generator to evaluate.
-        held_out: held-out questions, each read with a block of its gold passage.
+        held_out: held-out questions, each read with a passage from ``GoldQuestions.sample``.
         config: settings of the run.
 
     Raises:
@@ -303,7 +305,7 @@ def main(config: WarmGeneratorConfig, *, progress: Progress = SILENT, notify: No
     Args:
         config: settings of the run.
         progress: shows the steps.
-        notify: receives a line about the questions, if the run continues, and for each evaluation.
+        notify: receives lines about the questions and the run.
 
     Raises:
         BadInput, ArtefactError, MissingExtra: a setting, file or directory cannot be used, or a package is missing.
