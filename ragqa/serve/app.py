@@ -26,7 +26,7 @@ from ragqa.serve.schemas import UNKNOWN_KEY
 from ragqa.serve.work import Work
 
 PAGE = Path(__file__).parent / "page"
-"""Folder of the page: static files."""
+"""Folder with the static files of the page."""
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
@@ -65,10 +65,10 @@ def make_app(
     settings: ServeSettings | None = None,
     log: Callable[[str], object] = lambda line: None,
 ) -> App:
-    """Return the ASGI application that serves indexes.
+    """Return the ASGI application that serves indexes, behind a ``Gate``.
 
     Args:
-        indexes: pipelines by the names of the indexes; the first is the default.
+        indexes: pipelines by the names of their indexes, at least one; the first is the default.
         settings: settings of the server; None for the defaults.
         log: function that writes a line of the access log.
     """
@@ -115,7 +115,7 @@ def _reply(status: int, message: str, headers: Mapping[str, str] | None = None) 
 
 
 async def _handle_bad_form(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request that does not have the form of its route; repeat no value of it."""
+    """Answer a request that does not have the form of its route, without repeating its values."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -130,7 +130,7 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
     message, headers = error.detail, dict(error.headers or {})
     if error.status_code == 404:
         message = "there is no such route: /openapi.json describes all"
-    elif error.status_code == 400:  # FastAPI cannot read the body: it is nested too deeply, or is no UTF-8
+    elif error.status_code == 400:  # FastAPI cannot read the body: it is nested too deeply, or is not UTF-8
         message = NO_JSON
     elif error.status_code == 405:
         headers["Allow"] = _list_methods(request)
@@ -139,7 +139,7 @@ async def _handle_http_error(request: Request, error: Exception) -> JSONResponse
 
 
 def _list_methods(request: Request) -> str:
-    """Return the methods of a path for the header Allow; Starlette names those of one route."""
+    """Return the methods of a path for the header Allow; Starlette lists one route's."""
     scopes = {method: {**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST")}
     routes = request.app.routes
     return ", ".join(
@@ -166,7 +166,7 @@ async def _handle_failure(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _handle_bug(request: Request, error: Exception) -> JSONResponse:
-    """Answer a request that a bug of the server broke off; the gate logs the error."""
+    # The framework raises the error again, and the gate logs it.
     return _reply(500, BUG)
 
 

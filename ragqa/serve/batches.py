@@ -24,9 +24,9 @@ class _Job(Generic[Key, Item, Result]):
 
 
 class Batcher(Generic[Key, Item, Result]):
-    """Queue of items that a function processes in batches, each with items of one key.
+    """Queue of items that a function processes in batches of items with the same key.
 
-    Items that are cancelled while they wait are left out.
+    Items that are cancelled while they wait are not processed.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Batcher(Generic[Key, Item, Result]):
         """Prepare an empty queue.
 
         Args:
-            name: name under which batches wait for their turns.
-            work: function of a key and items that returns one result for each item, in order.
+            name: name of the client as which batches wait in ``queue``.
+            work: function of a key and a list of items that returns a result for each item, in order.
             queue: queue that gives each batch a turn.
-            executor: threads that call the function.
+            executor: threads in which ``work`` runs.
             max_weight: maximum sum of the weights of a batch of more than one item.
         """
         self._name, self._work, self._queue, self._executor = name, work, queue, executor
@@ -55,13 +55,13 @@ class Batcher(Generic[Key, Item, Result]):
         """Process an item in a batch, and return its result.
 
         Args:
-            key: first argument of the function; a batch has items of one key.
+            key: key of the item; only items with the same key share a batch.
             item: item to process.
-            weight: weight of the item in its batch; see ``max_weight``.
+            weight: weight of the item, which counts towards ``max_weight``.
 
         Raises:
-            Exception: error of the function. If a batch of several items fails, the function is called for each item
-                alone, except after an ``ArtefactError`` or ``RemoteError``, which concerns all items.
+            Exception: error of ``work``. If a batch of several items fails, ``work`` is called for each item alone,
+                except after an ``ArtefactError`` or ``RemoteError``, which concerns all items.
         """
         job: _Job[Key, Item, Result] = _Job(key, item, weight, asyncio.get_running_loop().create_future())
         self._waiting.append(job)

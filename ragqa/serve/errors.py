@@ -26,16 +26,17 @@ _TYPES = {
 
 
 def make_error(status: int, message: str) -> dict[str, Any]:
-    """Return the JSON object of an error with an HTTP status; the message is put on one line."""
+    """Return an error as a JSON object; an empty message becomes the phrase of the HTTP status."""
     text = to_one_line(message) or HTTPStatus(status).phrase
     return {"error": {"message": text, "type": _TYPES.get(status, "server_error")}}
 
 
 def describe_bad_value(place: Sequence[str | int], message: str) -> str:
-    """Return pydantic's message about a value, with the place of the value before it.
+    """Return pydantic's message about a value, after the place of the value.
 
     Args:
-        place: keys and list positions that lead to the value; keys that are not identifiers are left out.
+        place: keys and list positions that lead to the value. Keys that are not identifiers are left out, and at most
+            100 characters are kept, since clients choose the keys.
         message: message of pydantic.
     """
     names = ".".join(str(part) for part in place if not isinstance(part, str) or part.isidentifier())[:100]

@@ -12,7 +12,7 @@ MAX_OPEN_PER_CLIENT = 128
 
 
 class QueueFull(Exception):
-    """Error for too many open requests: of one client (``of_client``), or of all together."""
+    """Error for too many open requests, of one client if ``of_client`` is True, or else of all."""
 
     def __init__(self, of_client: bool) -> None:
         super().__init__()
@@ -23,11 +23,10 @@ class FairQueue:
     """Queue in which clients, usually IP addresses, take turns.
 
     A request enters once, and then waits for a turn for each piece of its work. Turns rotate among the waiting clients,
-    and among the requests of a client. So a small request waits for at most one piece of every other client, and not
-    for complete large requests.
+    so that a small request does not wait until a large request of another client is complete.
 
     Args:
-        turns: number of pieces of work that run at once; 0 if open requests are only counted.
+        turns: number of pieces of work that run at once; 0 for a queue that only counts open requests.
         max_open: maximum number of open requests.
         max_open_per_client: maximum number of open requests of one client.
     """
@@ -67,7 +66,7 @@ class FairQueue:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():  # the turn came just when the request was cancelled
+                if turn.done() and not turn.cancelled():  # the request got its turn and was cancelled at the same time
                     self._pass_on()
                 raise
         try:
@@ -76,7 +75,7 @@ class FairQueue:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give a turn that has ended to the next waiting client, or free it."""
+        """Give a turn that has ended to the next waiting client; free it if nobody waits."""
         while self._waiting:
             client = next(iter(self._waiting))
             turns = self._waiting.pop(client)

@@ -44,13 +44,13 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-"""Headers of every response, in addition to ``X-Content-Type-Options: nosniff``."""
+"""Headers of every response, in addition to ``X-Content-Type-Options: nosniff`` and the headers of CORS."""
 PREFLIGHT_HEADERS = (
     (b"access-control-allow-methods", b"GET, POST, DELETE"),
     (b"access-control-allow-headers", b"Authorization, Content-Type"),
     (b"access-control-max-age", b"600"),
 )
-"""Headers of the reply to a preflight; browsers then let a page of another origin send its request."""
+"""Headers of the reply to a preflight request, after which a browser lets another origin's page send requests."""
 ENTRY = "ragqa.entry"
 """Name of the request's ``LogEntry`` in its ASGI scope."""
 
@@ -62,7 +62,7 @@ class Access:
     """Rules that decide who may send requests."""
 
     token: str | None = None
-    """Token that requests must have; None if they need no token."""
+    """Token that requests must have; None if requests need no token."""
     hosts: Collection[str] | None = None
     """Names under which requests may reach the server, in lower case; None for any name."""
     origins: Collection[str] = ()
@@ -78,9 +78,9 @@ class Limits:
     request_seconds: float = REQUEST_SECONDS
     """Maximum time until a response begins, and between two of its parts."""
     body_seconds: float = BODY_SECONDS
-    """Time in which the body of a request must arrive."""
+    """Maximum time until the body of a request is complete."""
     send_seconds: float = SEND_SECONDS
-    """Time in which a client must receive a part of a response."""
+    """Maximum time in which a client receives a part of a response."""
     linger_seconds: float = LINGER_SECONDS
     """Maximum time to discard the rest of a refused body."""
     max_open: int = MAX_OPEN
@@ -126,7 +126,7 @@ class Gate:
         self._token = access.token.encode() if access.token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of the ASGI server."""
+        """Answer an HTTP request; pass lifespan events on, and ignore all else."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         if scope["type"] != "http":
@@ -191,7 +191,7 @@ class Gate:
                 raise RefusedRequest(403, f"the origin {origin[:100]!r} is another page: allow it with --cors ORIGIN")
 
     def _find_allowed_origin(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-        """Return the Origin of a request; None if pages of that origin may not read responses."""
+        """Return the Origin of a request; None if its pages may not read responses."""
         origins = [value for name, value in headers if name == b"origin"]
         is_allowed = len(origins) == 1 and origins[0].decode("latin-1").lower() in self._access.origins
         return origins[0] if is_allowed else None
@@ -204,12 +204,7 @@ class Gate:
         return hmac.compare_digest(token.strip(), self._token) and scheme.lower() == b"bearer"
 
     async def _run(self, scope: Scope, body: bytes, receive: RequestBody, reply: ResponseWriter) -> None:
-        """Run the application, and stop it if the client leaves or the response is late.
-
-        Raises:
-            ClientLeft: the client left before the response was complete.
-            RefusedRequest: no part of the response came within ``Limits.request_seconds``.
-        """
+        """Run the application, and stop it if the client leaves or the response is late."""
         clock: asyncio.Timeout = asyncio.timeout(self._limits.request_seconds)
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         parts = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -254,7 +249,7 @@ class Gate:
             watch.cancel()
 
     def _format_entry(self, scope: Scope, entry: LogEntry, status: int | None, seconds: float) -> str:
-        """Return a line of the access log, without the query string, which can hold a question."""
+        """Return a line of the access log, without the query string, which can contain a question."""
         client = (scope.get("client") or ("-",))[0]
         path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")[:200]
         line = f"{client} {scope['method'][:20]} {path} {status or 'left'} {seconds:.3f} s"
@@ -272,6 +267,6 @@ def _get_place(origin: str) -> str:
 
 
 def get_entry(scope: Any) -> LogEntry:
-    """Return the log entry of a request."""
+    """Return the log entry of the request with an ASGI scope."""
     entry: LogEntry = scope[ENTRY]
     return entry

@@ -19,22 +19,23 @@ from ragqa.errors import BadInput
 from ragqa.serve.request_limits import MAX_HEADER_BYTES
 
 MAX_CONNECTIONS = 1000
-"""Maximum number of connections; further connections are closed at once."""
+"""Maximum number of open connections; further connections are closed at once."""
 HEADER_SECONDS = 10.0
-"""Seconds that a client has to send the request line and all headers."""
+"""Maximum number of seconds in which a client sends the request line and all headers."""
 LISTEN_BACKLOG = 1024
-"""Number of connections that the kernel holds until they are accepted."""
+"""Maximum number of connections that wait in the kernel until they are accepted."""
 IDLE_SECONDS = 75
-"""Seconds after which an idle connection is closed; clients reuse connections."""
+"""Seconds after which an idle connection is closed; until then, clients can reuse it."""
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 connection with a time limit for headers.
+    """HTTP/1.1 connection with a time limit for headers; too many connections are refused.
 
-    An application finds the connection in ``scope["state"]["connection"]``, and can abort it.
+    The application finds the connection in ``scope["state"]["connection"]``, and can abort it.
     """
 
     header_seconds = HEADER_SECONDS
+    """Maximum number of seconds in which a client sends the headers."""
     extra_headers: tuple[tuple[str, str], ...] = ()
     """Headers of the response to bytes that are not HTTP."""
 
@@ -65,7 +66,7 @@ class LimitedProtocol(H11Protocol):
             self._set_timer(self.header_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; start or stop the time limit where the headers begin or end."""
+        """Read a part of a request; the time limit starts and stops with the headers."""
         super().data_received(data)
         is_in_headers = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not is_in_headers:
@@ -79,7 +80,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with an error in JSON; abort a response that has begun."""
+        """Answer bytes that are not HTTP with an error in JSON; if a response has begun, abort it."""
         body = json.dumps(self.make_error(msg)).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         headers += self.extra_headers
@@ -139,7 +140,11 @@ def run_http_server(
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address and a TCP port; port 0 takes a free one.
+    """Return a socket that listens on an address and a TCP port.
+
+    Args:
+        host: IP address or host name.
+        port: number of the port; 0 for any free one.
 
     Raises:
         BadInput: the address does not exist, or the port is in use, forbidden or out of range.
@@ -149,5 +154,5 @@ def open_listener(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None) or 0
-        reason = os.strerror(number) if number > 0 else str(error)  # errors of name look-ups have negative numbers
+        reason = os.strerror(number) if number > 0 else str(error)  # a name look-up fails with a negative number
         raise BadInput(f"port {port} of {host} cannot be listened on ({reason}): choose another") from error

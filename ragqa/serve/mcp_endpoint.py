@@ -1,4 +1,4 @@
-"""``/mcp``: the Model Context Protocol over HTTP."""
+"""``POST /mcp``: the Model Context Protocol (MCP) over HTTP."""
 
 import asyncio
 from urllib.parse import parse_qs
@@ -21,11 +21,11 @@ NO_MESSAGE = "the body is not a message of JSON-RPC 2.0: send one object with js
 class McpEndpoint:
     """ASGI application that answers requests of MCP clients in JSON, without sessions.
 
-    ``?index=NAME`` chooses another index than the first. The gate before the application checks hosts and tokens.
+    ``?index=NAME`` chooses another index than the first. Hosts and tokens are checked by ``Gate``.
     """
 
     def __init__(self, work: Work) -> None:
-        """Serve the indexes of ``work``; the manager of an index starts with its first request."""
+        """Serve the indexes of ``work``; an index gets an MCP server at its first request."""
         self._work = work
         self._managers: dict[str, tuple[StreamableHTTPSessionManager, asyncio.Task[None]]] = {}
 
@@ -33,7 +33,7 @@ class McpEndpoint:
         """Answer a POST request.
 
         Raises:
-            RefusedRequest: there is no such index, or the body has another type than JSON.
+            RefusedRequest: there is no such index, or the Content-Type is not ``application/json``.
         """
         types = [value for name, value in scope["headers"] if name == b"content-type"]
         if len(types) != 1 or types[0].partition(b";")[0].strip().lower() != b"application/json":
@@ -62,7 +62,7 @@ class McpEndpoint:
             json_response=True,
             stateless_http=True,
             max_request_body_size=MAX_BYTES,
-            # The gate checks hosts.
+            # ``Gate`` checks hosts.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         manager = server.session_manager
@@ -79,7 +79,7 @@ class McpEndpoint:
 
 
 def _find_error(body: bytes) -> JSONRPCError | None:
-    """Return the error of a body that is not a message of JSON-RPC; None for a message.
+    """Return the error for a body that is not a message of JSON-RPC; None if the body is one.
 
     The package ``mcp`` would answer with several lines about its classes.
     """

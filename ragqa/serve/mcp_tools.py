@@ -27,11 +27,11 @@ from ragqa.terminal import to_json, to_one_line
 from ragqa.types import Hit, Passage, Source
 
 FOUND = 20
-"""Number of passages that a search finds; their documents are the results."""
+"""Number of passages to search for; their documents are the results of ``search``."""
 MAX_FETCHED = 50_000
-"""Maximum number of characters of a document that are fetched at once."""
+"""Maximum number of characters of a document that are fetched at once, unless one passage has more."""
 _BEFORE = 2_000
-"""Number of characters of a long document that are fetched before a found passage."""
+"""Number of characters to fetch before the passage of a reference, if the document is longer than ``MAX_FETCHED``."""
 INSTRUCTIONS = (
     "Answers from the user's own documents. Use ask for a question with a short answer: it comes with its sources, or "
     "is declined. Use search and fetch to read documents. Check each quotation with verify before you show it. "
@@ -43,7 +43,7 @@ Reference = Annotated[str, Field(min_length=1, max_length=10_000)]
 
 
 class ResultReply(BaseModel):
-    """Document that a search found; ``id`` is for ``fetch`` and ``verify``."""
+    """Document that a search found; ``id`` is the argument of ``fetch`` and ``verify``."""
 
     model_config = _STRICT
     id: str
@@ -59,7 +59,7 @@ class ResultsReply(BaseModel):
 
 
 class FetchReply(BaseModel):
-    """Document, or a part of a long one; ``metadata.next`` is the id of the next part, or null."""
+    """Document, or a part of a long one; ``metadata.next`` is the id of the next part."""
 
     model_config = _STRICT
     id: str
@@ -72,9 +72,9 @@ class FetchReply(BaseModel):
 class VerifyReply(PlaceReply):
     """Result of the check of a quotation.
 
-    ``match`` is ``exact``, ``typographic`` (the same but for white space, case, hyphens, dashes and quotation marks),
-    ``different`` (``text`` is the nearest text) or ``none``. In ``difference``, ``[-…-]`` marks words that stand only
-    in the quotation, and ``{+…+}`` words that stand only in the document.
+    ``match`` is ``exact``, ``typographic`` (equal except for white space, case, hyphens, dashes and quotation marks),
+    ``different`` (``text`` is the nearest text) or ``none``. ``difference`` marks words only of the quotation as
+    ``[-…-]``, and words only of the document as ``{+…+}``.
     """
 
     found: bool
@@ -94,10 +94,13 @@ class VerifyReply(PlaceReply):
 
 
 class AgentTools:
-    """Tools for agents over one index."""
+    """Tools for agents over one index.
+
+    A tool that fails raises ``ToolError`` with a message of one line.
+    """
 
     def __init__(self, work: Work, index: str) -> None:
-        """Make the tools over the index of ``work`` with the name ``index``."""
+        """Make the tools for the index of ``work`` with the name ``index``."""
         self._work, self._index = work, index
         self._checks = asyncio.Semaphore(1)  # a check of a long document needs much memory
 
@@ -166,11 +169,7 @@ class AgentTools:
         return await self._answer(run)
 
     async def _answer(self, run: Callable[[ServedIndex], Awaitable[dict[str, Any]]]) -> CallToolResult:
-        """Run a tool, and return its object as structured content and as text.
-
-        Raises:
-            ToolError: the tool failed; the message is one line.
-        """
+        """Run a tool, and return its object as structured content and as text."""
         try:
             row = await run(self._work.find_index(self._index))
         except (BadInput, RefusedRequest) as error:
@@ -191,7 +190,7 @@ class AgentTools:
 
 
 class _Server(MCPServer):
-    """MCP server whose errors are one line each; it has no prompts."""
+    """MCP server without prompts, with error messages of one line."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context | None = None) -> Any:
         try:
@@ -206,7 +205,7 @@ class _Server(MCPServer):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context | None = None
     ) -> Any:
-        # The package would raise an error that it does not expect, and log a traceback.
+        # The package would treat the call as a bug, and log a traceback.
         raise MCPError(code=INVALID_PARAMS, message="this server has no prompts")
 
 
@@ -214,8 +213,8 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
     """Return the MCP server of an index.
 
     Args:
-        work: served indexes, among them this one.
-        index: name of the index.
+        work: the served indexes.
+        index: name of one of them.
     """
     tools = AgentTools(work, index)
     with _keep_log_handlers():
@@ -229,7 +228,7 @@ def make_mcp_server(work: Work, index: str) -> MCPServer:
 
 @contextmanager
 def _keep_log_handlers() -> Iterator[None]:
-    """Undo changes of the root logger: the handler of ``mcp`` does not escape controls."""
+    """Undo changes to the root logger: the handler of ``mcp`` escapes no control characters."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -255,11 +254,11 @@ def _check(index: ServedIndex, quote: str, reference: str) -> QuoteCheck:
 
 
 _Part = tuple[list[Passage], bool, str | None]
-"""Passages, True if they begin the document, and the reference of the next part (None at the end)."""
+"""Passages, True if the document begins with them, and the reference of the next part (None at the end)."""
 
 
 def _read_part(index: ServedIndex, reference: str) -> tuple[IndexedDocument, _Part]:
-    """Return the document of a reference, and up to ``MAX_FETCHED`` characters of passages."""
+    """Return the document of a reference, and its passages or, if it is long, a part of them."""
     documents: DocumentList = index.read_documents()[1]
     document, start = documents.find_reference(reference)
     passages = documents.read_passages(document)

@@ -1,4 +1,4 @@
-"""Limits and checks of HTTP requests, applied before any work is done for the request."""
+"""Limits and checks of HTTP requests, and division of large requests into pieces of work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -10,17 +10,17 @@ MAX_HEADER_BYTES = 32 << 10
 MAX_PASSAGES = 256_000
 """Maximum number of passages in a response to several questions (questions times k): about 250 MB."""
 MAX_BYTES = 16 << 20
-"""Maximum size of the body of a request in bytes."""
+"""Maximum size of a request's body in bytes, except for uploaded files."""
 MAX_BYTES_IN_ALL = 8 * MAX_BYTES
-"""Maximum size in bytes of all request bodies that are in memory at once."""
+"""Maximum size in bytes of all request bodies that are received at the same time."""
 BODY_SECONDS = 30.0
 """Maximum number of seconds in which a client sends the complete body of a request."""
 SEND_SECONDS = 30.0
 """Maximum number of seconds in which a client receives a part of the response."""
 LINGER_SECONDS = 5.0
-"""Maximum number of seconds to discard a refused body; many clients read the response only after sending all of it."""
+"""Maximum number of seconds to discard a refused body; many clients read the response only after the last byte."""
 PIECE_QUESTIONS, PIECE_PASSAGES, PIECE_CHARACTERS = 16, 4000, 20_000
-"""Limits of a piece of work. A piece takes about 0.1 s, in which other clients wait for their turn."""
+"""Limits of a piece of work, which takes about 0.1 s; other clients wait for their turns in this time."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Message = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class RefusedRequest(Exception):
-    """Error for a request that is answered by an HTTP status and a message in one line."""
+    """Error for a request that is answered with an HTTP status and a message of one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -38,7 +38,7 @@ class RefusedRequest(Exception):
 
 
 class ClientLeft(Exception):
-    """Error for a client that has closed the connection."""
+    """Error for a client that has closed the connection, or does not read the response."""
 
 
 def check_header_size(scope: Scope) -> None:
@@ -55,13 +55,13 @@ def check_header_size(scope: Scope) -> None:
 
 
 class RequestBody:
-    """ASGI function that receives the body of a request, and notices its end."""
+    """ASGI function that receives the body of a request, and can discard the rest of it."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self._has_ended = receive, False
 
     async def __call__(self) -> Message:
-        """Return the next part of the body, or the message that the client closed the connection."""
+        """Return the next part of the body, or the message ``http.disconnect``."""
         message = await self._receive()
         self._has_ended = not message.get("more_body", False)
         return message
@@ -73,7 +73,7 @@ class RequestBody:
             seconds: time limit in seconds.
 
         Returns:
-            True if the body ended, or the client closed the connection, within the time limit.
+            True if the body ended or the client closed the connection within the time limit.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -114,7 +114,7 @@ def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Iterable[str], l
 
 
 class BodyBudget:
-    """Limit on the memory that the bodies of all requests use together.
+    """Limit on the memory for all request bodies that are received at the same time.
 
     Args:
         limit: maximum number of bytes.
@@ -135,7 +135,7 @@ class BodyBudget:
             most: maximum size of the body in bytes.
 
         Raises:
-            RefusedRequest: the body is too large or too slow, or the bodies of all requests are too large.
+            RefusedRequest: the body is too large or too slow, or all bodies together are too large.
             ClientLeft: the client closed the connection.
         """
         declared = next((int(value) for name, value in headers if name == b"content-length"), 0)
@@ -159,16 +159,16 @@ class BodyBudget:
         except TimeoutError:
             raise RefusedRequest(408, f"the request did not arrive within {seconds:g} seconds") from None
         finally:
-            self._left += len(body)  # after parsing, only the questions stay in memory
+            self._left += len(body)  # parsed requests need less memory
         return bytes(body)
 
 
 def split_questions(questions: list[str], k: int) -> Iterator[list[str]]:
-    """Divide the questions of a request into pieces of at most about 0.1 s of work.
+    """Divide the questions of a request into pieces of about 0.1 s of work at most.
 
     Args:
         questions: questions of the request, at least one.
-        k: number of passages for each question.
+        k: number of passages for each question, at least 1.
     """
     piece: list[str] = []
     characters, most = 0, min(PIECE_QUESTIONS, max(1, PIECE_PASSAGES // k))

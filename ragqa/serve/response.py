@@ -1,4 +1,4 @@
-"""Response to an HTTP request, with limits for clients that do not read it."""
+"""Response to an HTTP request, with a time limit for clients that do not read it."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 
 
 class ResponseWriter:
-    """Response to a request, in one or more parts."""
+    """Writer of the response to a request, in one or more parts."""
 
     def __init__(
         self,
@@ -25,31 +25,31 @@ class ResponseWriter:
         """Prepare the response.
 
         Args:
-            scope: scope of the request.
+            scope: ASGI scope of the request.
             send: ASGI function that sends a message.
             seconds: maximum number of seconds in which the client receives a part.
             discard_body: function that discards the rest of the request; it returns False if that takes too long.
-            headers: headers of every response.
+            headers: headers to add to the response.
         """
         self._send, self._seconds, self._discard_body, self._headers = send, seconds, discard_body, headers
         if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            # A proxy may see another end of the body, so nothing behind it counts as a request (RFC 9112, section 6.1).
+            # A proxy may see the body end elsewhere, so no other request is read from this connection (RFC 9112, 6.1).
             self._headers += ((b"connection", b"close"),)
         self.status: int | None = None
         """HTTP status of the response; None if it has not begun."""
         self.is_complete = False
-        """True if the last part was sent."""
+        """True if the last part has been sent."""
         self._connection = scope.get("state", {}).get("connection")
 
     async def forward(self, message: Message) -> None:
-        """Send an ASGI message of an application; errors as for ``send``."""
+        """Send an ASGI message of an application; errors: as for ``send``."""
         if message["type"] == "http.response.start":
             await self.start(message["status"], *message.get("headers", ()))
         else:
             await self.send(message.get("body", b""), is_last=not message.get("more_body", False))
 
     async def start(self, status: int, *headers: Header) -> None:
-        """Send the status and the headers."""
+        """Send the status, and ``headers`` in addition to the headers of the writer."""
         self.status = status
         fields = [NOSNIFF, *self._headers, *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
@@ -70,16 +70,16 @@ class ResponseWriter:
         self.is_complete = is_last
 
     async def send_json(self, status: int, row: dict[str, Any], *headers: Header) -> None:
-        """Send a complete response with a JSON object, and then discard the rest of the request.
+        """Send a complete response with a JSON object, and discard the rest of the request.
 
-        Errors are as for ``send``.
+        With the status 429 or 503, clients are asked to try again after a second. Errors: as for ``send``.
         """
         body = json.dumps(row).encode()
         retry = [(b"retry-after", b"1")] if status in (429, 503) else []
         length = (b"content-length", str(len(body)).encode())
         await self.start(status, (b"content-type", b"application/json"), length, *retry, *headers)
         await self.send(body)
-        # If the connection were closed while the client still sends, the client could not read the response.
+        # If the connection closed while the client is still sending, the client could not read the response.
         if await self._discard_body():
             await self.send(b"", is_last=True)
         else:
@@ -96,6 +96,6 @@ class ResponseWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Close the connection of an incomplete response at once, so that the client notices."""
+        """Close the connection at once if the response is incomplete, so that the client notices."""
         if self._connection and not self.is_complete:
             self._connection.abort()

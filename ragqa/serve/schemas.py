@@ -1,4 +1,4 @@
-"""Forms of requests and replies; FastAPI uses them for checks and for OpenAPI."""
+"""Schemas of requests and replies, for validation and for OpenAPI."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,11 +15,11 @@ MAX_READ = 100
 MAX_FOUND = 1000
 """Maximum number of passages to find for a question."""
 MAX_QUERIES = 10_000
-"""Maximum number of queries in a trainer's call."""
+"""Maximum number of queries in a request to ``POST /retrieve``."""
 MAX_TURNS = 20
-"""Maximum number of earlier turns of a conversation that count."""
+"""Maximum number of earlier turns: ``POST /ask`` refuses more, and a chat completion ignores the oldest."""
 MAX_TEXT = 100_000
-"""Maximum length of an earlier answer, a title or a chat message, in characters."""
+"""Maximum length in characters of an earlier answer, a title, or a chat message that is one string."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
@@ -28,20 +28,20 @@ IndexName = Annotated[str | None, Field(max_length=200, description="Name of an 
 
 
 UNKNOWN_KEY = "unknown_key"
-"""Type of the error about an unknown key."""
+"""Type of the validation error for an unknown key."""
 
 
 class StrictBody(BaseModel):
-    """Object of a request without unknown keys."""
+    """Object in a request, which must not have unknown keys."""
 
     model_config = _STRICT
 
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Refuse an object with an unknown key, and name only the first such key.
+        """Return the values of an object unchanged, or refuse it because of its first unknown key.
 
-        Pydantic itself would name all of them, which takes minutes for a large object.
+        Pydantic itself would list all unknown keys, which takes minutes for a large object.
 
         Raises:
             PydanticCustomError: a key is unknown.
@@ -54,7 +54,7 @@ class StrictBody(BaseModel):
 
 
 class FilterBody(StrictBody):
-    """Filter that chooses the documents to search; empty fields allow all documents.
+    """Filter for the documents to search; empty fields allow all documents.
 
     A document must match one of ``paths``, have all ``tags``, and be no older than ``since``.
     """
@@ -84,7 +84,7 @@ class TurnBody(StrictBody):
     title: Annotated[str, Field(max_length=MAX_TEXT, description="Title of the first source.")] = ""
 
     def to_turn(self) -> Turn:
-        """Return the turn as the library reads it."""
+        """Return the turn for ``make_standalone``."""
         return Turn(self.question, self.answer, self.title)
 
 
@@ -103,7 +103,7 @@ class AskBody(StrictBody):
 
 
 class PlaceReply(BaseModel):
-    """Place in a file, counted from 1; fields that do not fit its format are null."""
+    """Place in a file: numbers from 1, and the name of the sheet; null where not applicable."""
 
     model_config = _STRICT
     line: int | None
@@ -116,7 +116,7 @@ class PlaceReply(BaseModel):
 
 
 class PassageReply(PlaceReply):
-    """Passage with its place in a document; offsets are characters of the document."""
+    """Passage with its place; ``start`` and ``end`` are offsets in the document, in characters."""
 
     title: str
     headings: list[str]
@@ -129,7 +129,7 @@ class PassageReply(PlaceReply):
 
 
 class SourceReply(PassageReply):
-    """Passage that supports an answer, or that is near a declined question."""
+    """Passage that supports an answer, or one of the nearest passages of a declined question."""
 
     answer_start: int | None
     answer_end: int | None
@@ -145,7 +145,7 @@ class AlternativeReply(BaseModel):
 
 
 class StatementReply(BaseModel):
-    """Sentence of a written answer; ``citations`` are numbers of its sources, from 1."""
+    """Sentence of a generated answer; ``citations`` are numbers of the sources, from 1."""
 
     model_config = _STRICT
     text: str
@@ -157,7 +157,7 @@ class StatementReply(BaseModel):
 
 
 class AnswerReply(BaseModel):
-    """Answer to a question: the object that ``ragqa ask --json`` prints."""
+    """Answer to a question, in the form of ``ragqa ask --json``."""
 
     model_config = _STRICT
     question: str
@@ -180,7 +180,7 @@ class FoundReply(PassageReply):
 
 
 class SearchReply(BaseModel):
-    """Passages that were found for a question, best first."""
+    """Passages found for a question, best first."""
 
     model_config = _STRICT
     question: str
@@ -203,7 +203,7 @@ class DocumentReply(BaseModel):
 
 
 class DocumentsReply(BaseModel):
-    """Part of the list of documents of an index."""
+    """Part of the list of documents; ``first`` is the number of its first one, from 0."""
 
     model_config = _STRICT
     index: str
@@ -213,13 +213,13 @@ class DocumentsReply(BaseModel):
 
 
 class PartReply(PassageReply):
-    """Passage of a document, with the spans to mark as characters of its text."""
+    """Passage of a document; ``marks`` are the spans to mark, as offsets in the passage's text."""
 
     marks: list[tuple[int, int]]
 
 
 class DocumentTextReply(DocumentReply):
-    """Document with the text of its passages, in order."""
+    """Document with consecutive passages; ``first`` is the number of the first one, from 0."""
 
     index: str
     file: str | None
@@ -228,7 +228,7 @@ class DocumentTextReply(DocumentReply):
 
 
 class ChangeReply(BaseModel):
-    """Result of a change: documents by outcome, passages of the whole index, and duration."""
+    """Result of a change: documents by outcome, and passages in the index after it."""
 
     model_config = _STRICT
     added: int
@@ -262,7 +262,7 @@ class HealthReply(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """Message in one line, and the kind of error."""
+    """Error message of one line, and type of the error."""
 
     model_config = _STRICT
     message: str
@@ -277,7 +277,7 @@ class ErrorReply(BaseModel):
 
 
 class RetrieveBody(BaseModel):
-    """Queries of Search-R1's trainer."""
+    """Queries for ``POST /retrieve``, as Search-R1's trainer sends them."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
     queries: Annotated[list[str], Field(max_length=MAX_QUERIES, fail_fast=True)]
@@ -286,7 +286,7 @@ class RetrieveBody(BaseModel):
 
 
 class ContentPart(BaseModel):
-    """Part of a message; only text parts are read."""
+    """Part of a chat message; only text parts are read."""
 
     model_config = ConfigDict(extra="ignore")
     type: str
@@ -294,7 +294,7 @@ class ContentPart(BaseModel):
 
 
 class ChatMessageBody(BaseModel):
-    """Message of a conversation."""
+    """Chat message."""
 
     model_config = ConfigDict(extra="ignore")
     role: str
@@ -319,7 +319,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """Request for a chat completion; fields of OpenAI's API that are not listed have no effect."""
+    """Request for a chat completion; other fields of OpenAI's API are ignored."""
 
     model_config = ConfigDict(extra="ignore")
     model: Annotated[str, Field(max_length=200, description="Name of an index.")]

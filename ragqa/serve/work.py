@@ -1,4 +1,4 @@
-"""Served indexes, and the work on them, in turns and batches."""
+"""Served indexes, and work on them in turns and batches."""
 
 import asyncio
 import os
@@ -20,11 +20,11 @@ from ragqa.serve.request_limits import RefusedRequest
 from ragqa.types import Answer, Hit
 
 STREAMS = 4
-"""Maximum number of answers that generators write at once."""
+"""Maximum number of answers that are generated at once."""
 MAX_CHANGES = 16
-"""Maximum number of changes of indexes that wait or run."""
+"""Maximum number of changes to indexes that wait or run."""
 PASSAGES_PER_CORE = 20
-"""Maximum number of passages to read in a batch, per core: enough to keep all cores busy, few enough to wait for."""
+"""Maximum number of passages to read in a batch, per core: enough for busy cores, few enough for a short wait."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _ReadKey:
 
 @dataclass
 class ServedIndex:
-    """Index that is served under a name."""
+    """Index that is served under a name, with its pipeline."""
 
     name: str
     pipeline: Pipeline
@@ -65,13 +65,17 @@ class ServedIndex:
 
     @property
     def path(self) -> Path | None:
-        """Directory of the index; None if it is on another server."""
+        """Directory of the index; None if the index is on another server."""
         retriever = self.pipeline.retriever
         return retriever.path if isinstance(retriever, LiveRetriever) else None
 
     @property
     def passages(self) -> int | None:
-        """Number of passages of the newest version; None if it is on another server."""
+        """Number of passages of the newest version; None if the index is on another server.
+
+        Raises:
+            ArtefactError, DamagedArtefact, Mismatch: the newest version cannot be opened.
+        """
         retriever = self.pipeline.retriever
         return retriever.current().passages.live_count if isinstance(retriever, LiveRetriever) else None
 
@@ -79,14 +83,15 @@ class ServedIndex:
 class Work:
     """Work on the served indexes for all requests.
 
-    One piece of searching or reading runs at a time, on all cores. Generators write up to ``STREAMS`` answers at once.
+    One piece of work, a search or a reader's batch, runs at a time, on all cores. In addition, up to ``STREAMS``
+    answers are generated at once.
     """
 
     def __init__(self, indexes: Mapping[str, Pipeline]) -> None:
-        """Serve pipelines under names; the first is the default."""
+        """Serve pipelines under the names of their indexes; the first is the default."""
         self.indexes = {name: ServedIndex(name, pipeline) for name, pipeline in indexes.items()}
         self.turns = FairQueue(1)
-        # The threads of asyncio could all be busy with reading documents.
+        # A thread of its own, since asyncio's threads could all be busy with documents.
         self._computing = ThreadPoolExecutor(1, "ragqa-work")
         self._writing = ThreadPoolExecutor(STREAMS, "ragqa-stream")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -96,7 +101,7 @@ class Work:
         self._streams, self._change_lock, self._changes = asyncio.Semaphore(STREAMS), asyncio.Lock(), 0
 
     def find_index(self, name: str | None) -> ServedIndex:
-        """Return the index with a name; None is the first index.
+        """Return the index with a name, or the first index for None.
 
         Raises:
             RefusedRequest: there is no such index.
@@ -110,18 +115,24 @@ class Work:
     async def retrieve(
         self, index: ServedIndex, question: str, k: int | None, filter: PassageFilter | None
     ) -> RetrievedQuestion:
-        """Return a question with its passages, in a batch; errors as for ``Pipeline.retrieve``."""
+        """Retrieve passages for a question, in a batch.
+
+        Arguments and errors: as for ``Pipeline.retrieve``.
+        """
         weight = -(-(k or index.pipeline.k) // 10)  # finding a passage costs a tenth of reading it
         return await self._retrieving.submit(_RetrieveKey(index.name, k, filter), question, weight)
 
     async def read(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
-        """Answer a question, in a batch; errors as for ``Pipeline.read``."""
+        """Answer a question in a batch; arguments and errors: as for ``Pipeline.read``."""
         return await self._reading.submit(_ReadKey(index.name, min_confidence), retrieved, len(retrieved.hits))
 
     async def stream(
         self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None
     ) -> AsyncIterator[str | Answer]:
-        """Yield pieces of a generator's answer, and then the answer; errors as for ``read``."""
+        """Yield pieces of the answer while it is generated, and then the answer.
+
+        If the reader cannot stream, only the answer is yielded. Arguments and errors: as for ``read``.
+        """
         if not index.pipeline.can_stream:
             yield await self.read(index, retrieved, min_confidence)
             return
@@ -139,12 +150,13 @@ class Work:
                 yield piece
                 writing = self._writing.submit(next, pieces, None)
         finally:
-            # If the client has left, its thread may still wait until a model has written another reply. With its place
-            # given away, such threads could occupy the whole pool, and none could write the reply they wait for.
+            # If the client has left, its thread may still wait for a model that generates another answer. The place is
+            # released only with the thread: otherwise such threads could fill the pool, and the other answer, which
+            # needs a thread for its next piece, would never end.
             writing.add_done_callback(release)
 
     async def answer(self, index: ServedIndex, retrieved: RetrievedQuestion, min_confidence: float | None) -> Answer:
-        """Answer a question as ``stream`` does, without pieces."""
+        """Return the answer that ``stream`` yields last; arguments and errors: as for ``read``."""
         async for piece in self.stream(index, retrieved, min_confidence):
             if isinstance(piece, Answer):
                 return piece
@@ -153,8 +165,11 @@ class Work:
     async def change(self, change: Callable[[], UpdateReport]) -> UpdateReport:
         """Run a change of an index after earlier changes; it continues if the client leaves.
 
+        Args:
+            change: function that changes an index; it runs in a thread.
+
         Raises:
-            RefusedRequest: too many changes wait.
+            RefusedRequest: ``MAX_CHANGES`` changes wait or run.
             Exception: error of ``change``.
         """
         if self._changes >= MAX_CHANGES:
@@ -171,7 +186,10 @@ class Work:
         return await asyncio.shield(asyncio.create_task(run()))
 
     async def search(self, index: ServedIndex, questions: list[str], k: int, client: str) -> list[list[Hit]]:
-        """Return the hits of each question, in a turn of a client; errors as for ``retrieve``."""
+        """Return the hits of each question, in a turn of ``client``.
+
+        Arguments and errors: as for ``Pipeline.find_passages``.
+        """
         async with self.turns.take_turn(client):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._computing, index.pipeline.find_passages, questions, k)

@@ -43,7 +43,6 @@ async def ask(body: AskBody, request: Request, work: WorkOfApp) -> Response:
 async def _iter_events(
     work: Work, index: ServedIndex, retrieved: Any, min_confidence: float | None
 ) -> AsyncIterator[str]:
-    """Yield the events of a streamed answer; an error after the first one is an event itself."""
     yield _format_event("passages", found_to_row(retrieved))
     try:
         async for piece in work.stream(index, retrieved, min_confidence):

@@ -25,24 +25,20 @@ from ragqa.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 _STARTED = int(time())
-"""Unix time of the server's start, which stands for the creation time of its models."""
+"""Creation time of all models: the server's start, as Unix time in seconds."""
 
 
 @dataclass(frozen=True)
 class _Completion:
-    """Fields that a completion and its chunks share."""
-
     model: str
     base_url: str
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time()))
 
     def make(self, kind: str, choices: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
-        """Return a completion or a chunk."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices, **rest}
 
     def make_annotations(self, message: ChatMessage) -> list[dict[str, Any]]:
-        """Return the citations of a message as OpenAI's annotations."""
         return [
             {
                 "type": "url_citation",
@@ -102,7 +98,7 @@ async def complete(body: ChatBody, request: Request, work: WorkOfApp) -> Respons
 
 
 _USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-"""Usage in tokens: 0, because ragqa counts none."""
+"""Usage of tokens: 0, because ragqa does not count them."""
 
 
 def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]:
@@ -128,8 +124,6 @@ def read_conversation(messages: list[ChatMessageBody]) -> tuple[str, list[Turn]]
 async def _iter_chunks(
     completion: _Completion, work: Work, index: ServedIndex, retrieved: Any, with_usage: bool
 ) -> AsyncIterator[str]:
-    """Yield the chunks of a streamed completion as server-sent events."""
-
     def format_chunk(delta: dict[str, Any], finish_reason: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
         return _format_data(completion.make("chat.completion.chunk", [choice]))

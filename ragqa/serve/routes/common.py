@@ -16,7 +16,7 @@ IndexQuery = Annotated[str | None, Query(max_length=200, description="Name of an
 
 
 def get_work(request: Request) -> Work:
-    """Return the work of the application."""
+    """Return the application's ``Work``."""
     work: Work = request.app.state.work
     return work
 
@@ -25,7 +25,7 @@ WorkOfApp = Annotated[Work, Depends(get_work)]
 
 
 def reply_json(row: Any, status: int = 200) -> Response:
-    """Return a response with a value as JSON, in which control characters are escaped."""
+    """Return a response with a value as JSON; control characters are escaped."""
     return Response(to_json(row), status, media_type="application/json")
 
 
@@ -35,13 +35,13 @@ def log_questions(request: Request, questions: Sequence[str]) -> None:
 
 
 def place_to_row(hit: Hit) -> dict[str, Any]:
-    """Return a passage with its place as the JSON values of ``PassageReply``."""
+    """Return the passage of a hit as the JSON values of ``PassageReply``."""
     row = Source(hit, None, 0.0).to_dict()
     return {name: value for name, value in row.items() if name not in ("answer_start", "answer_end", "weight")}
 
 
 def found_to_row(retrieved: RetrievedQuestion) -> dict[str, Any]:
-    """Return the passages of a question as the JSON values of ``SearchReply``."""
+    """Return a question with its passages as the JSON values of ``SearchReply``."""
     hits = retrieved.hits
     return {
         "question": retrieved.question,

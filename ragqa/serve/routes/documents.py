@@ -116,8 +116,8 @@ def _iter_file(content: BinaryIO) -> Iterator[bytes]:
 def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
     """Return the PDF of a document; None if it is not in a folder whose files are served.
 
-    An index of somebody else can name any path, and a link can replace a file. So folder and ending are those of the
-    path after links are followed.
+    The index of another user can name any path, and a link can replace a file. So folder and ending are checked after
+    links are followed.
     """
     file = FilePath(document.path)
     folders: tuple[FilePath, ...] = request.app.state.file_folders
@@ -132,7 +132,7 @@ def _find_pdf(request: Request, document: IndexedDocument) -> FilePath | None:
 
 
 def _format_file_address(served: ServedIndex, document: IndexedDocument) -> str:
-    """Return the address of a document's PDF (``send_file``), relative to the server's address."""
+    """Return the address of a document's PDF for ``send_file``, relative to the server's."""
     return f"files/{quote(document.id, safe='')}?{urlencode({'index': served.name, 'path': document.path})}"
 
 
@@ -169,7 +169,7 @@ async def delete_document(
 ) -> Response:
     """Delete a document from an index.
 
-    A file that was added by ``POST /documents`` is deleted, too, if the document is the whole file. If several
+    A file that was added by ``POST /documents`` is also deleted if the document is the whole file. If several
     documents have the id, ``path`` must name the file of one of them, and the others stay.
     """
     served = work.find_index(index)
@@ -180,11 +180,6 @@ async def delete_document(
 
 
 def _open_folder(request: Request, served: ServedIndex) -> UploadFolder:
-    """Return the upload folder of an index.
-
-    Raises:
-        RefusedRequest: documents cannot be changed.
-    """
     if not request.app.state.can_edit:
         raise RefusedRequest(403, "this server does not change documents: start it with --allow-edit")
     if served.path is None:
@@ -193,11 +188,6 @@ def _open_folder(request: Request, served: ServedIndex) -> UploadFolder:
 
 
 def _choose(documents: list[IndexedDocument], path: str | None) -> IndexedDocument:
-    """Return the document of an id that has the path, if one is given.
-
-    Raises:
-        RefusedRequest: no document or several documents are left.
-    """
     wanted = [document for document in documents if path in (None, document.path)]
     if not wanted:
         raise RefusedRequest(404, "there is no such document: GET /documents lists all")

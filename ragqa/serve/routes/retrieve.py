@@ -1,4 +1,4 @@
-"""``POST /retrieve``: the protocol by which Search-R1's trainer calls its retriever."""
+"""``POST /retrieve``: protocol by which Search-R1's trainer calls a retriever."""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ async def _chain(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
 
 
 async def _iter_parts(work: Work, index: ServedIndex, body: RetrieveBody, k: int, client: str) -> AsyncIterator[str]:
-    """Yield the response in parts, so that a large call takes turns and needs little memory."""
+    """Yield the response in parts, so that a large request takes turns and needs little memory."""
     comma = '{"result": ['
     for piece in split_questions(body.queries, k) if body.queries else []:
         asked = [clean_question(query) for query in piece if _has_words(query)]
@@ -61,9 +61,10 @@ def _has_words(query: str) -> bool:
 
 
 def _to_row(hit: Hit, with_score: bool) -> dict[str, Any]:
-    """Return a hit as Search-R1 reads it: its contents begin with a line of the quoted title."""
+    """Return a hit as Search-R1 reads it: the first line of its contents is the quoted title."""
     passage = hit.passage
-    # A record that is one passage keeps its id: papers name the passages of Wikipedia by such ids.
+    # The first passage of a document has the document's id, since papers name the passages of Wikipedia, which are
+    # documents of one passage each, by those ids.
     identifier = f"{passage.document}#{passage.start}" if passage.start else passage.document
     title = " ".join(passage.context.split())
     document = {"id": identifier, "contents": f'"{title}"\n{passage.text}'}
