@@ -17,15 +17,15 @@ from ragqa.evaluation.statistics import compare_paired
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two reports on the same questions and the figures of their comparison."""
+    """Two reports on the same questions, and the figures of their comparison."""
 
     a: Report
     b: Report
     figures: dict[str, Any]
-    """Means, differences (a - b) and p-values of the scores, and descriptions of both runs."""
+    """Means, differences (a - b) and p-values of the scores, numbers of questions, and descriptions of both runs."""
 
     def pairs(self) -> Iterator[tuple[Row, Row]]:
-        """Yield, for each question, its rows in both reports.
+        """Yield the two rows of each question, from report a and report b.
 
         Raises:
             Mismatch: the questions of the reports differ.
@@ -39,7 +39,7 @@ def compare(a: Report, b: Report) -> Comparison:
 
     Raises:
         Mismatch: the questions or the scoring rules of the reports differ.
-        DamagedArtefact: a report has a missing or wrong value.
+        DamagedArtefact: a value of a report is missing or wrong.
     """
     with artefacts.report_damage(f"{a.path} or {b.path}"):
         return _compare(a, b)
@@ -81,7 +81,7 @@ def _compare(a: Report, b: Report) -> Comparison:
 
 
 OUTCOMES = {(True, True): "both", (True, False): "only a", (False, True): "only b", (False, False): "neither"}
-"""Names of the outcomes of a question, by the success of reports a and b."""
+"""Names of the outcomes of a question, by the success of the systems a and b."""
 
 
 def _pair_rows(a: Report, b: Report) -> Iterator[tuple[Row, Row]]:

@@ -21,14 +21,14 @@ _BATCH = 1000
 
 @dataclass(frozen=True)
 class Missing:
-    """Positions, from 0, of the questions whose answers or gold texts are not in the corpus."""
+    """Positions, from 0, of questions whose answers or gold texts the corpus lacks."""
 
     answers: frozenset[int]
-    """Questions with no answer in any passage (``metrics.has_answer``), except correctly answered questions."""
+    """Questions with gold answers, none of them in any passage (``metrics.has_answer``), and not answered correctly."""
     passages: frozenset[int]
-    """Questions with gold passages, all of which are missing from the corpus."""
+    """Questions with gold passages, none of them in the corpus."""
     documents: frozenset[int]
-    """Questions with gold documents, none of which has a passage in the corpus."""
+    """Questions with gold documents, none of them with a passage in the corpus."""
 
     def to_json(self) -> dict[str, list[int]]:
         """Return sorted lists of positions, by the names of the fields."""
@@ -53,12 +53,12 @@ def find_missing(
 
     Args:
         passages: the corpus.
-        rows: rows of the questions, with the ranks of their hits.
-        regex: True if answers are patterns; each pattern is searched in every passage until it matches.
+        rows: scored rows of the questions.
+        regex: True if gold answers are patterns, each of which is searched in every passage until it matches.
         progress: receiver of the number of passages read.
 
     Raises:
-        SlowPattern: a gold answer is a pattern that takes too long.
+        SlowPattern: the search of a gold answer, a pattern, takes too long.
     """
     answers, texts, documents = _MissingAnswers(regex), _MissingNames(), _MissingNames()
     for row in rows:
@@ -84,7 +84,7 @@ def find_missing(
 
 
 class _MissingNames:
-    """Questions whose gold passages or documents were not found yet, indexed by digest or name."""
+    """Questions whose gold passages or documents have not been seen, indexed by digest or name."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()
@@ -101,7 +101,7 @@ class _MissingNames:
 
 
 class _MissingAnswers:
-    """Questions whose answers were not found yet, indexed by a token of each answer."""
+    """Questions whose answers have not been seen, indexed by a token of each answer."""
 
     def __init__(self, regex: bool) -> None:
         self.missing: dict[int, Question] = {}

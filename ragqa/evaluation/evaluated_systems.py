@@ -33,13 +33,13 @@ class System(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the system; an interrupted run needs the same one to continue.
+        """Return a description of the system; an interrupted run continues only if it is the same.
 
         The report uses these keys, all optional:
 
-        - ``depth``: number of hits that are scored (without it there is no answer recall)
+        - ``depth``: number of hits that are scored; without it, retrieval is not scored
         - ``k``: number of hits that are read
-        - ``reader``, ``reader_kind``: fingerprint and kind of the reader; None if retrieval alone is scored
+        - ``reader``, ``reader_kind``: fingerprint and kind of the reader; None if only retrieval is scored
         - ``retriever``, ``fusion``, ``kind``, ``encoder``, ``index``: parts of the retriever
         - ``passages``, ``sources``, ``corpus``: number of passages, files and fingerprint of the corpus
         """
@@ -50,12 +50,12 @@ class System(Protocol):
         return
 
     def finish(self) -> None:
-        """End the run; raise an error if the system has more results than questions."""
+        """Check, after the last question, that no results are left over; by default do nothing."""
         return
 
 
 class EvaluatedPipeline(System):
-    """Pipeline to evaluate; its hits are scored to a given depth."""
+    """Pipeline to evaluate, with a number of hits to score for each question."""
 
     def __init__(self, pipeline: Pipeline, *, k: int | None, depth: int, read: bool) -> None:
         """Prepare a pipeline for an evaluation.
@@ -86,11 +86,12 @@ class EvaluatedPipeline(System):
         return parts if self._read else {**parts, "k": 0, "reader": None, "reader_kind": None}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Answer the questions; each result has an equal share of the batch's seconds.
+        """Answer the questions; the time of the batch is divided equally among them.
 
         Raises:
             BadInput: a question is empty.
             RemoteError: a shard of a served index, or the server of a language model, did not answer.
+            ArtefactError, DamagedArtefact, Mismatch: as for ``Pipeline.find_passages``.
         """
         texts, share = [self._pipeline.prepare_question(question.text) for question in questions], 1 / len(questions)
         start = perf_counter()
@@ -101,7 +102,7 @@ class EvaluatedPipeline(System):
             return [SystemResult(None, [], question_hits, retrieve_seconds) for question_hits in hits]
         answers = self._pipeline.reader.read(texts, hits)
         read_seconds = (perf_counter() - retrieved) * share
-        # An approximate index can find other passages for a larger k, so the passages to read have their own search.
+        # An approximate index can find other passages for a larger k, so the hits to score have their own search.
         deep = self._search(texts, self._depth) if self._depth > self._k else hits
         return [
             SystemResult(answer, read, deeper[: self._depth], retrieve_seconds, read_seconds)
@@ -135,7 +136,7 @@ class GoldPassages(System):
         return {**reader, "retriever": "gold passages", "sources": ["the gold passages"]}
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Answer from the gold passages; each result has an equal share of the batch's seconds.
+        """Answer from the gold passages; the time of the batch is divided equally.
 
         Raises:
             BadInput: a question is empty, or has no gold passage.
@@ -153,7 +154,7 @@ class GoldPassages(System):
 class Predictions(System):
     """Predictions of another system in a file.
 
-    The file has an answer for each question and, optionally, passages. Its ending names the format:
+    The file has an answer for each question and, optionally, passages. Its name ends with the format:
 
     - ``.json``: one object from question id to answer, as for SQuAD's script
     - ``.jsonl``, ``.ndjson``: one object per line and question, in the order of the questions, with ``prediction``
@@ -168,7 +169,7 @@ class Predictions(System):
             file: the predictions.
             depth: number of passages of a prediction that are scored and count as read.
             read: True to score the answers; False to score the passages alone.
-            is_complete: True if the run has all questions, so that remaining lines of a ``.jsonl`` are an error.
+            is_complete: True if the run has all questions, so that more lines than questions are an error.
 
         Raises:
             BadInput: the file cannot be read, has another ending, or is a ``.json`` that is not one object.
@@ -196,7 +197,7 @@ class Predictions(System):
         return parts if self._read else {**parts, "reader": None}
 
     def skip(self, question: Question) -> None:
-        """Read the line of ``question`` without scoring it; errors are as for ``answer_batch``."""
+        """Skip the prediction for ``question``; errors: as for ``answer_batch``."""
         self.answer_batch([question])
 
     def finish(self) -> None:
@@ -216,7 +217,7 @@ class Predictions(System):
         )
 
     def answer_batch(self, questions: list[Question]) -> list[SystemResult]:
-        """Return the prediction for each question; no answer if a ``.json`` has no entry for it.
+        """Return the prediction for each question; a question missing in a ``.json`` has no answer.
 
         Raises:
             BadInput, BadLine: a prediction has the wrong format.
@@ -252,7 +253,6 @@ class Predictions(System):
 
 
 def _describe_error(error: Exception) -> str:
-    """Return one line that describes an error in a prediction."""
     if isinstance(error, KeyError):
         return f"a passage has no {error}"
     if isinstance(error, AttributeError) or "indices must be" in str(error) or "unhashable" in str(error):

@@ -1,4 +1,4 @@
-"""Figures of a report, which are the content of ``report.json``; shares are from 0 to 1."""
+"""Figures of a report, the content of ``report.json``; shares are from 0 to 1."""
 
 from dataclasses import asdict
 from typing import Any
@@ -29,7 +29,7 @@ def is_reading(about: dict[str, Any]) -> bool:
 
 
 def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None) -> dict[str, Any]:
-    """Compute the figures of a run, which are the content of ``report.json``.
+    """Return the figures of a run as JSON values, the content of ``report.json``.
 
     Args:
         tally: columns and counts of all rows.
@@ -38,7 +38,7 @@ def compute_figures(tally: Tally, about: dict[str, Any], missing: Missing | None
     """
     answerable = tally.get_column("answerable") == 1
     read = is_reading(about)
-    # Predictions can be without passages, and a reader alone retrieves none.
+    # A file of predictions can lack passages, and a reader without a retriever finds none.
     retrieved = tally.most_hits > 0 and bool(about["system"].get("depth"))
     f1 = tally.get_column("f1")[answerable]
     losses = {name: tally.losses[name] for name in LOSSES if missing is not None or name != "not in the corpus"}
@@ -70,9 +70,9 @@ def _make_interval(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def _list_depths(tally: Tally, about: dict[str, Any]) -> list[int]:
-    """Return the depths at which retrieval is scored, in ascending order.
+    """Return the numbers of hits at which retrieval is scored, in rising order.
 
-    These are ``KS``, the number of passages read and the depth of the search, up to the largest number of hits.
+    They are ``KS``, the number of passages read, and the depth of the search, up to the largest number of hits.
     """
     deepest = min(about["system"].get("depth", 0), tally.most_hits)
     return sorted({d for d in (*KS, about["system"].get("k") or 0, deepest) if 0 < d <= deepest})
@@ -90,7 +90,7 @@ def _measure_corpus_coverage(
 ) -> dict[str, float | None] | None:
     """Return the shares of the answerable questions that the corpus and the hits cover.
 
-    A question is covered if one of the passages contains an answer, or if it was answered correctly. The shares bound
+    A question is covered if a passage contains an answer, or if the question was answered correctly. The shares bound
     the accuracy of systems that answer from these passages.
     """
     if not answerable.any():
@@ -109,7 +109,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
         return None
     lacking = frozenset() if missing is None else missing.passages if unit == "passage" else missing.documents
     ranks_in_corpus = [ranks[n] for n in known if n not in lacking]
-    # A corpus with other passage borders has none of these passages, and a score of 0 would mean nothing.
+    # A corpus that is divided into other passages has none of these, and a score of 0 would mean nothing.
     is_scored = any(ranks_in_corpus) if missing is None else bool(ranks_in_corpus)
     accuracy = accuracy_at(ranks_in_corpus, _list_depths(tally, about))
     return {
@@ -122,7 +122,7 @@ def _score_gold(tally: Tally, unit: str, about: dict[str, Any], missing: Missing
 
 
 def _measure_confidence(tally: Tally, answerable: npt.NDArray[np.bool_], threshold: float) -> dict[str, Any] | None:
-    """Return the figures of the confidence; None without answers, or if one has no confidence.
+    """Return the figures of confidence; None if there are no answers, or one has none.
 
     An answer to an unanswerable question counts as wrong.
     """

@@ -38,9 +38,10 @@ def find_question_word(question: Question) -> str:
 
 
 def classify_answer(question: Question) -> str:
-    """Return ``date``, ``number``, ``name``, ``phrase`` or ``none``, for the first gold answer.
+    """Return the type of the first gold answer.
 
-    In a name, all words of more than three characters begin with a capital letter. ``none`` means no answer.
+    It is ``date``, ``number``, ``name``, ``phrase`` or ``none`` (no gold answer). In a name, all words of more than
+    three characters begin with a capital letter.
     """
     answer = question.answers[0].strip("\"'“”‘’ ") if question.answers else ""
     if not answer:
@@ -71,9 +72,9 @@ BREAKDOWNS = {
     "answer type": classify_answer,
     "answer length (words)": classify_answer_length,
 }
-"""Function that returns the class of a question, by the name of the breakdown."""
+"""Functions that return the class of a question, by the name of the breakdown."""
 ORDER = {
     "question length (words)": ("up to 5", "6-8", "9-12", "13 or more"),
     "answer length (words)": ("none", "1", "2", "3", "4-5", "6 or more"),
 }
-"""Order of the classes in the report; other breakdowns are ordered by falling number of questions."""
+"""Order of the classes in the report; other breakdowns begin with the class of the most questions."""

@@ -1,4 +1,4 @@
-"""Questions for an evaluation, which are counted in advance and read one by one."""
+"""Questions for an evaluation, counted in advance and read one by one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class QuestionSet:
         """Return a reproducible random sample of the questions.
 
         Args:
-            limit: number of questions; the set itself is returned for None, or if it has no more questions.
+            limit: number of questions; for None, or if the set is not larger, the set itself is returned.
 
         Raises:
             BadInput: ``limit`` is less than 1.

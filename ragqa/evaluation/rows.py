@@ -1,4 +1,4 @@
-"""Rows of an evaluation (``rows.jsonl``): questions with their answers and scores."""
+"""Rows of an evaluation (``rows.jsonl``): questions with their predictions and scores."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from ragqa.metrics import exact_match, f1, first_rank, has_answer
 from ragqa.types import Answer, Hit, Question, Span
 
 Loss = Literal["right", "not retrieved", "not read", "not chosen", "unanswerable"]
-"""Stage at which an answer was lost; ``right`` for a right answer, ``unanswerable`` without gold answers.
+"""Outcome of a question: ``right``, the stage that lost the answer, or ``unanswerable`` (no gold answers).
 
 If no passage of the corpus contains an answer, the figures count ``not retrieved`` as ``not in the corpus``.
 """
@@ -50,7 +50,7 @@ class SystemResult:
     """Answer and hits of a system for a question."""
 
     answer: Answer | None
-    """Answer, with confidence NaN if the system gives none; None if only retrieval is scored."""
+    """Answer, with confidence NaN if the system gives no confidence; None if only retrieval is scored."""
     read_hits: list[Hit]
     """Hits that were read."""
     hits: list[Hit]
@@ -63,10 +63,10 @@ class SystemResult:
 
 @dataclass(frozen=True)
 class ScoredHit:
-    """Score of a hit, and whether its passage contains a gold answer."""
+    """Hit with its score; ``has_answer`` is True if its passage contains a gold answer."""
 
     passage: int
-    """Row of the passage in the passage store; for predictions in a file, its position in their list, from 0."""
+    """Row of the passage in the passage store; without a store, position in the question's passages, from 0."""
     score: float
     has_answer: bool
 
@@ -75,14 +75,15 @@ class ScoredHit:
 class Excerpt:
     """Part of a passage, as a report shows it.
 
-    The predicted answer is the characters ``start`` to ``end`` (exclusive) of the text; both are None if it is unknown.
+    The predicted answer is the characters ``start`` to ``end`` (exclusive) of the text. Both are None if the place of
+    the answer is unknown.
     """
 
     title: str
     document: str
     text: str
     rank: int | None = None
-    """Rank among the hits, from 1; None if the passage is no hit."""
+    """Rank among the hits, from 1; None if the passage is not a hit."""
     start: int | None = None
     end: int | None = None
 
@@ -94,7 +95,7 @@ class Row:
     number: int
     """Position in the question set, from 0; a question that occurs twice has two rows."""
     digest: str
-    """Digest of all fields of the question; a continued run does not reuse a row with another digest."""
+    """Digest of all fields of the question; a resumed run discards a row with another digest."""
     id: str
     question: str
     answers: tuple[str, ...]
@@ -107,11 +108,11 @@ class Row:
     em: bool
     """True if the prediction is an exact match of a gold answer."""
     f1: float | None
-    """Token F1; None for patterns, which have no tokens, and if retrieval alone is scored."""
+    """Token F1; None for patterns, which have no tokens, and if only retrieval is scored."""
     confidence: float | None
-    """Confidence of the answer, from 0 to 1; None if the system has none."""
+    """Confidence of the answer, from 0 to 1; None if the system gives no confidence."""
     loss: Loss | None
-    """Stage at which the answer was lost; None if retrieval alone is scored."""
+    """Outcome of the question; None if only retrieval is scored."""
     read: int
     """Number of hits that were read."""
     rank: int | None
@@ -123,9 +124,9 @@ class Row:
     retrieve_seconds: float | None
     read_seconds: float | None
     cited: Excerpt | None
-    """Passage cited for the prediction; None if there is none."""
+    """Passage cited for the prediction; None if no passage is cited."""
     holding: Excerpt | None
-    """First hit that contains a gold answer; None if there is none, or it is the cited passage."""
+    """First hit that contains a gold answer; None if no hit does, or if it is the cited passage."""
     hits: tuple[ScoredHit, ...]
 
     @property
@@ -155,7 +156,7 @@ class Row:
 
 
 def score_result(number: int, question: Question, result: SystemResult, rule: Rule) -> Row:
-    """Score the result of a system for a question, and return the row.
+    """Score a system's result for a question, and return the row.
 
     Args:
         number: position of the question in the question set, from 0.
@@ -164,7 +165,7 @@ def score_result(number: int, question: Question, result: SystemResult, rule: Ru
         rule: scoring rule.
 
     Raises:
-        SlowPattern: a gold answer is a pattern that takes too long; the error names the question.
+        SlowPattern: the search of a gold answer, a pattern, takes too long; the error names the question.
     """
     answer, hits = result.answer, result.hits
     prediction = answer.text if answer else None
@@ -226,12 +227,12 @@ def _digest(text: str) -> str:
 
 
 def has_name(document: str, names: Sequence[str]) -> bool:
-    """Return True if one of the names is the document's id, or the last parts of its path."""
+    """Return True if one of the names is the document's id, or the end of the id after a slash."""
     return any(document == name or document.endswith(f"/{name}") for name in names)
 
 
 def _locate_in(text: str, answers: Sequence[str]) -> Span | None:
-    """Return the span of the first character of the first gold answer, in any case, or None."""
+    """Return the first character of the earliest gold answer as a span, ignoring case; or None."""
     lowered = text.lower()
     starts = [start for answer in answers if answer and (start := lowered.find(answer.lower())) >= 0]
     return Span(min(starts), min(starts) + 1) if starts else None

@@ -27,9 +27,9 @@ from ragqa.reading.calibration import THRESHOLD
 from ragqa.types import Question
 
 RUN_FILE = "run.json"
-"""File beside the rows of an unfinished run, which identifies the run."""
+"""File that identifies an unfinished run, beside the rows of the run."""
 DEPTH = 100
-"""Default number of hits of a question that are searched for answers (top-100 accuracy of DPR)."""
+"""Default number of hits to search for gold answers (top-100 accuracy of DPR)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class EvaluationSettings:
     split: str = ""
     """Split of the data set: dev, test or another name."""
     corpus: str | None = None
-    """Name of the corpus; None for the names of its files."""
+    """Name of the corpus; None for the names of its files, if they are known."""
     regex: bool = False
     """True if gold answers are patterns (CuratedTREC)."""
     unicode: Literal["NFD"] | None = "NFD"
@@ -53,12 +53,12 @@ class EvaluationSettings:
     k: int | None = None
     """Number of passages to read for each question; None for the pipeline's own number.
 
-    ``k``, ``depth`` and ``read`` apply to pipelines only; other systems have their own values.
+    ``k``, ``depth`` and ``read`` apply only to a ``Pipeline``; other systems have their own values.
     """
     depth: int = DEPTH
     """Number of hits of each question that are searched for gold answers."""
     batch: int = 1
-    """Number of questions answered together; above 1, times are shares of a batch, not latencies."""
+    """Number of questions answered together; above 1, times are shares of a batch, not response times."""
     min_confidence: float | None = None
     """Confidence below which the report counts answers as declined; None for the system's own threshold."""
     read: bool = True
@@ -68,10 +68,11 @@ class EvaluationSettings:
     resume: bool | None = None
     """True to continue an interrupted run from its rows, False to start again.
 
-    None continues the run if ``System.is_identified``; a pipeline made in memory may have changed since the run.
+    None continues the run if ``System.is_identified`` is True. A pipeline that was not loaded from directories may have
+    changed since the run.
     """
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Additional facts for the report: ``source``, ``caution``, ``published``, ``command``."""
+    """Additional facts for the report, such as ``source`` and ``caution``."""
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -98,12 +99,12 @@ def evaluate(
     are shares from 0 to 1.
 
     Args:
-        pipeline: the pipeline to ask, or another system, for example ``Predictions`` in a file.
+        pipeline: the pipeline to ask, or another system, for example ``Predictions``.
         questions: questions with gold answers; they are read one by one, and only scores stay in memory.
         settings: settings of the evaluation; None for ``EvaluationSettings()``.
         out: directory of the report; None for a temporary one, which is deleted when the process ends. An interrupted
             run leaves its rows next to this directory (see ``EvaluationSettings.resume``).
-        progress: receiver of the number of answered questions.
+        progress: receiver of the numbers of answered questions and of searched passages.
         changes: fields of ``settings`` to change, for example ``k=5``.
 
     Returns:
@@ -139,7 +140,7 @@ def evaluate(
 
 
 def _describe_run(pipeline: Pipeline | System, system: System, settings: EvaluationSettings) -> dict[str, Any]:
-    """Return the description of a run; characters that UTF-8 cannot encode are replaced."""
+    """Return the description of a run; characters that are not valid UTF-8 are replaced."""
     description = system.describe()
     threshold = settings.min_confidence
     if threshold is None:
@@ -177,9 +178,6 @@ def _open_workspace(target: Path, identity: list[Any], resume: bool) -> Iterator
     """Yield the locked folder for the rows of a run.
 
     The folder is deleted at the end of the block. If the block raises an error, a folder with rows is kept.
-
-    Raises:
-        BadInput: another evaluation has locked the folder, or it contains rows of another run or files of the user.
     """
     folder = target.with_name(f".{target.name}.evaluating")
     with artefacts.report_write_errors(target):
@@ -234,9 +232,6 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
     """Return the questions that have no row yet, and the number of rows.
 
     The file is truncated before the first row that is incomplete, or whose question has changed.
-
-    Raises:
-        BadInput: there are more rows than questions, so that rows would be lost.
     """
     done, size = 0, 0
     pending: list[Question] = []
@@ -259,7 +254,7 @@ def _skip_finished(system: System, questions: Iterator[Question], file: Path) ->
 
 
 def _parse_row(line: bytes) -> Row | None:
-    """Return the row of a line, or None if the line is incomplete."""
+    """Return the row of a line, or None if the line is incomplete or damaged."""
     try:
         return Row.from_json(line.decode("utf-8")) if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError):

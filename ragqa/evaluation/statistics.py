@@ -1,6 +1,6 @@
 """Statistics of scores: intervals, a paired test, risk and coverage, calibration.
 
-Shapes: N questions, T thresholds. All sampling has a fixed seed, so that a report can be reproduced exactly.
+Shapes: N questions, T thresholds. Random numbers have a fixed seed, so that a report can be reproduced exactly.
 """
 
 import math
@@ -76,7 +76,7 @@ class PairedTest:
     difference: Interval
     """Mean of the first system's score minus the second system's."""
     p: float
-    """Two-sided p-value: probability of a difference at least as large if the systems were exchangeable."""
+    """Two-sided p-value: probability of a difference at least as far from 0 if the systems were exchangeable."""
 
 
 def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest:
@@ -104,7 +104,7 @@ def compare_paired(ours_N: npt.ArrayLike, theirs_N: npt.ArrayLike) -> PairedTest
 
 
 def _sign_test(wins: int, changed: int) -> float:
-    """Return the two-sided p-value of ``wins`` heads among ``changed`` tosses of a fair coin."""
+    """Return the two-sided p-value of ``wins`` heads in ``changed`` tosses of a fair coin."""
     ways, tail = 1, 1
     for n in range(1, min(wins, changed - wins) + 1):
         ways = ways * (changed - n + 1) // n  # "changed choose n" from "changed choose n - 1"
@@ -115,7 +115,7 @@ def _sign_test(wins: int, changed: int) -> float:
 def _randomisation_test(changed: Values) -> float:
     """Return the two-sided p-value of differences by a randomisation test.
 
-    It is the share of random sign changes whose sum is at least as far from 0 as the observed sum, itself included.
+    It is the share of sums with random signs that are at least as far from 0 as the observed sum, which counts as one.
     """
     random = np.random.default_rng(0)
     observed, extreme, chunk = abs(changed.sum()), 0, 500
@@ -126,10 +126,10 @@ def _randomisation_test(changed: Values) -> float:
 
 
 def compute_risk_coverage(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the coverage and the risk for every threshold (El-Yaniv & Wiener 2010).
+    """Return coverage and risk at each threshold of confidence (El-Yaniv & Wiener 2010).
 
-    Coverage is the share of the answers whose confidence is at least the threshold. Risk is the share of wrong answers
-    among them.
+    Coverage is the share of answers with at least the confidence of the threshold. Risk is the share of wrong answers
+    among these.
 
     Args:
         confidence_N: [N] confidence of each answer.
@@ -172,17 +172,17 @@ def compute_accuracy_at_coverage(coverage: Values, risk: Values, share: float) -
 
 
 def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLike) -> tuple[Values, Values]:
-    """Return the thresholds, and the share of answers that are declined at each.
+    """Return the share of answers that are declined at each threshold of confidence.
 
-    An answer is declined if its confidence is below the threshold. The shares for unanswerable and for answerable
-    questions, with the same thresholds, make the ROC curve of a detector of unanswerable questions.
+    An answer is declined if its confidence is below the threshold. The shares of unanswerable and of answerable
+    questions, at the same thresholds, make the ROC curve of a detector of unanswerable questions.
 
     Args:
-        thresholds_N: [N] thresholds of confidence.
+        thresholds_N: [N] thresholds, in any order.
         confidence_M: [M] confidence of each answer.
 
     Returns:
-        [T] distinct thresholds in rising order, with infinity at the end, and [T] shares of answers below them.
+        [T] distinct thresholds in rising order, with infinity at the end, and [T] shares of declined answers.
     """
     thresholds = np.append(np.unique(np.asarray(thresholds_N, np.float64)), np.inf)
     confidence = np.sort(np.asarray(confidence_M, np.float64))
@@ -191,7 +191,7 @@ def compute_refusal_rates(thresholds_N: npt.ArrayLike, confidence_M: npt.ArrayLi
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Answers with a confidence from ``low`` to ``high`` (exclusive; the last bin includes 1)."""
+    """Answers with a confidence from ``low`` to ``high`` (exclusive, unless ``high`` is 1)."""
 
     low: float
     high: float
@@ -211,7 +211,7 @@ def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> 
         right_N: [N] 1 for right answers, 0 for wrong ones.
 
     Returns:
-        The bins with answers, by rising confidence.
+        Bins in rising order of confidence; bins without answers are left out.
     """
     confidence, right = np.asarray(confidence_N, np.float64), np.asarray(right_N, np.float64)
     place = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -225,7 +225,7 @@ def compute_reliability(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> 
 def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLike) -> float:
     """Return the expected calibration error over ten bins of equal width (Guo et al. 2017).
 
-    It is 0 without answers. Arguments are as for ``compute_reliability``.
+    The error is 0 if there are no answers. Arguments: as for ``compute_reliability``.
     """
     table = compute_reliability(confidence_N, right_N)
     total = sum(b.questions for b in table)
@@ -233,10 +233,10 @@ def compute_calibration_error(confidence_N: npt.ArrayLike, right_N: npt.ArrayLik
 
 
 def compute_percentiles(seconds_N: npt.ArrayLike) -> dict[str, float]:
-    """Return the mean and percentiles of one or more durations.
+    """Return the mean and percentiles of durations.
 
     Args:
-        seconds_N: [N] durations in seconds.
+        seconds_N: [N] durations in seconds, at least one.
 
     Returns:
         ``mean``, ``p50`` (the median), ``p95`` and ``p99`` in seconds.

@@ -41,14 +41,14 @@ class Tally:
         self._kinds: dict[str, list[str]] = {name: [] for name in names}
         self._digest = blake2b(digest_size=8)
         self.losses: Counter[str] = Counter()
-        """Numbers of questions by the stage at which their answers were lost (``find_loss``)."""
+        """Number of questions by outcome (``find_loss``)."""
         self.gold: dict[str, list[int]] = {"passage_rank": [], "document_rank": []}
-        """Positions of the questions that have gold passages or gold documents, by the name of the rank."""
+        """Positions of the questions with gold passages or with gold documents, by the name of the rank."""
         self.blank = self.invalid = self.invalid_in_text = self.no_prediction = self.no_confidence = self.most_hits = 0
         """Numbers of questions with an anomaly, and the largest number of hits of a question.
 
-        The anomalies are a gold answer without tokens, an invalid pattern, a pattern that is invalid in Unicode NFD, no
-        prediction for a question with gold answers, and a prediction without confidence.
+        The anomalies, in order, are a gold answer without tokens, an invalid pattern, a pattern that is invalid only in
+        Unicode NFD, no prediction for a question with gold answers, and a prediction without confidence.
         """
         self._table = np.fromiter(
             (self._add(position, row, regex, missing) for position, row in enumerate(rows)), np.dtype(_TYPES)
@@ -63,11 +63,11 @@ class Tally:
         return self._digest.hexdigest()
 
     def get_column(self, name: str) -> npt.NDArray[np.float64]:
-        """Return a column [N] of numbers.
+        """Return a column as numbers [N].
 
         Args:
             name: a flag (0 or 1): ``em``, ``answerable`` (has gold answers), ``predicted`` (has a prediction) or
-                ``covered`` (is right, or a hit contains an answer); or a number (NaN if there is none): ``f1``,
+                ``covered`` (is right, or a hit contains an answer); or a number (NaN if unknown): ``f1``,
                 ``confidence``, ``retrieve_seconds`` or ``read_seconds``.
         """
         return np.asarray(self._table[name], np.float64)
@@ -81,7 +81,7 @@ class Tally:
         return [rank or None for rank in self._table[name].tolist()]
 
     def get_kinds(self) -> dict[str, npt.NDArray[np.str_]]:
-        """Return the class of each question [N], by breakdown (such as ``answer type``)."""
+        """Return the classes of the questions [N], by breakdown, such as ``answer type``."""
         return {name: np.asarray(values) for name, values in self._kinds.items()}
 
     def _add(self, position: int, row: Row, regex: bool, missing: Missing | None) -> tuple[Any, ...]:
@@ -113,10 +113,12 @@ class Tally:
 
 
 def find_loss(row: Row, missing: Missing | None) -> str:
-    """Return the stage at which a row's answer was lost; empty if retrieval alone is scored.
+    """Return the outcome of a row; empty if only retrieval is scored.
+
+    It is the row's ``loss``, or ``not in the corpus`` if the corpus lacks the answer.
 
     Args:
-        row: row of the question.
+        row: row of a question.
         missing: questions whose answers are not in the corpus; None if the corpus was not searched.
     """
     is_missing = row.loss == "not retrieved" and missing is not None and row.number in missing.answers

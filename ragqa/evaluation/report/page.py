@@ -31,7 +31,7 @@ _NO_PLOTS = f"{MissingExtra('drawing the plots', 'eval')}, then: {{command}}"
 def render_page(report: Report) -> str:
     """Return the HTML page of a report.
 
-    The page has no plots if matplotlib is not installed. The same report always gives the same page.
+    The page has no plots if matplotlib is not installed. The same report gives the same page each time.
 
     Raises:
         DamagedArtefact: a line of the rows is not a row.
@@ -89,7 +89,6 @@ def render_comparison_page(comparison: Comparison) -> str:
 
 
 def _draw_plots(draw: Callable[..., list[plots.Plot]], *figures: Figures) -> list[plots.Plot] | None:
-    """Draw the plots, or return None if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -244,7 +243,7 @@ def _render(template: str, **values: Any) -> str:
     return _make_environment().get_template(template).render(values)
 
 
-# Characters that HTML does not allow or that are invisible, and characters that reverse the text after them.
+# Characters that are invisible or that HTML forbids; and characters that change the direction of the text after them.
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _REVERSING = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 

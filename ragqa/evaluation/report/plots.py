@@ -118,7 +118,6 @@ def list_tests(figures: Figures) -> dict[str, Figures]:
 def _add_recall(
     plots: list[Plot], curves: dict[str, Figures], golds: dict[str, Figures | None], explanation: str
 ) -> None:
-    """Add a plot of answer recall and, if given, the accuracy of gold passages and documents."""
     with _add_plot(plots, "recall", "Answer recall by number of passages", explanation) as axes:
         for (label, recall), colour, style in zip(curves.items(), (ONE, TWO), ("o-", "s--"), strict=False):
             ks = sorted(int(k) for k, interval in recall.items() if interval)
@@ -149,7 +148,6 @@ def _add_losses(plots: list[Plot], loss: dict[str, int]) -> None:
 
 
 def _add_risk(plots: list[Plot], title: str, curves: dict[str, Figures], *, declining: Figures | None = None) -> None:
-    """Add a plot of one or two risk–coverage curves; ``declining`` marks the threshold of one."""
     explanation = (
         "Share of wrong answers if only the questions with the highest confidence are answered; lower is better."
     )
@@ -235,12 +233,7 @@ def _percent_intervals(intervals: Iterable[Figures]) -> tuple[list[float], list[
 def _add_plot(plots: list[Plot], key: str, title: str, explanation: str, height: float = 3.9) -> Iterator["Axes"]:
     """Yield axes to draw in, and add the plot to ``plots`` at the end of the block.
 
-    Args:
-        plots: list that the plot is added to.
-        key: prefix of the plot's ids, which are unique on the page.
-        title: title of the plot.
-        explanation: sentence that explains the plot.
-        height: height in inches.
+    ``key`` is the prefix of the plot's ids, which are unique on the page. ``height`` is in inches.
     """
     import matplotlib
 

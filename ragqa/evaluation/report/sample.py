@@ -1,4 +1,4 @@
-"""Sample of questions from each group, for the page of a report."""
+"""Samples of questions from the groups of a report or a comparison, for its page."""
 
 import heapq
 import re
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Piece:
-    """Piece of a passage, which can be part of the predicted answer, a gold answer or both."""
+    """Piece of a passage, inside or outside the predicted answer and a gold answer."""
 
     text: str
     is_predicted: bool = False
@@ -41,9 +41,9 @@ class SampledQuestion:
 
     row: Row
     cited: tuple[Piece, ...]
-    """Passage cited for the prediction; empty if none is cited."""
+    """Passage cited for the prediction; empty if no passage is cited."""
     holding: tuple[Piece, ...]
-    """First hit that contains a gold answer; empty if that is the cited passage, or there is none."""
+    """First hit that contains a gold answer; empty if no hit does, or if it is the cited passage."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Group(Generic[Item]):
 def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) -> list[Group[Item]]:
     """Sample up to ``SIZE`` items of each group, by a hash of the question and its number.
 
-    So two reports with the same questions in a group show the same sample.
+    The hash gives two reports with the same questions in a group the same sample.
 
     Args:
-        items: name of the group, row and item of each question.
+        items: for each question, the name of its group, its row and its item.
         order: names of the groups in the order of the result.
 
     Returns:
-        The groups with questions; the items of each are in the order of their rows.
+        The groups that have questions, with items in the order of their rows.
     """
     counts: Counter[str] = Counter()
     samples: defaultdict[str, list[tuple[int, int, Item]]] = defaultdict(list)
@@ -91,11 +91,11 @@ def sample_groups(items: Iterable[tuple[str, Row, Item]], order: Sequence[str]) 
 
 
 GROUPS = ("not chosen", "not read", "not retrieved", "not in the corpus", "wrong", "right", "found", "unanswerable")
-"""Groups of a report in the order of the page, the most instructive first."""
+"""Names of the groups of a report in the order of the page, the most instructive first."""
 
 
 def sample_questions(report: Report) -> list[Group[SampledQuestion]]:
-    """Sample the questions of a report, grouped by the stage at which their answers were lost.
+    """Sample the questions of a report, grouped by outcome.
 
     Raises:
         DamagedArtefact: a line of the rows is not a row.
@@ -129,13 +129,14 @@ def is_read(report: Report) -> bool:
 
 
 PAIR_GROUPS = ("only a", "only b", "neither", "both", "unanswerable")
-"""Groups of a comparison in the order of the page: the outcomes, and questions without gold answers."""
+"""Names of the groups of a comparison in the order of the page."""
 
 
 def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, SampledQuestion]]]:
     """Sample the questions of two reports, grouped by the systems that succeeded.
 
-    Success is a right answer or, if a report scores retrieval alone, an answer within ``find_common_depth`` hits.
+    Success is a right answer or, if a report scores only retrieval, a gold answer in the first ``find_common_depth``
+    hits.
 
     Raises:
         Mismatch: the questions of the reports differ.
@@ -158,18 +159,18 @@ def sample_pairs(comparison: Comparison) -> list[Group[tuple[SampledQuestion, Sa
 
 
 def find_common_depth(comparison: Comparison) -> int:
-    """Return the largest depth at which the hits of both reports were searched for answers."""
+    """Return the largest number of hits at which both reports have answer recall, or 0."""
     return max(map(int, comparison.figures["answer_recall"]), default=0)
 
 
 def mark_row(row: Row, regex: bool) -> SampledQuestion:
-    """Cut a row's passages into pieces and mark the answers (patterns if ``regex`` is True)."""
+    """Divide a row's passages into pieces; gold answers are patterns if ``regex`` is True."""
     cited, holding = (_split_excerpt(excerpt, row.answers, regex) for excerpt in (row.cited, row.holding))
     return SampledQuestion(row, cited, holding)
 
 
 def _split_excerpt(excerpt: Excerpt | None, answers: Sequence[str], regex: bool) -> tuple[Piece, ...]:
-    """Cut a passage, if any, into pieces near the predicted answer, or else the gold answer."""
+    """Divide a passage into pieces around the predicted answer, or else the gold answer."""
     if excerpt is None:
         return ()
     text = excerpt.text
@@ -191,7 +192,7 @@ def _clip(start: int | None, end: int | None, length: int) -> tuple[int, int]:
 
 
 def _find_gold(text: str, answers: Sequence[str], regex: bool) -> tuple[int, int]:
-    """Return the start and end of the longest gold answer in a text, in any case, or (0, 0)."""
+    """Return start and end of the longest gold answer in a text, ignoring case, or (0, 0)."""
     literal = (r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)" for answer in answers)
     if regex:
         matches = (_search(pattern, text) for pattern in map(compile_pattern, answers) if pattern)

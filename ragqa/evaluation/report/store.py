@@ -2,8 +2,8 @@
 
 manifest.json   the manifest of the artefact
 report.json     the figures (``Report.figures``)
-rows.jsonl      a line for each question (``Report.rows``)
-missing.json    the questions whose answers are not in the corpus, or null (``Report.missing``)
+rows.jsonl      a line for each question (``Row``)
+missing.json    the questions whose answers or gold texts the corpus lacks, or null (``Report.missing``)
 report.html     the page
 """
 
@@ -52,20 +52,20 @@ class Report:
         return read_rows(self.path)
 
     def missing(self) -> Missing | None:
-        """Return the questions whose answers the corpus lacks; None if it was not searched."""
+        """Return the questions that the corpus does not cover; None if it was not searched."""
         row = json.loads((self.path / MISSING).read_text())
         return None if row is None else Missing.from_json(row)
 
     @property
     def em(self) -> float | None:
-        """Share of exact matches among answerable questions; None if no answer is scored."""
+        """Share of exact matches, from 0 to 1, over answerable questions; None if not scored."""
         return self.figures["em"] and float(self.figures["em"]["value"])
 
     @property
     def f1(self) -> float | None:
         """Mean F1 over answerable questions, from 0 to 1.
 
-        None if gold answers are patterns (regular expressions), or if no answer is scored.
+        It is None if gold answers are patterns (regular expressions), or if no answer is scored.
         """
         return self.figures["f1"] and float(self.figures["f1"]["value"])
 

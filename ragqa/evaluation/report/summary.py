@@ -79,7 +79,7 @@ def _format_gold(name: str, gold: dict[str, Any]) -> str:
 
 
 def describe_questions(about: dict[str, Any]) -> str:
-    """Return the name, split and number of the questions of a run."""
+    """Return the name and split of a question set, and its number of questions."""
     split = f", {about['split']}" if about["split"] else ""
     unanswerable = about["questions"] - about["answerable"]
     return f"{about['name']}{split}: {format_count(about['questions'], 'questions')}" + (
@@ -88,7 +88,7 @@ def describe_questions(about: dict[str, Any]) -> str:
 
 
 def describe_corpus(about: dict[str, Any]) -> str:
-    """Return the name of the corpus of a run and its number of passages."""
+    """Return the name of a corpus, and its number of passages if it is known."""
     passages = about["system"].get("passages")
     return about["corpus"] + (f", {format_count(passages, 'passages')}" if passages else "")
 
@@ -132,7 +132,7 @@ def _format_share(share: float, meaning: str) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Return a comparison as text: the scores of both systems, their differences and p-values."""
+    """Return a comparison as text: scores of both systems, differences and p-values."""
     figures = comparison.figures
     header = [f"a: {comparison.a.path}", f"b: {comparison.b.path}", ""]
     header += [

@@ -1,4 +1,4 @@
-"""Write the figures and the page of a report, from its rows."""
+"""Write the figures and the page of a report from its rows."""
 
 import json
 import shutil
@@ -40,9 +40,9 @@ def write_report(
 
 
 def rebuild_report(path: str | Path) -> Report:
-    """Compute a report's figures and page again from its rows, with the installed ragqa.
+    """Compute the figures and the page of a report again from its rows.
 
-    Files of the user in the directory are kept. A damaged page is replaced.
+    The user's files in the directory are kept. A damaged page is replaced.
 
     Args:
         path: directory of the report.
