@@ -2,5 +2,5 @@
 
 import os
 
-# Without this variable, ONNX Runtime reports usage to its maker, to which users of a local system have not agreed.
+# Without this variable, ONNX Runtime reports its use to its maker, although the user has not agreed.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -24,14 +24,15 @@ _OPTIONAL_FILES = (
     "1_Pooling/config.json",
     *(f"{part}/{file}" for part in ("2_Dense", "3_LayerNorm") for file in ("config.json", "model.safetensors")),
 )
-"""Files that a sentence-transformers model on the hub may have besides its weights and tokenizer."""
+"""Files of a sentence-transformers model that not every model on the hub has."""
 
 
 class TextEncoder:
     """Encoder of passages and questions; ``load_encoder`` returns one.
 
     Args:
-        passages, questions: runners of the two towers; the same runner twice for a shared tower.
+        passages: runner of the passage tower.
+        questions: runner of the question tower, or of the same tower if it is shared.
         tokenizer: tokenizer of both towers.
         config: ``width`` D, ``max_tokens``, ``identity`` and, for two towers, ``question_tokens``.
         precision: one of ``PRECISIONS``, or ``int8``.
@@ -53,11 +54,11 @@ class TextEncoder:
         """Digest of weights, settings and tokenizer, which is equal for all engines and precisions."""
 
     def encode(self, texts: Iterable[str], on_done: Callable[[int], None] | None = None) -> np.ndarray:
-        """Return float32 vectors [N, D] of N passages; most models scale them to length 1.
+        """Return float32 vectors [N, D] of N passages; most encoders scale them to length 1.
 
         Args:
             texts: passages with their titles, as in ``Passage.titled_text``; each is cut to ``max_tokens``.
-            on_done: function called with the number of passages encoded so far.
+            on_done: function called repeatedly with the number of passages encoded so far.
         """
         return self._run(self._passages, texts, self.max_tokens, on_done)
 
@@ -84,9 +85,9 @@ def load_encoder(
 
     Args:
         name: directory of an export or of torch weights, or hub name; None for the encoder of the package.
-        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch models; an export runs in ONNX Runtime on the CPU.
+        device: ``cpu``, ``cuda`` or ``cuda:N`` for torch weights; an export runs in ONNX Runtime on the CPU.
         precision: one of ``PRECISIONS``; by default float32 on a CPU, bfloat16 on a GPU, int8 for an export.
-        threads: number of cores to use; by default all (ONNX Runtime), or torch's own setting.
+        threads: number of cores to use; by default all for an export, and torch's own setting for torch weights.
 
     Raises:
         BadInput: the model cannot be run in ``precision`` or on ``device``.
@@ -123,7 +124,7 @@ def _load_export(path: Path, threads: int | None) -> TextEncoder:
 
 
 def get_encoder_path(name: str | Path | None) -> Path:
-    """Return the directory of an encoder; for a hub name, a path that need not exist.
+    """Return the directory of an encoder; for a hub name, the name as a path.
 
     Args:
         name: directory or hub name; None and ``default`` stand for the encoder of the package.
@@ -139,10 +140,10 @@ def is_export(path: Path) -> bool:
 def load_tower(name: str) -> tuple[Any, Path, dict[str, Any]]:
     """Load a tower in torch, in evaluation mode.
 
-    Pooling, projection and normalisation: as for ``Tower.load``. For a hub name, the files are downloaded.
+    Pooling, projection and normalisation: as for ``Tower.load``.
 
     Args:
-        name: directory or hub name of the tower.
+        name: directory of the tower, or hub name, whose files are downloaded.
 
     Returns:
         The tower, its directory, and its settings: ``width``, ``max_tokens``, ``pooling`` and ``normalise``.
@@ -173,14 +174,14 @@ def find_tokenizer(name: str) -> Path:
 
     Raises:
         ArtefactError: there is no such directory or hub model.
-        MissingExtra: transformers, which downloads the files, is not installed.
+        MissingExtra: torch or transformers, which the download needs, is not installed.
     """
     path = Path(find_towers(str(get_encoder_path(name)))[0])
     return path if path.is_dir() else _download(name)
 
 
 def _download(name: str) -> Path:
-    """Return a model's directory; for a hub name, download its configuration and tokenizer."""
+    """Return a model's directory; for a hub name, download all files but the weights."""
     if Path(name).is_dir():
         return Path(name)
     check_model(name)
@@ -210,7 +211,7 @@ def compute_identity(path: Path, settings: dict[str, Any]) -> str:
         settings: settings that ``load_tower`` returned.
 
     Raises:
-        OSError: ``tokenizer.json`` is missing.
+        OSError: ``tokenizer.json`` is missing or cannot be read.
     """
     weights = [*sorted(path.glob("*.safetensors")), *sorted(path.glob("[1-9]_*/*.safetensors"))]
     parts = [artefacts.checksum(file) for file in weights]
@@ -243,18 +244,18 @@ def find_towers(name: str) -> list[str]:
     """Return the directories of an encoder's passage tower and question tower, in this order.
 
     Args:
-        name: directory or hub name of the encoder; returned alone if the encoder has a shared tower.
+        name: directory or hub name of the encoder; if the encoder has one shared tower, only ``name`` is returned.
     """
     towers = [Path(name) / part for part in ("passages", "questions")]
     return [str(tower) for tower in towers] if all(tower.is_dir() for tower in towers) else [name]
 
 
 def join_towers(passages: dict[str, Any], questions: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the configuration of an encoder with two towers.
+    """Return the configuration of an encoder from the settings of its towers.
 
     Args:
         passages: settings and ``identity`` of the passage tower.
-        questions: settings and ``identity`` of the question tower; None returns ``passages``, for a shared tower.
+        questions: settings and ``identity`` of the question tower; None for a shared tower.
 
     Raises:
         Mismatch: the vectors of the towers differ in width.

@@ -33,8 +33,8 @@ def export(source: str | Path, out: Path, *, share: Path | None = None, card: Pa
 
     Args:
         source: directory of a reader of ``ragqa.models``, or directory or hub name of an encoder.
-        out: directory to write; it is replaced when the export is complete. If it holds an export of the same
-            weights, its calibration and model card stay unless the source has others.
+        out: directory to write; it is replaced when the export is complete. From an earlier export of the same weights,
+            its calibration stays unless ``source`` has one, and its model card unless ``card`` is given.
         share: directory of an exported encoder with the same word embeddings, whose file is used instead of a copy.
         card: Markdown model card to copy as README.md.
 
@@ -97,14 +97,9 @@ def amend_export(path: Path) -> Iterator[Path]:
 
 
 def _copy_small_file(folder: Path, name: str, file: Path | None, out: Path, identity: str) -> None:
-    """Copy a small file into an export, or else the file of an earlier export.
+    """Copy a small file into an export.
 
-    Args:
-        folder: directory of the export.
-        name: name of the file in the export.
-        file: file to copy; if it is None or missing, the file ``name`` in ``out`` is copied, if there is one.
-        out: directory of the earlier export, which is not used if its weights differ.
-        identity: digest of the weights.
+    If there is no ``file``, the file of an earlier export of the same weights in ``out`` is copied.
     """
     if file is None or not file.is_file():
         try:
@@ -128,16 +123,9 @@ class _Graph:
 
 
 def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Write the graphs and the word embeddings of a model.
+    """Write a model's graphs and word embeddings; return the config's entry ``embeddings``.
 
-    Args:
-        graphs: graphs of the model; the first one has the word embeddings.
-        folder: directory to write, which later becomes ``out``.
-        out: final place of the directory.
-        share: as for ``export``.
-
-    Returns:
-        The entry ``embeddings`` of the manifest's config.
+    The first graph has the word embeddings. ``folder`` later becomes ``out``.
     """
     folder.mkdir(exist_ok=True)
     embeddings: dict[str, Any] = {}
@@ -150,7 +138,7 @@ def _write_model(graphs: Sequence[_Graph], folder: Path, out: Path, share: Path 
 
 
 def _load_model(source: str | Path) -> tuple[str, list[_Graph], Path, dict[str, Any]]:
-    """Load a model; return its kind, graphs, directory and config."""
+    """Load a model; return its kind, graphs, directory and config for the manifest."""
     import torch
 
     from ragqa.models import span_readers
@@ -262,13 +250,7 @@ def _silence_warnings() -> Iterator[None]:
 
 
 def _split_embeddings(model: Any, folder: Path, out: Path, share: Path | None) -> dict[str, Any]:
-    """Move the word embeddings of a model to their own file, or refer to the file in ``share``.
-
-    Arguments and returned value: as for ``_write_model``, but for one ONNX ``model``, which is changed.
-
-    Raises:
-        Mismatch: ``share`` has other embeddings.
-    """
+    """Move the word embeddings of a model to a file, or refer to the equal file in ``share``."""
     from onnx import TensorProto, numpy_helper
 
     tensor = max(model.graph.initializer, key=lambda t: int(np.prod(t.dims)))  # the word embeddings are the largest

@@ -28,8 +28,10 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
     Raises:
         BadInput: ``out`` holds something other than a reader, or cannot be written.
         MissingExtra: torch, transformers or onnx is not installed.
-        ArtefactError, DamagedArtefact: there is no exported reader, or it or the encoder is incomplete.
-        Mismatch: the reader has another shape or tokenizer than the encoder, or does not score starts and ends.
+        ArtefactError, DamagedArtefact: there is no exported reader, it or the encoder is incomplete, or ``out`` holds a
+            damaged reader.
+        Mismatch: the reader has another shape or tokenizer than the encoder, does not score starts and ends, or was
+            exported by a newer version of ragqa.
     """
     try:
         import onnx
@@ -75,7 +77,6 @@ def restore_weights(exported: Path, encoder: Path, out: Path) -> None:
 
 
 def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
-    """Return the word embeddings of an export."""
     row = config["embeddings"]
     file = exported / row["file"]
     if not file.is_file() or artefacts.checksum(file) != row["sha256"]:
@@ -84,10 +85,10 @@ def _read_embeddings(exported: Path, config: dict[str, Any]) -> np.ndarray:
 
 
 def _read_weights(graph: Any, table: np.ndarray) -> dict[str, np.ndarray]:
-    """Return every parameter of a graph in float32, by its name in torch.
+    """Return the parameters of a graph in float32, by their names in torch.
 
-    The exporter renames the weights of matrix products but not the biases, so the bias that is added to a product gives
-    the name of its weight.
+    The exporter renames the weights of matrix products but not their biases. So the name of a weight is found from the
+    bias that is added to the product.
     """
     from onnx import TensorProto, numpy_helper
 

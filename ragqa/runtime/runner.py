@@ -27,8 +27,8 @@ _BATCH_TOKENS = 16_384
 class OnnxRunner:
     """Runner of an export in ONNX Runtime, with one sequence and one thread per call.
 
-    Calls run in parallel on all cores. Dynamic quantisation uses one scale for a whole tensor, so the result for a
-    sequence would depend on other sequences in its batch. Single sequences are also faster on a CPU.
+    Calls run in parallel on all cores. There are no batches: dynamic quantisation uses one scale for a whole tensor, so
+    the result for a sequence would depend on the rest of its batch. Single sequences are also faster on a CPU.
     """
 
     engine = "onnx"
@@ -40,12 +40,12 @@ class OnnxRunner:
 
         Args:
             path: directory of the export.
-            config: configuration in its manifest.
+            config: configuration in the export's manifest.
             threads: number of parallel calls; by default one per core.
             file: name of the graph's file; only the graph of the default name has word embeddings.
 
         Raises:
-            DamagedArtefact: the graph or the embeddings are damaged.
+            DamagedArtefact: the graph or the embeddings are missing or damaged.
             ArtefactError, Mismatch: the encoder with which the export shares embeddings is missing or has changed.
         """
         import onnxruntime
@@ -79,7 +79,9 @@ class OnnxRunner:
         return results
 
     def run_on(self, hidden: Sequence[np.ndarray]) -> list[Outputs]:
-        """Return the outputs of a graph of later layers for each sequence, in order.
+        """Return the outputs of the later layers for each sequence, in order.
+
+        The runner must have the graph ``artefacts.LATER_MODEL``.
 
         Args:
             hidden: hidden states ``[L, D]`` of each sequence of L tokens.
@@ -116,7 +118,7 @@ def create_session(model: Path, options: Any) -> Any:
 
 
 def _map_embeddings(path: Path, table: dict[str, Any]) -> np.ndarray:
-    """Map the word embeddings of an export into memory, which models with the same file share."""
+    """Map the word embeddings of an export into memory that models with the file share."""
     file = path / table["file"]
     if file.parent.resolve() != path.resolve():
         if not file.parent.is_dir():

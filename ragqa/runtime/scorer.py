@@ -49,7 +49,7 @@ class SpanScores:
 
         Args:
             part: positions of the passage's tokens in the sequence.
-            longest: maximum length of a span in tokens, W; a reader trained with shorter spans lowers it.
+            longest: maximum length of a span in tokens, W; lowered if the reader was trained with shorter spans.
 
         Returns:
             ``[P, W]``; entry (p, w) is the score of the w + 1 tokens from token p of ``part``, including the relevance
@@ -72,14 +72,14 @@ class SpanTable:
     relevance: float = 0.0
     """Score of the passage."""
     absence: float = 0.0
-    """Score of "no answer", which such a reader does not score."""
+    """Score of "no answer": always 0, since such a reader does not score it."""
     early: float = 0.0
-    """Score of the passage after an early layer, which such a reader does not have."""
+    """Score of the passage after an early layer: always 0, since such a reader has none."""
 
     def make_table(self, part: slice, longest: int) -> np.ndarray:
         """Return the scores of all spans that begin in the passage.
 
-        Arguments and returned value: as for ``SpanScores.make_table``, but spans that exceed ``part`` also have scores.
+        Arguments and returned value: as for ``SpanScores.make_table``, but spans that exceed ``part`` are also scored.
         """
         scores: np.ndarray = self.spans[part, :longest].astype(np.float64) + self.relevance
         return scores
@@ -96,9 +96,9 @@ class SpanScorer:
     Args:
         runner: runner of the reader, or of its layers up to the early one.
         tokenizer: tokenizer of the reader.
-        config: settings from ``describe`` of the reader, with its ``identity``, a digest of its weights.
+        config: settings that ``EncoderReader.describe`` returned, and ``identity``, a digest of the weights.
         path: directory of the reader.
-        later: runner of the layers after the early one, if they are a separate graph.
+        later: runner of the layers after the early one; None if ``runner`` runs all layers.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class SpanScorer:
         self.knows_absence: bool = bool(config.get("absence"))
         """True if the reader was trained to score "no answer"."""
         self.early_layer: int | None = config.get("early_layer")
-        """Number of layers after which the reader first scores the passage; None if only the last layer scores it."""
+        """Number of layers after which the passage is scored early; None if it is scored only after all layers."""
         self._longest: int | None = config.get("max_span")
         self.fingerprint: str = f"{config['identity']} {runner.engine} {self.max_tokens} {self._longest}"
         """Text that identifies weights, engine, sequence length and longest span."""
@@ -130,8 +130,8 @@ class SpanScorer:
 
         Args:
             inputs: sequences of tokens.
-            select: function that chooses the sequences to read beyond the early layer; the result is None for the
-                others. By default, and by a reader without an early layer, all are read.
+            select: function that chooses the sequences to read beyond the early layer; the scores of the others are
+                None. By default, and without an early layer, all sequences are read completely.
         """
         outputs = self._runner.run(inputs)
         if self.early_layer is None:
@@ -189,7 +189,7 @@ def load_scorer(path: Path | None = None, *, device: str = "cpu") -> SpanScorer:
 
 def _load_export(path: Path) -> SpanScorer:
     manifest = artefacts.read_manifest(path, "reader")
-    # The identity is the checksum of the graph, because another exporter can round the same weights differently.
+    # The identity is the checksum of the graph, because two versions of the exporter can round weights differently.
     config = {**manifest.config, "identity": manifest.files[artefacts.MODEL]["sha256"][:16]}
     artefacts.check_count(config["max_tokens"], "max_tokens")
     if (longest := config.get("max_span")) is not None:
@@ -215,7 +215,7 @@ def make_torch_scorer(reader: Any, tokenizer: TextTokenizer, path: Path, identit
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        DamagedArtefact: the reader's configuration has a wrong limit.
+        DamagedArtefact: as for ``EncoderReader.describe``.
     """
 
     def run_reader(ids: Any, mask: Any, types: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from ragqa.runtime.tokens import TextTokenizer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _SAMPLES = ("Forth Bridge\nThe bridge is 2,467 metres long.", "w1 w2 w3", "word " * 600)
-"""Texts to compare the ids of both tokenizers; the last text is longer than a model reads."""
+"""Texts for which both tokenizers must give the same ids; the last text is longer than a model reads."""
 _PROMPTS: dict[str, Any] = {"__version__": {}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
 """Content of ``config_sentence_transformers.json``; ragqa compares vectors by their inner products."""
 
@@ -34,9 +34,9 @@ def export_sentence_transformer(source: str | Path, out: Path, *, card: Path | N
 
     Raises:
         MissingExtra: torch or transformers is not installed.
-        BadInput: the card does not exist, ``source`` cannot be written in this form, or ``out`` holds something else or
-            cannot be written.
-        ArtefactError: there is no encoder at ``source``.
+        BadInput: the card does not exist; ``source`` is an 8-bit export, a reader or two towers, or its tokenizer adds
+            other special tokens; or ``out`` holds something else or cannot be written.
+        ArtefactError: there is no encoder at ``source``, or it has no ``tokenizer.json``.
         Mismatch: ``source`` is one of DPR's two encoders.
     """
     if card is not None and not card.is_file():

@@ -1,4 +1,4 @@
-"""Token sequences of texts, made in the same way for training and answering."""
+"""Token sequences of texts, the same for training and answering."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from ragqa.text import replace_surrogates
 MAX_QUESTION = 64
 """Maximum length of a question in wordpieces; the rest is cut (REALM: 64)."""
 _CHARACTERS_PER_PIECE = 100
-"""Number of characters to tokenize per wordpiece that a model reads; English has about four."""
+"""Number of characters to tokenize for each wordpiece that a model reads; English words have about four."""
 MAX_TITLE = 32
 """Maximum length of a title in wordpieces; the rest is cut."""
 
@@ -70,7 +70,7 @@ class TextTokenizer:
         return hashlib.sha256(self._file.read_bytes()).hexdigest()
 
     def tokenizes_like(self, other: "TextTokenizer") -> bool:
-        """Return True if both tokenizers give every text the same ids, except for special tokens."""
+        """Return True if both tokenizers give any text the same ids, apart from [CLS] and [SEP]."""
         one, two = (json.loads(item._file.read_text(encoding="utf-8")) for item in (self, other))
         return all(one.get(name) == two.get(name) for name in ("normalizer", "pre_tokenizer", "model", "added_tokens"))
 
@@ -130,13 +130,13 @@ class TextTokenizer:
         return list(map(_make_pieces, encodings))
 
     def encode_text(self, text: str, max_tokens: int) -> TokenInput:
-        """Return the ids of [CLS] text [SEP]; the text is cut to ``max_tokens`` ids in all.
+        """Return the ids of [CLS] text [SEP], cut to ``max_tokens`` ids including both.
 
         Raises:
             ArtefactError: as for ``special_ids``.
         """
         first, last = self.special_ids
-        # The wordpieces of a text of megabytes would take gigabytes, although most of them are cut.
+        # The wordpieces of a text of megabytes would take gigabytes, although most are cut off.
         ids = [first, *self._encode(text[: max_tokens * _CHARACTERS_PER_PIECE]).ids[: max_tokens - 2], last]
         return TokenInput(ids, len(ids))
 
