@@ -37,7 +37,7 @@ def save(state: TrainState, folder: Path, *, keep: int = 2) -> Path:
     Args:
         state: state of the run.
         folder: directory of all checkpoints of the run.
-        keep: number of checkpoints to keep, including the new one.
+        keep: number of checkpoints to keep, including the new one; at least 1.
 
     Returns:
         Directory of the checkpoint, ``folder/step-N``.

@@ -2,7 +2,7 @@
 
 A loss over the vectors of a whole batch needs all vectors at once, but not their activations. So the vectors are
 computed in chunks without activations, and the loss gives the gradient of each vector. Then each chunk is computed
-again to propagate the gradients of its vectors. A single process with one chunk per side computes each only once.
+again to propagate the gradients of its vectors. A single process with one chunk per side computes each chunk once.
 
 Legend: n rows of a chunk, D width.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from ragqa.training import parallel
 
 ChunkEncoder = Callable[[], Tensor]
-"""Function that computes the vectors [n, D] of a chunk; a second call is for the gradient."""
+"""Function that returns the vectors [n, D] of a chunk; it is called again for the gradient."""
 
 
 def backward(sides: Sequence[Sequence[ChunkEncoder]], loss: Callable[..., Tensor]) -> Tensor:

@@ -17,21 +17,21 @@ import torch
 from torch import Tensor
 
 WINDOW = 50
-"""Number of steps over which figures are averaged; earlier there are no alarms about averages."""
+"""Number of steps over which figures are averaged; averages raise no alarms before so many steps."""
 MIN_DISTINCT = 0.1
 """Smallest healthy value of the figure ``distinct``."""
 MAX_NULL = 0.95
-"""Largest healthy prior of the null passage."""
+"""Largest healthy prior probability of the null passage."""
 MAX_ENTROPY = 0.98
 """Largest healthy entropy of the prior, as a share of the entropy of a uniform prior."""
 MIN_RECALL = 0.5
 """Smallest healthy recall, as a share of the best recall so far."""
 MAX_LOSS_USED = 0.9
-"""Largest ratio of the loss with passages to the loss without at which passages count as used."""
+"""Largest ratio, loss with passages to loss without them, at which passages count as used."""
 MAX_LOSS_USEFUL = 0.98
-"""Largest ratio of the loss with passages to the loss without at which the retriever learns from useful passages."""
+"""Largest ratio, loss with passages to loss without them, at which the retriever learns from more than noise."""
 MEMORISED = 0.5
-"""Mean probability of training answers above which the generator may have memorised them."""
+"""Probability of a training answer (geometric mean) above which the answers may be memorised."""
 MIN_GENERALISED = 0.4
 """Smallest healthy ratio of held-out accuracy to the probability of training answers."""
 
@@ -66,11 +66,11 @@ def measure_retrieval(
         has_null: True if the last candidate is the null passage.
 
     Returns:
-        - ``entropy``: entropy of p(z|x) as a share of log K
+        - ``entropy``: mean entropy of p(z|x) as a share of log K
         - ``distinct``: from 0 if all texts have the same passages, to 1 if no two texts share a passage
         - ``utility``: mean of the retrieval utility RU(z|x) under p(z|x), without the null passage, in nats
-        - ``utility_top``: RU(z|x) of the most probable passage other than the null passage, in nats
-        - ``null``: p(z|x) of the null passage, if it is a candidate
+        - ``utility_top``: mean of RU(z|x) of the most probable passage other than the null passage, in nats
+        - ``null``: mean of p(z|x) of the null passage, if it is a candidate
     """
     with torch.no_grad():
         prior_BK = relevance_BK.float().softmax(-1)
@@ -89,7 +89,7 @@ def measure_retrieval(
 
 
 def _measure_distinct(rows_BK: np.ndarray) -> float:
-    """Return the number of different passages, scaled from its possible range to 0 … 1."""
+    """Return the number of different passages, scaled so that its possible range is 0 to 1."""
     counts_B = (rows_BK >= 0).sum(-1)
     fewest, most = int(counts_B.max(initial=0)), int(counts_B.sum())
     return (len(np.unique(rows_BK[rows_BK >= 0])) - fewest) / (most - fewest) if most > fewest else 1.0
@@ -99,7 +99,7 @@ def _measure_distinct(rows_BK: np.ndarray) -> float:
 class Health:
     """Monitor of the figures of the last ``WINDOW`` steps.
 
-    It raises an alarm again only after the condition of the alarm has ended.
+    An alarm is raised again only after its condition has ended.
     """
 
     _steps: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -108,7 +108,7 @@ class Health:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> "Health":
-        """Restore the health from the result of ``to_state``; None makes a new one."""
+        """Restore the monitor from the result of ``to_state``; None makes a new one."""
         if state is None:
             return cls()
         return cls(deque(state["steps"], WINDOW), state["best"], set(state["raised"]))
@@ -125,7 +125,7 @@ class Health:
         Args:
             row: result of ``measure_retrieval`` with ``nll`` and ``nll_alone``; only ``nll`` without retrieval.
             retriever_steps: number of steps in which the retriever has learned from the reader; from ``WINDOW`` on, a
-                loss above ``MAX_LOSS_USEFUL`` raises an alarm.
+                ratio of the losses above ``MAX_LOSS_USEFUL`` raises an alarm.
         """
         self._steps.append(row)
         if len(self._steps) < WINDOW or "entropy" not in row:
@@ -172,7 +172,7 @@ class Health:
     def check_passages_used(self) -> list[str]:
         """Return an alarm in a list if passages lower the loss too little, or an empty list.
 
-        The limit is ``MAX_LOSS_USED``. Call this method before adding another loss, which needs useful passages.
+        The limit is ``MAX_LOSS_USED``. Call this method before adding a loss that needs useful passages.
         """
         if not self._steps:
             return []
@@ -205,7 +205,7 @@ class Health:
         )
 
     def _compare_losses(self) -> float:
-        """Return the ratio of the loss with passages to the loss without."""
+        """Return the ratio of the loss with passages to the loss without passages."""
         nll, alone = (sum(step[name] for step in self._steps) for name in ("nll", "nll_alone"))
         return nll / max(alone, 1e-9)
 

@@ -1,4 +1,4 @@
-"""Metric log of a run, in ``metrics.jsonl`` and, if installed, in TensorBoard."""
+"""Log of a run's figures, in ``metrics.jsonl`` and, if installed, in TensorBoard."""
 
 import json
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ FILE = "metrics.jsonl"
 
 
 class Log:
-    """Log that writes nothing, for all processes except the first in data-parallel training."""
+    """Log that writes nothing, for all but the first process of data-parallel training."""
 
     def write(self, step: int, **row: Any) -> None:
         """Write the figures of a step."""
@@ -63,9 +63,9 @@ def _is_swap(row: dict[str, Any]) -> bool:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the logged rows of the run in ``folder``, up to the first row damaged by a kill.
+    """Return the logged rows of the run in ``folder``, up to the first damaged row.
 
-    A run without a log has no rows.
+    A run that was killed while it wrote a row has a damaged row. A run without a log has no rows.
     """
     rows: list[dict[str, Any]] = []
     if (folder / FILE).is_file():

@@ -14,14 +14,14 @@ from ragqa.training.precision import is_bfloat16_fast
 def count_flops(module: nn.Module, tokens: int, predicted: int = 0) -> float:
     """Return the number of floating-point operations of a training step.
 
-    A weight takes 6 operations per token, a frozen weight only 2 (forward pass). Embedding tables do not count, since
-    they are not multiplied. Attention does not count, since it adds only a few per cent for short texts. Sources:
-    Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B, without attention.
+    A weight takes 6 operations per token, and a frozen weight 2 (forward pass). Embedding tables do not count, since
+    they are not multiplied. Products of queries, keys and values do not count, since they add only a few per cent for
+    short texts. Sources: Kaplan et al. 2020, section 2.1; PaLM (Chowdhery et al. 2022), appendix B.
 
     Args:
         module: transformers model, or a module that contains several.
         tokens: number of tokens in the batch.
-        predicted: number of masked positions, where the vocabulary is scored.
+        predicted: number of positions where the vocabulary is scored.
     """
     models = [part for part in module.modules() if isinstance(part, PreTrainedModel)]
     heads = {head.weight for model in models if (head := model.get_output_embeddings()) is not None}
@@ -66,9 +66,9 @@ def count_seq2seq_weights(model: nn.Module) -> tuple[int, int]:
 
 @cache
 def measure_peak_flops(device: str = "cpu") -> float:
-    """Return the peak operations per second of a matrix product in the precision of training.
+    """Return the peak rate of matrix products in the training precision, in operations/s.
 
-    The measurement takes 1 s; later calls for the same device return its result.
+    The measurement takes 1 s; later calls for the same device return the same result.
 
     Args:
         device: device as torch names it, for example ``cuda``.

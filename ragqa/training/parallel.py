@@ -1,8 +1,7 @@
 """Data-parallel training: processes divide every batch and take each step together.
 
-The loss of a batch is a mean over its counted items. So each process multiplies the mean over its own items by its
-share of these items, and gradients are summed. A single process exchanges nothing: sums and means over all processes
-are its own values.
+The loss of a batch is a mean over the items that count. So each process multiplies the mean over its own items by its
+share of these items, and gradients are summed. A single process exchanges nothing and gets its own values back.
 
 Legend: n rows of a process.
 """
@@ -135,7 +134,7 @@ def broadcast_from_first(value: int | None) -> int | None:
 
 @contextmanager
 def take_turns() -> Iterator[None]:
-    """Run the block in one process after the other; later ones find the files of earlier ones."""
+    """Run the block in one process after the other; later ones find files of earlier ones."""
     for turn in range(count_processes()):
         if turn == get_rank():
             yield

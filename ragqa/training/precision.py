@@ -1,4 +1,4 @@
-"""Precision of training: bfloat16 on devices that multiply faster in it."""
+"""Precision of training: bfloat16 on devices that multiply faster in bfloat16."""
 
 import platform
 import time
@@ -10,7 +10,7 @@ import torch
 
 
 def autocast(device: torch.device | str) -> torch.autocast:
-    """Return a context that computes in bfloat16 if the device multiplies faster in it."""
+    """Return a context that computes in bfloat16 if the device multiplies faster in bfloat16."""
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=is_bfloat16_fast(device))
 
 
@@ -18,9 +18,9 @@ def is_bfloat16_fast(device: torch.device | str) -> bool:
     """Return True if the device multiplies faster in bfloat16 than in float32.
 
     GPUs before Ampere and most CPUs have no bfloat16 instructions; such a CPU takes five times as long as in float32.
-    With these instructions, an AMD EPYC takes half the time, but an Intel Xeon twice the time if a virtual machine
-    hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed once per process, unless
-    ``fix_precision`` sets their precision.
+    With these instructions, an AMD EPYC takes half the time of float32, but an Intel Xeon twice the time if a virtual
+    machine hides its matrix units (AMX). So CPUs with bfloat16 instructions are timed once per process, unless
+    ``fix_precision`` sets the precision.
     """
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -40,7 +40,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
     This keeps the precision, and so the losses, of a resumed run: a second timing of the CPU could end differently.
 
     Args:
-        name: ``bfloat16`` or ``float32``; None to time the CPU. Without bfloat16 instructions, it is always float32.
+        name: ``bfloat16`` or ``float32``; None to time the CPU. A CPU without bfloat16 instructions ignores it.
     """
     global _fixed_precision
     before, _fixed_precision = _fixed_precision, name
@@ -51,7 +51,7 @@ def fix_precision(name: str | None) -> Iterator[None]:
 
 
 def choose_precision(device: torch.device | str) -> str:
-    """Return the faster precision for embedding passages in training: bfloat16 or float32."""
+    """Return the precision for embedding passages in training: ``bfloat16`` if it is faster."""
     return "bfloat16" if is_bfloat16_fast(device) else "float32"
 
 
@@ -64,7 +64,7 @@ def _cpu_has_instructions() -> bool:
 
 @cache
 def _bfloat16_takes_less() -> bool:
-    """Return True if matrix products of the size in a small model take less time in bfloat16."""
+    """Return True if matrix products as in a small model take less time in bfloat16."""
     generator = torch.Generator().manual_seed(0)  # measuring must not change the dropout of a run
     a_MD, b_DD = (torch.randn(rows, 512, generator=generator) for rows in (1024, 512))
     times: dict[torch.dtype, list[float]] = {torch.bfloat16: [], torch.float32: []}

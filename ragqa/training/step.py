@@ -13,12 +13,12 @@ from ragqa.training import parallel
 def optimise(
     loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | Sequence[float], clip: float, step: int
 ) -> float:
-    """Compute the gradients of a scalar loss and take a step by ``apply_gradients``.
+    """Compute the gradients of a scalar loss, and take an optimizer step with them.
 
     Other arguments and returned value: as for ``apply_gradients``.
 
     Raises:
-        NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
+        NonFiniteLoss: the loss or a gradient is not finite; the weights have not changed.
     """
     if not math.isfinite(loss.item()):
         raise NonFiniteLoss(f"the loss is {loss.item()} at step {step}: lower the learning rate, or look at the batch")
@@ -42,7 +42,7 @@ def apply_gradients(
         The norm of the gradient before clipping.
 
     Raises:
-        NonFiniteLoss: the gradient is not finite; the weights have not changed.
+        NonFiniteLoss: a gradient is not finite; the weights have not changed.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     parallel.sum_gradients(parameters)
@@ -57,7 +57,7 @@ def apply_gradients(
 
 
 def group_parameters(*modules: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Return the parameter groups of an optimizer, with weight decay for matrices only.
+    """Return parameter groups for an optimizer, with weight decay for matrices only.
 
     Args:
         modules: modules; their frozen parameters are left out.
