@@ -2,10 +2,10 @@
 
 ``BFLOAT16`` computes all of attention in bfloat16, for training on a CPU that multiplies faster in bfloat16. Autocast
 would compute the softmax and add the padding mask in float32, and store both results for the backward pass. On a CPU
-this takes as long as the matrix products.
+this takes as long as the matrix products do.
 
-``UNPADDED`` has no padding mask. Exports use it, because they read one unpadded text at a time. transformers would
-still add a mask, which doubles the time of attention.
+``UNPADDED`` has no padding mask. Exports use it, because they read one unpadded text at a time. transformers would add
+a mask all the same, which doubles the time of attention.
 
 ``SHARED`` lets several decoder rows attend to one text, whose keys and values are stored once.
 
@@ -61,7 +61,7 @@ def bfloat16_attention(
         query: ``[N, H, L, D]``.
         key: ``[N, G, M, D]``.
         value: ``[N, G, M, D]``.
-        attention_mask: ``[N, 1, L, M]``, added to the scores.
+        attention_mask: ``[N, 1, L, M]``, added to the scores; None for no mask.
         scaling: factor of the scores, by default ``D ** -0.5``.
         dropout: share of the attention weights to drop.
 
@@ -82,7 +82,7 @@ def bfloat16_attention(
 
 
 def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
-    """Compute torch's fused attention; without a mask, every token sees every token.
+    """Compute torch's fused attention; without a mask, each token attends to all tokens.
 
     Arguments and returned value: as for ``sdpa_attention_forward`` in transformers.
     """
@@ -90,15 +90,15 @@ def unpadded_attention(*inputs: Any, **options: Any) -> tuple[Tensor, None]:
 
 
 def unpadded_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **options: Any) -> Tensor | None:
-    """Return None if all tokens see each other, and otherwise a mask for texts without padding.
+    """Return a mask for texts without padding; None if each token attends to all tokens.
 
     Args:
-        mask_function: function of transformers that tells if a token sees another.
-        attention_mask: padding mask, which is not used.
+        mask_function: function of transformers that tells if a token attends to another.
+        attention_mask: padding mask, which is ignored.
         options: further arguments of ``sdpa_mask`` in transformers.
 
     Returns:
-        None, or a mask ``[N, 1, L, M]`` as of ``sdpa_mask``.
+        None, or a mask ``[N, 1, L, M]`` by ``sdpa_mask``.
     """
     if mask_function is bidirectional_mask_function:
         return None
@@ -138,7 +138,7 @@ def _shared_attention(
     position_bias: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend from queries ``[R, H, L, D]`` to keys ``[N, H, M, D]``; return ``[R, L, H, D]``."""
+    """Attend with queries ``[R, H, L, D]`` to keys ``[N, H, M, D]``; return ``[R, L, H, D]``."""
     rows, heads, length, width = query.shape
     texts = key.shape[0]
     scaling = width**-0.5 if scaling is None else scaling

@@ -29,7 +29,7 @@ def load_dpr_tower(source: str | Path, kind: str) -> Tower:
 
 
 def make_dpr_tower(model: Any) -> Tower:
-    """Make a tower with the weights of a DPR encoder: BERT, and the projection if there is one.
+    """Make a tower from a DPR encoder: BERT and, if there is one, the projection.
 
     Args:
         model: ``DPRQuestionEncoder`` or ``DPRContextEncoder`` of transformers.

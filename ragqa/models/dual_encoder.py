@@ -1,4 +1,4 @@
-"""Dual encoder: relevance is the inner product of question vector and passage vector."""
+"""Dual encoder: relevance is the inner product of a question vector and a passage vector."""
 
 from pathlib import Path
 from typing import cast
@@ -9,7 +9,7 @@ from ragqa.models.pretrained import check_tokenizer, copy_tokenizer
 from ragqa.models.tower import Pooling, Tower
 
 QUESTIONS, PASSAGES = "questions", "passages"
-"""Directories of the two towers."""
+"""Names of the directories of the two towers."""
 
 
 class DualEncoder(nn.Module):
@@ -23,12 +23,12 @@ class DualEncoder(nn.Module):
         """Combine two towers, or use one tower for questions and passages.
 
         Args:
-            questions: tower of questions, and of passages if ``passages`` is None.
-            passages: tower of passages.
+            questions: tower for questions, and for passages if ``passages`` is None.
+            passages: tower for passages.
             tokenizer: tokenizer file, which ``save`` copies next to the weights.
 
         Raises:
-            Mismatch: the tokenizer belongs to another encoder.
+            Mismatch: as for ``check_tokenizer``.
         """
         super().__init__()
         check_tokenizer(questions.encoder, tokenizer)
@@ -78,11 +78,11 @@ class DualEncoder(nn.Module):
             pooling: ``cls`` or ``mean``.
             shared: True for one tower for questions and passages.
             gain: initial weight of the layer norms; inner products grow with its square. Small towers with random
-                weights learn faster with ``width ** -0.25`` than with 1, the value of ORQA.
+                weights learn faster with ``width ** -0.25`` than with ORQA's value of 1.
 
         Raises:
             ArtefactError: there is no encoder, or some of its weights are missing.
-            Mismatch: the tokenizer in ``path`` belongs to another encoder.
+            Mismatch: as for ``check_tokenizer``, with ``tokenizer.json`` in ``path``.
         """
         towers = [Tower.from_encoder(path, pooling=pooling, width=width) for _ in range(1 if shared else 2)]
         for tower in towers:
@@ -117,7 +117,7 @@ class DualEncoder(nn.Module):
 
         Raises:
             ArtefactError: there is no encoder, some of its weights are missing, or it has an unknown module.
-            Mismatch: the directory holds only one of DPR's two encoders, or the tokenizer of another encoder.
+            Mismatch: the encoder is one of DPR's two encoders; or as for ``check_tokenizer``.
         """
         if not (path / QUESTIONS).is_dir():
             return cls(Tower.load(path), tokenizer=path / "tokenizer.json")

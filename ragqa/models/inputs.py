@@ -26,7 +26,7 @@ class Inputs:
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> Inputs:
-    """Pad rows of token ids with the id ``pad`` and return them as a batch."""
+    """Return rows of token ids as a batch, padded with the id ``pad``."""
     lengths = np.array([len(row) for row in rows])
     ids = np.full((len(rows), int(lengths.max(initial=1))), pad, np.int64)
     mask = np.arange(ids.shape[1]) < lengths[:, None]
@@ -39,8 +39,8 @@ def group_by_length(
 ) -> Iterator[tuple[int, int]]:
     """Divide sequences into groups of similar length, so that little padding is computed.
 
-    Unless ``max_tokens`` ends a group earlier, groups begin at multiples of a step, so that few different batch sizes
-    occur (see ``round_up``).
+    Groups begin at multiples of a step, so that few different batch sizes occur (``round_up``), except where
+    ``max_tokens`` ends a group earlier.
 
     Args:
         lengths: lengths of the sequences in tokens, longest first.
@@ -48,7 +48,7 @@ def group_by_length(
         max_tokens: maximum number of tokens in a group, including padding; None for no maximum.
 
     Yields:
-        First and last row (exclusive) of each group.
+        Start and end (exclusive) of each group.
     """
     first, step = 0, _step(len(lengths))
     for row, length in enumerate(lengths):
@@ -63,7 +63,7 @@ def round_up(count: int) -> int:
     """Round a batch size up, by at most an eighth, so that few different sizes occur.
 
     There are eight sizes from one power of two to the next. On a CPU, oneDNN takes some milliseconds to compile its
-    bfloat16 kernels for each new shape: half the time of a step for a small model whose batch sizes always differed.
+    bfloat16 kernels for each new shape. With a new size in each step, this took half the time of a small model's step.
     """
     step = _step(count)
     return -(-count // step) * step

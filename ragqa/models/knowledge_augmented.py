@@ -34,7 +34,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
             tokenizer: tokenizer file, which ``save`` copies next to the weights.
 
         Raises:
-            Mismatch: the tokenizer belongs to another model.
+            Mismatch: as for ``check_tokenizer``.
         """
         super().__init__()
         self.model = cast(Any, model)
@@ -77,7 +77,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         Raises:
             ArtefactError: there is no masked language model, or some of its weights are missing.
-            Mismatch: the tokenizer in ``path`` belongs to another model.
+            Mismatch: as for ``check_tokenizer``, with ``tokenizer.json`` in ``path``.
         """
         return cls(load_masked_lm(path), tokenizer=path / "tokenizer.json")
 
@@ -87,14 +87,14 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
         Raises:
             ArtefactError: there is no configuration of a masked language model.
-            Mismatch: the tokenizer in ``path`` belongs to another model.
+            Mismatch: as for ``load``.
         """
         return cls(make_masked_lm(path), tokenizer=path / "tokenizer.json")
 
     def save(self, path: Path) -> None:
         """Write the model and its tokenizer into the directory ``path``, in transformers' format.
 
-        An encoder can be loaded from the same directory.
+        ``load_encoder_module`` can load the encoder from the same directory.
         """
         with silence_transformers():
             self.model.save_pretrained(path)

@@ -1,4 +1,4 @@
-"""Load pretrained transformers models and set the options that they share."""
+"""Load and save transformers models, and set options that they share."""
 
 import json
 import shutil
@@ -32,27 +32,27 @@ from ragqa.errors import ArtefactError, DamagedArtefact, Mismatch, summarize_err
 from ragqa.terminal import print_note
 
 SEQ2SEQS = ("bart", "blenderbot", "encoder-decoder", "m2m_100", "marian", "mbart", "mt5", "pegasus", "plbart", "t5")
-"""Model families with which, as tests show, ragqa generates the same answers as transformers; ByT5 is a t5.
+"""Supported seq2seq families: tests show that ragqa generates the same answers as transformers. ByT5 is in t5.
 
-Other families do not support the attention function ``SHARED``: UMT5 and LongT5 reshape the keys of texts by the number
-of decoder rows, LED and ProphetNet have attention functions of their own.
+Other families do not support the attention function ``SHARED``. UMT5 and LongT5 reshape the keys of texts by the number
+of decoder rows, and LED and ProphetNet have attention functions of their own.
 """
 DTYPE = torch.float32
-"""Type of all loaded weights, since stored half precision cannot be trained (AdamW's eps is 0 in float16)."""
+"""Type of all loaded weights; weights in half precision cannot be trained (AdamW's eps is 0 in float16)."""
 _POSITIONS_AFTER_PADDING = {
     *("esm", "ibert", "luke", "xlm-roberta-xl", "xmod", "camembert", "data2vec-text"),
     *("longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta"),
 }
-"""Families whose positions start after the padding id, so that the first position embeddings are unused."""
+"""Model families whose positions start after the padding id, so that the first position embeddings are unused."""
 _DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}
 """Attributes in which models like BART store dropout rates as plain numbers."""
 
 
 def get_encoder_options(config: PretrainedConfig) -> dict[str, object]:
-    """Return the loading options of encoders: eager attention and no pooler, which is unused.
+    """Return the options to load an encoder: float32, eager attention, and no unused pooler.
 
-    The backward pass of eager attention is faster on a CPU: on 2 cores, with batches of 43 texts of 140 tokens in
-    bfloat16, training processes 3,400 tokens per second, and with sdpa 2,800.
+    The backward pass of eager attention is faster on a CPU. On 2 cores, with batches of 43 texts of 140 tokens in
+    bfloat16, training processes 3,400 tokens per second, and 2,800 with sdpa.
     """
     pooler = {"add_pooling_layer": False} if config.model_type in {"bert", "roberta"} else {}
     return {"attn_implementation": "eager", "dtype": DTYPE, **pooler}
@@ -62,7 +62,8 @@ def load_encoder_module(source: str | Path) -> nn.Module:
     """Load the encoder in a directory or on the hub, without its heads.
 
     Raises:
-        ArtefactError: there is no encoder, the model has a decoder or causal attention, or weights are missing.
+        ArtefactError: there is no encoder, the model has a decoder or causal attention, or some of its weights are
+            missing.
     """
     config = load_config(source, "encoder")
     _check_encoder(config, source)
@@ -73,7 +74,8 @@ def load_masked_lm(source: str | Path) -> nn.Module:
     """Load the masked language model in a directory or on the hub.
 
     Raises:
-        ArtefactError: there is no masked language model, or some of its weights are missing.
+        ArtefactError: there is no masked language model, it has a decoder or causal attention, or some of its weights
+            are missing.
     """
     options, noun = {"use_safetensors": True, "attn_implementation": "eager"}, "masked language model"
     _check_encoder(load_config(source, noun), source)
@@ -99,11 +101,14 @@ def make_masked_lm(path: Path) -> nn.Module:
 
 
 def check_tokenizer(model: Any, tokenizer: Path | None) -> None:
-    """Raise Mismatch if a tokenizer file has more pieces than ``model`` has embeddings.
+    """Check that a model has an embedding for each wordpiece of a tokenizer file.
 
     Args:
         model: model of transformers.
         tokenizer: ``tokenizer.json``; if it is None or missing, nothing is checked.
+
+    Raises:
+        Mismatch: the tokenizer has more wordpieces, so it belongs to another model.
     """
     if tokenizer is None or not tokenizer.is_file():
         return
@@ -175,7 +180,7 @@ def load_config(source: str | Path, noun: str = "model") -> PretrainedConfig:
 def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], noun: str) -> nn.Module:
     """Load a complete model from safetensors files or from published ``.bin`` files.
 
-    transformers reads ``.bin`` files with ``torch.load(weights_only=True)``, which executes no code.
+    transformers loads ``.bin`` files with ``torch.load(weights_only=True)``, which executes no code.
 
     Args:
         ModelClass: class of transformers.
@@ -201,7 +206,7 @@ def load_weights(ModelClass: Any, source: str | Path, options: dict[str, Any], n
 
 @cache
 def announce_hub(source: str | Path) -> None:
-    """Print once per hub name that the hub is asked for the model; not in offline mode."""
+    """Print once, unless offline, that the hub is asked for a model; not for a directory."""
     if not Path(source).is_dir() and not constants.HF_HUB_OFFLINE:
         print_note(f"asking the Hugging Face hub for {source}")
 
@@ -241,7 +246,7 @@ def silence_transformers() -> Iterator[None]:
 def select_segments(config: Any, token_type_ids: Tensor) -> dict[str, Tensor]:
     """Return the token types as keyword arguments; none for a model that ignores token types.
 
-    RoBERTa has only one token type, DistilBERT and ModernBERT have none: they separate question and passage by [SEP].
+    RoBERTa has one token type, and DistilBERT and ModernBERT have none; [SEP] separates question and passage.
 
     Args:
         config: configuration of the model.
@@ -270,7 +275,7 @@ def set_dropout(module: nn.Module, share: float) -> None:
 def fuse_attention(model: nn.Module) -> None:
     """Make every transformers encoder in ``model`` use a fused attention kernel.
 
-    This saves GPU memory, because eager attention stores the weights of all pairs of tokens for the backward pass.
+    This saves GPU memory, because eager attention stores a weight for each pair of tokens for the backward pass.
     Decoders and seq2seq models do not change.
     """
     for encoder in _iter_encoders(model):
@@ -296,7 +301,7 @@ def _iter_encoders(model: nn.Module) -> Iterator[Any]:
 
 
 def get_max_sequence(config: Any) -> int:
-    """Return the maximum length of a sequence in tokens: an encoder's positions, at most 512."""
+    """Return the maximum sequence length in tokens: the model's positions, at most BERT's 512."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if config.model_type in _POSITIONS_AFTER_PADDING:
         positions -= (config.pad_token_id or 0) + 1
@@ -308,10 +313,10 @@ def get_max_input(config: Any, name: Literal["reader_tokens", "tower_tokens"] = 
 
     Args:
         config: configuration of the encoder.
-        name: setting of the configuration that may lower the limit of ``get_max_sequence``.
+        name: setting of the configuration that can lower the limit of ``get_max_sequence``.
 
     Raises:
-        DamagedArtefact: the setting is not a number of tokens.
+        DamagedArtefact: the setting is not a positive integer.
     """
     longest = get_max_sequence(config)
     value = getattr(config, name, longest)

@@ -25,14 +25,16 @@ from ragqa.models.pretrained import (
 )
 
 MLP_HIDDEN, MLP_MAX_SPAN = 256, 10
-"""Width H of the head, and longest span W in tokens, in ORQA and REALM."""
+"""Width H of the head and longest span W in tokens, as in ORQA and REALM."""
 _EARLY_GAIN = 30.0
-"""Factor of the early head's input. After four layers, the first token's vector hardly differs between passages
-(standard deviation 0.008), and without a factor the head learned nothing in 600 steps."""
+"""Factor of the early head's input, without which the head learned nothing in 600 steps.
+
+After four layers, the first token's vector hardly differs between passages (standard deviation 0.008).
+"""
 _POOLER, _CLASSIFIER = "bert.pooler.dense", "classifier"
-"""Names of two layers of a cross-encoder in transformers."""
+"""Names of the layers of a cross-encoder that score relevance, in transformers."""
 READER_FILES = ("config.json", "model.safetensors", "tokenizer.json", artefacts.CALIBRATION)
-"""Files of a reader's directory."""
+"""Names of the files in a reader's directory."""
 
 
 class EncoderReader(nn.Module):
@@ -42,11 +44,11 @@ class EncoderReader(nn.Module):
     """
 
     head_name: ClassVar[str]
-    """Name of the head: key of ``SPAN_READERS``."""
+    """Name of the head, the key in ``SPAN_READERS``."""
     prior: ClassVar[str]
     """Form of retrieval scores in the prior: ``RAW`` or ``SPREAD`` of ``ragqa.runtime.scorer``."""
     outputs: ClassVar[tuple[str, ...]]
-    """Names of the tensors that ``forward`` returns, without the early relevance."""
+    """Names of the tensors that ``forward`` returns, apart from the early relevance."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -60,16 +62,16 @@ class EncoderReader(nn.Module):
         """Maximum length of a sequence in tokens.
 
         Raises:
-            DamagedArtefact: the configuration has a limit that is not a number of tokens.
+            DamagedArtefact: as for ``get_max_input``.
         """
         return get_max_input(self.config)
 
     @property
     def max_span(self) -> int | None:
-        """Longest answer in training in tokens (``reader_span`` of the configuration), or None.
+        """Longest answer in training, in tokens; None if there was no maximum.
 
         Raises:
-            DamagedArtefact: the setting is not a number of tokens.
+            DamagedArtefact: the setting is not a positive integer.
         """
         value = getattr(self.config, "reader_span", None)
         if value is not None and (not isinstance(value, int) or value < 1):
@@ -77,7 +79,7 @@ class EncoderReader(nn.Module):
         return value
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings that a ``SpanScorer`` of the reader needs.
+        """Return the settings of the reader for a ``SpanScorer``, by name.
 
         Raises:
             DamagedArtefact: as for ``max_tokens`` and ``max_span``.
@@ -88,7 +90,7 @@ class EncoderReader(nn.Module):
         return {"reader": self.head_name, "prior": self.prior, **limits, **present}
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Encode questions and passages as hidden states ``[N, L, D]``.
+        """Return the hidden states ``[N, L, D]`` of questions with their passages.
 
         Args:
             input_ids: ids of the tokens, ``[N, L]``.
@@ -107,7 +109,7 @@ class EncoderReader(nn.Module):
 
         Args:
             path: directory or hub name of the encoder.
-            sizes: sizes of the head, as the constructor takes them.
+            sizes: further arguments of the constructor.
 
         Raises:
             ArtefactError: there is no encoder, or some of its weights are missing.
@@ -125,6 +127,7 @@ class EncoderReader(nn.Module):
 
         Raises:
             DamagedArtefact: the weights are missing or do not fit the configuration.
+            OSError, ValueError: transformers cannot read ``config.json``.
         """
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         reader = cls(AutoModel.from_config(config, **get_encoder_options(config)), **cls._read_sizes(config))
@@ -143,10 +146,10 @@ class SpanReader(EncoderReader):
     the first token, as in DPR's reader (Karpukhin et al. 2020, section 6.1). The span of the first token alone stands
     for "this passage has no answer" (Devlin et al. 2019, section 4.3), if the reader was trained on such passages.
 
-    With an early layer, a second relevance is computed after this layer, so that passages with a low relevance need not
-    go through the remaining layers.
+    With an early layer, relevance is also scored after this layer, so that passages with a low relevance can skip the
+    remaining layers.
 
-    A reader made from a cross-encoder keeps the pooler and the head of the cross-encoder for the relevance.
+    A reader made from a cross-encoder scores relevance with the pooler and the head of the cross-encoder.
     """
 
     head_name = "ends"
@@ -159,8 +162,8 @@ class SpanReader(EncoderReader):
         Args:
             encoder: encoder of transformers.
             early_layer: number of layers after which relevance is scored for the first time, or None.
-            has_pooler: True to score the relevance from the tanh of a linear function of the first token, as the
-                cross-encoders of transformers do; False to score it from the first token itself.
+            has_pooler: True to score relevance from the tanh of a linear function of the first token's state, as
+                cross-encoders in transformers do; False to score it from the state itself.
 
         Raises:
             BadInput: as for ``add_early_head``.
@@ -178,7 +181,8 @@ class SpanReader(EncoderReader):
     def from_encoder(cls, path: str | Path, **sizes: int) -> Self:
         """Make a reader with a new head, or with the relevance head of a cross-encoder.
 
-        The arguments and errors are as for ``EncoderReader.from_encoder``.
+        Only a cross-encoder in a directory keeps its head, not one from the hub. Arguments and errors: as for
+        ``EncoderReader.from_encoder``.
         """
         weights = _read_relevance_head(Path(path))
         reader = super().from_encoder(path, has_pooler=bool(weights), **sizes)
@@ -190,7 +194,7 @@ class SpanReader(EncoderReader):
         return reader
 
     def add_early_head(self, layer: int) -> None:
-        """Put a new early head after the first ``layer`` layers, unless one is already there.
+        """Put a new early head after the first ``layer`` layers, unless there already is one.
 
         Raises:
             BadInput: the encoder does not have more than ``layer`` layers, or is not built like BERT.
@@ -218,7 +222,7 @@ class SpanReader(EncoderReader):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
         """Score each token as start and as end of the answer, and each passage by its relevance.
 
-        The arguments are as for ``encode``.
+        Arguments: as for ``encode``.
 
         Returns:
             Scores of starts ``[N, L]``, of ends ``[N, L]``, and relevance ``[N]``; with an early layer also the
@@ -280,13 +284,13 @@ class SpanReader(EncoderReader):
 def _read_relevance_head(path: Path) -> dict[str, Tensor]:
     """Return the weights of a cross-encoder's pooler and head by name; empty for other models.
 
-    A cross-encoder is a BERT classifier with one score.
+    A cross-encoder is a BERT classifier with one output.
     """
     parts = [f"{layer}.{part}" for layer in (_POOLER, _CLASSIFIER) for part in ("weight", "bias")]
     try:
         with safe_open(path / "model.safetensors", "pt") as file:
             weights = {name: file.get_tensor(name) for name in parts if name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError):  # loading the encoder reports damage, and finds weights in other files
+    except (OSError, SafetensorError):  # loading the encoder later reports damage, and finds weights in other files
         return {}
     is_cross_encoder = len(weights) == len(parts) and len(weights[f"{_CLASSIFIER}.bias"]) == 1
     return weights if is_cross_encoder else {}
@@ -295,8 +299,8 @@ def _read_relevance_head(path: Path) -> dict[str, Tensor]:
 class MlpSpanReader(EncoderReader):
     """Reader that scores every span by linear(norm(ReLU(linear(start) + linear(end)))).
 
-    This is the head of ORQA's released code (Lee et al. 2019), which REALM reuses. The retrieval score of
-    a passage is added to the scores of its spans without scaling, since both are trained together.
+    This is the head of ORQA's released code (Lee et al. 2019), which REALM reuses. The retrieval score of a passage is
+    added to the scores of its spans without scaling, since retriever and reader are trained together.
     """
 
     head_name = "mlp"
@@ -325,10 +329,12 @@ class MlpSpanReader(EncoderReader):
         return {"hidden": config.reader_hidden, "max_span": config.reader_span}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Score all spans of up to W tokens. The arguments are as for ``encode``.
+        """Score all spans of up to W tokens.
+
+        Arguments: as for ``encode``.
 
         Returns:
-            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans that leave the passage also have
+            ``[N, L, W]``; element (i, w) is the score of the tokens i … i + w. Spans outside the passage also have
             scores; ``Window.find_possible_spans`` marks the allowed spans.
         """
         hidden_NLD = self.encode(input_ids, attention_mask, token_type_ids)
@@ -372,7 +378,7 @@ def check_replaceable(out: Path) -> None:
     """Check that ``out`` is missing, empty, or holds a reader and no other files.
 
     Raises:
-        BadInput: ``out`` holds other files, or no reader.
+        BadInput: ``out`` is a file, or holds other files than a reader's.
         ArtefactError: ``out`` holds a reader that is damaged or has an unknown head.
     """
     if out.exists() and (out.is_file() or any(out.iterdir())) and read_head_name(out) is None:
@@ -385,7 +391,7 @@ def load_reader(path: Path) -> EncoderReader:
 
     Raises:
         ArtefactError: there is no reader, its head is unknown, or its configuration is damaged.
-        DamagedArtefact: the weights do not fit the configuration.
+        DamagedArtefact, OSError, ValueError: as for ``EncoderReader.load``.
     """
     head_name = read_head_name(path)
     if head_name is None:

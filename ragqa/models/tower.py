@@ -23,8 +23,8 @@ _IDENTITY = "torch.nn.modules.linear.Identity"
 class Tower(nn.Module):
     """Encoder with pooling, and optionally with projection and normalisation.
 
-    ORQA and REALM project the state of [CLS] to 128 values with layer norm (Lee et al. 2019, and released code). DPR
-    uses the state of [CLS]. Most sentence encoders scale the mean of all states to length 1.
+    ORQA and REALM project the hidden state of [CLS] to 128 values and apply a layer norm (Lee et al. 2019, and ORQA's
+    code). DPR uses the state of [CLS] itself. Most sentence encoders scale the mean of all states to length 1.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Tower(nn.Module):
             encoder: encoder of transformers.
             pooling: ``cls`` for the first token's hidden state, ``mean`` for the mean of all hidden states.
             width: length of the vectors, D; None leaves out the projection.
-            layer_norm: True to normalise projected vectors by layer norm.
+            layer_norm: True to apply a layer norm after the projection.
             unit_length: True to scale vectors to length 1.
         """
         super().__init__()
@@ -66,7 +66,7 @@ class Tower(nn.Module):
         """Maximum length of a text in tokens, including [CLS] and [SEP].
 
         Raises:
-            DamagedArtefact: the configuration has a limit that is not a number of tokens.
+            DamagedArtefact: as for ``get_max_input``.
         """
         return get_max_input(self.config, "tower_tokens")
 
@@ -94,7 +94,7 @@ class Tower(nn.Module):
 
     @classmethod
     def from_encoder(cls, path: str | Path, **options: Any) -> "Tower":
-        """Make a tower from an encoder; its projection gets random weights.
+        """Make a tower from an encoder, with a new projection.
 
         Args:
             path: directory or hub name of the encoder.
@@ -166,7 +166,6 @@ class Tower(nn.Module):
 
 
 def _find_modules(path: Path) -> dict[str, Path]:
-    """Return the folders of sentence-transformers' modules, by kind."""
     file = path / "modules.json"
     if not file.is_file():
         pooling = path / "1_Pooling"
@@ -178,7 +177,6 @@ def _find_modules(path: Path) -> dict[str, Path]:
 
 
 def _check_not_dpr(source: str | Path, file: Path) -> None:
-    """Raise Mismatch for the config of a DPR encoder, ArtefactError for another model of DPR."""
     try:
         config = dict(json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):
