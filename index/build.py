@@ -170,7 +170,6 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
 
 
 def _check_inputs(run: _Build) -> None:
-    """Raise Mismatch if corpus, vectors and encoder do not belong together."""
     vectors, corpus, settings = run.config.vectors, run.config.corpus, run.corpus.config
     if run.vectors.parents["corpus"] != run.corpus.parents["corpus"]:
         raise Mismatch(f"{vectors} holds vectors of other passages than {corpus}: embed its passages again")
@@ -205,7 +204,6 @@ def _link_corpus(corpus: Path, manifest: Manifest, target: Path) -> None:
 
 
 def _is_linked(name: str) -> bool:
-    """Return True if ``name`` is a file of passages or terms, which the new index links."""
     return not name.startswith(f"{VECTORS_FOLDER}/")
 
 
@@ -231,7 +229,6 @@ def _build_vectors(run: _Build, work: Path, queries: np.ndarray | None) -> dict[
 
 
 def _build_faiss(run: _Build, work: Path, folder: Path) -> None:
-    """Write the FAISS files into ``folder``."""
     plan = faiss_parts.PartsPlan(
         vectors=run.config.vectors.resolve(),
         fingerprint=run.vectors.fingerprint,

@@ -343,7 +343,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
         out: directory of the links, or of copies where links are impossible; ``index.embed`` adds what is missing.
 
     Returns:
-        True if the vectors were linked; False if the passage tower has changed or the earlier encoder is gone.
+        True if the vectors were linked; False if the passage tower has changed or the earlier encoder cannot be read.
 
     Raises:
         BadInput: ``out`` cannot be written.
@@ -368,7 +368,7 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
 
 
 def _identify_passage_tower(name: str) -> str | None:
-    """Return a digest of an encoder's passage tower and tokenizer; None if its folder is gone."""
+    """Return a digest of an encoder's passage tower and tokenizer; None if it cannot be read."""
     if not Path(name).is_dir():
         return None
     try:

@@ -2,6 +2,7 @@
 
     trained.json       record of the trained index without vectors
     0000000000.json    record of the part whose first row is 0
+    0000000000.HEX     data file of this part, with random hex digits; trained.HEX likewise
 
 A record names a data file and its checksum. It is written after the data file, and no two data files share a name. So
 a part is complete if its record exists, and a worker that still runs after the job has ended damages no file. Parts
@@ -106,7 +107,7 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool
         insecure: True to accept a Ray cluster that asks for no token.
 
     Raises:
-        BadInput: a worker cannot write a part or read the vectors.
+        BadInput: a worker cannot write a part or read the vectors, or the Ray cluster cannot be used.
         MissingExtra: Ray is not installed.
         RagqaError: the cluster was lost, or workers keep dying on the same part.
     """
@@ -125,7 +126,6 @@ def add(plan: PartsPlan, trained: PartRecord, progress: Progress, insecure: bool
 
 
 def _remove_other_files(folder: Path, records: list[PartRecord]) -> None:
-    """Delete all files of ``folder`` except the files of ``records``."""
     keep = {record.file for record in records}
     keep |= {f"{file.partition('.')[0]}.json" for file in keep}
     for file in folder.iterdir():

@@ -38,10 +38,10 @@ def get_address() -> str | None:
 
 
 def close_local_cluster(insecure: bool) -> None:
-    """Make a cluster that this process will start listen on loopback only and ask for a token.
+    """Let this process's own cluster listen on loopback only and ask for a token.
 
-    The token is a new secret, known only to this process and its children. Ray's default is a file that all users of
-    the machine can read. Call this function before Ray is imported.
+    Unless the user has set a token, it is a new secret that only this process and its children know. Call this function
+    before Ray is imported.
 
     Args:
         insecure: True to accept that the user has turned tokens off.

@@ -14,8 +14,7 @@ from ragqa.errors import BadInput, MissingExtra, summarize_error
 def connect(purpose: str, insecure: bool = False) -> None:
     """Connect to the cluster of ``RAY_ADDRESS``, or start one on this machine for this process.
 
-    A process that is already connected keeps its cluster. Without ``RAY_ADDRESS``, Ray alone would join any cluster
-    that runs on this machine. Ray's log messages go only to its log files.
+    A process that is already connected keeps its cluster. Ray's log messages go only to its log files.
 
     Args:
         purpose: task that needs Ray, for the error message.
@@ -23,8 +22,8 @@ def connect(purpose: str, insecure: bool = False) -> None:
 
     Raises:
         MissingExtra: Ray is not installed.
-        BadInput: the cluster at ``RAY_ADDRESS`` does not answer, is open to everybody or refuses the token, or no
-            cluster can be started on this machine.
+        BadInput: the cluster at ``RAY_ADDRESS`` does not answer, is open to everybody or refuses the token; or a local
+            cluster cannot be started, or would be open to other users.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     address = ray_access.get_address()
@@ -41,6 +40,7 @@ def connect(purpose: str, insecure: bool = False) -> None:
         raise MissingExtra(purpose, "ray") from error
     if not ray.is_initialized():
         logging.getLogger("ray").setLevel(logging.ERROR)
+        # By default, Ray would join any cluster that runs on this machine.
         local: dict[str, Any] = {} if address else {"address": "local", "include_dashboard": False}
         try:
             ray.init(log_to_driver=False, configure_logging=False, **local)

@@ -36,21 +36,21 @@ def open_blocking_refresher(
 ) -> IndexRefresher:
     """Open a refresher that builds versions in this process, inside ``refresh``.
 
-    It continues with ``version`` or, by default, with the newest version in ``work``, if there is one.
+    It continues with the newest version in ``work``, if there is one.
 
     Args:
         corpus: index directory whose passages are embedded.
         work: directory of the versions.
         settings: settings of the index; None for the defaults.
         device: device on which passages are encoded.
-        version: step of the version to continue with, which a checkpoint names; by default the newest.
-        step: training step of the checkpoint, by default ``version``; versions of later steps are deleted.
+        version: version that a checkpoint names (a training step); None without a checkpoint.
+        step: training step of the checkpoint, by default ``version``; versions of later steps are deleted first.
 
     Raises:
         BadInput: the questions cannot be read, ``work`` cannot be written, another process trains with ``work``, or
             ``version`` does not exist.
         Mismatch: ``work`` holds indexes of other passages.
-        ArtefactError, DamagedArtefact: ``corpus`` is not a complete index.
+        ArtefactError, DamagedArtefact: ``corpus`` is not a complete index, or ``version`` is damaged.
     """
     plan = plan_versions(corpus, work, settings or RefreshSettings())
     return IndexRefresher(Versions(plan), lambda: _BlockingBuilder(plan, device), version=version, step=step)
@@ -79,8 +79,8 @@ def open_ray_refresher(
         workers: number of encoding actors, at least 1.
         gpus: True to give each actor a GPU; otherwise each has one CPU thread.
         insecure: True to accept a Ray cluster that asks for no token.
-        version: version to continue with, as for ``open_blocking_refresher``.
-        step: training step of the checkpoint, as for ``open_blocking_refresher``.
+        version: as for ``open_blocking_refresher``.
+        step: as for ``open_blocking_refresher``.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -96,7 +96,7 @@ def open_ray_refresher(
 def make_version_opener(corpus: Path, work: Path, settings: RefreshSettings) -> Callable[[int], Mips]:
     """Return a function that opens the index of a training step, built by another process.
 
-    The function raises an ArtefactError if the index is incomplete.
+    Its errors are as for ``Versions.open``.
 
     Args:
         corpus: index directory whose passages were embedded.

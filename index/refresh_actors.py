@@ -123,7 +123,6 @@ class _EncodingPool:
                 queue.appendleft(lost)
 
     def _start_loading(self, actor: Any) -> None:
-        """Start loading the weights into an actor, with retries while Ray restarts the actor."""
         self._busy[actor.load.options(max_task_retries=_LOAD_RETRIES).remote(self._snapshot)] = actor, None
 
     def _wait_for_actor(self) -> EmbeddingShard | None:

@@ -157,8 +157,8 @@ class IndexRefresher:
         Args:
             versions: the versions on disk.
             open_builder: function that opens the builder; called after locking.
-            version: version to continue with instead of the newest.
-            step: training step of the checkpoint that names ``version``, by default ``version``.
+            version: as for ``Versions.resume``.
+            step: as for ``Versions.resume``.
             clock: function that returns the time in seconds.
 
         Raises:
@@ -226,7 +226,7 @@ class IndexRefresher:
             step: number of the training step that begins.
 
         Raises:
-            StaleIndex: the index is too old, and none is being built.
+            StaleIndex: the index is too old or missing, and none is being built.
             RefreshFailed: a version was abandoned. The error is raised once, and the previous index stays in use.
             ArtefactError: the new version is damaged and was deleted; the previous index stays in use.
             BadInput: the index in use is of a later step than ``step``.
@@ -247,7 +247,7 @@ class IndexRefresher:
     def keep(self, versions: Iterable[int]) -> None:
         """Delete the versions that neither checkpoints nor the refresher need.
 
-        The last two versions stay, and so do versions that are in use, being built or waiting.
+        The last two versions stay. Versions that are in use, being built or waiting stay, too.
 
         Args:
             versions: versions that checkpoints name; refreshes do not delete them until the next call.

@@ -88,7 +88,7 @@ class VersionPlan:
 
 
 def plan_versions(corpus: Path, work: Path, settings: RefreshSettings) -> VersionPlan:
-    """Check all inputs of a refreshed index before training begins, and return its plan.
+    """Check the inputs of a refreshed index, create ``work``, and return the plan.
 
     Args:
         corpus: index directory whose passages are embedded.
@@ -178,7 +178,7 @@ def make_version(plan: VersionPlan, step: int, embedder: PassageEmbedder) -> Bui
         BadInput: a file cannot be written, or the questions cannot be read.
         ArtefactError, DamagedArtefact: the snapshot or the corpus is missing or damaged, or the weights are broken.
         Mismatch: the passages have changed since the run began.
-        RefreshFailed: too many actors of ``embedder`` died.
+        RefreshFailed: an actor of ``embedder`` failed, or too many actors died.
     """
     target, folder = plan.get_index_folder(step), plan.get_build_folder(step)
     with artefacts.report_write_errors(folder), hold_lock(folder.with_suffix(".lock"), wait=True):

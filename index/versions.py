@@ -1,11 +1,14 @@
 """Versions of a refreshed index on disk, each made from a snapshot of the weights.
 
+    work/.lock                        lock of the process that trains
+    work/.snapshot-00000500.writing/  snapshot being written
     work/snapshot-00000500/           encoder with the weights of step 500
-    work/.index-00000500.making/      index being built: shards/ of vectors, and made/
+    work/.index-00000500.lock         lock of the process that builds the version
+    work/.index-00000500.making/      index being built: begun.json (its inputs), shards/ of vectors, and made/
     work/index-00000500/              manifest.json, and the files of ragqa.retrieval.vectors.mips.build
 
-A folder whose name begins with a dot is incomplete; its last step is a rename. The last two versions and their
-snapshots stay on disk. On Linux, a version that is still in use can be deleted, because deleted files stay mapped.
+A rename completes a snapshot or an index. The last two versions and their snapshots stay on disk. On Linux, a version
+that is still in use can be deleted, because deleted files stay mapped.
 """
 
 import logging
@@ -64,15 +67,15 @@ class Versions:
     def resume(self, version: int | None, step: int | None = None) -> tuple[int | None, list[int]]:
         """Return the version to continue with, and the steps that still have to be built.
 
-        Versions that are incomplete, damaged or no longer needed are deleted.
+        Damaged versions, and versions that are no longer needed, are deleted.
 
         Args:
-            version: version that a checkpoint names; None continues with the newest.
-            step: training step of the checkpoint, by default ``version``. Versions of later steps are deleted, because
-                training will repeat these steps.
+            version: version that a checkpoint names; None without a checkpoint.
+            step: training step of the checkpoint, by default ``version``. Versions of later steps are deleted first,
+                because training will repeat these steps.
 
         Returns:
-            The version, or None if there is none; and the steps in ascending order.
+            The newest version, or None if there is none; and the steps in ascending order.
 
         Raises:
             BadInput: there is no such version.
@@ -143,8 +146,8 @@ class Versions:
     def open(self, step: int) -> Mips:
         """Check the index of ``step`` and map it into memory.
 
-        The check compares file sizes only: checksums were verified after the build, and training would wait for them.
-        An incomplete version is deleted, so that the next refresh of this step builds it again.
+        The check compares file sizes but no checksums, because training would wait for them. A version that fails is
+        deleted.
 
         Raises:
             ArtefactError: the version is incomplete or damaged, or belongs to other passages.

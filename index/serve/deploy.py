@@ -204,7 +204,7 @@ def main() -> None:
 
 
 def watch_shards(url: str) -> None:
-    """Check the served shards every second; report lost and recovered ones to standard error."""
+    """Check the served shards every second without end; report changes to standard error."""
     retriever, lost = RemoteRetriever(url), dict[str, str]()
     while True:
         try:

@@ -178,7 +178,7 @@ class Gateway:
 
 
 def merge_hits(hits_by_shard: list[tuple[int, list[dict[str, Any]]]], k: int) -> list[dict[str, Any]]:
-    """Return the best ``k`` hits of one question, by descending score, then shard, then row.
+    """Return the best ``k`` hits of one question by score; equal scores by order of the shards.
 
     Args:
         hits_by_shard: for each shard the offset of its ids, and its hits, best first.

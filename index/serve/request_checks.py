@@ -1,4 +1,4 @@
-"""Checks of a search request, before it takes a place in the queue of searches."""
+"""Checks of a search request before its first search."""
 
 import json
 

@@ -38,7 +38,7 @@ class ShardState:
     fingerprint: str
     """Fingerprint of the index."""
     origin: str
-    """``origin`` of the index's manifest."""
+    """Fingerprint of the index before its first update."""
     corpus: str
     """Fingerprint of the passages."""
     kind: str | None

@@ -1,7 +1,7 @@
 """Denoising tasks for generators: T5's span corruption and BART's text infilling.
 
-Each task first samples spans from a random generator, then makes the input and the target of the model. All functions
-work on token ids without special tokens, which the caller adds.
+Each task first samples spans, then replaces them. All functions work on token ids without special tokens, which the
+caller adds.
 
 Legend: L tokens of a text, S spans.
 """
@@ -25,9 +25,9 @@ BART_RATE, BART_MEAN = 0.3, 3.0
 def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, mean: float = MEAN) -> Spans:
     """Sample the spans that T5's span corruption drops from a text.
 
-    The numbers of dropped tokens and of spans are fixed, and all divisions into spans are equally likely. Kept and
-    dropped spans alternate and are never empty, as in ``random_spans_noise_mask`` of the released code. So a text
-    begins with a kept token and ends with a dropped one. A text of one token is not changed.
+    The length determines the numbers of dropped tokens and of spans; all divisions into spans are equally likely. Kept
+    and dropped spans alternate and are never empty, as in ``random_spans_noise_mask`` of the released code. So a text
+    begins with a kept token and ends with a dropped one. A text of fewer than two tokens has no spans.
 
     Args:
         length: length of the text in tokens, L.
@@ -45,7 +45,10 @@ def sample_t5_spans(length: int, rng: np.random.Generator, rate: float = RATE, m
 
 
 def count_t5_spans(length: int, rate: float = RATE, mean: float = MEAN) -> tuple[int, int]:
-    """Return the numbers of tokens and of spans that ``sample_t5_spans`` drops from a text."""
+    """Return the numbers of tokens and spans that ``sample_t5_spans`` drops.
+
+    Arguments: as there.
+    """
     if length < 2:
         return 0, 0
     dropped = min(count_masked(length, rate), length - 1)
@@ -106,7 +109,7 @@ def infill_spans(ids: Sequence[int], spans: Spans, mask: int) -> list[int]:
 
 
 def permute_sentences(sentences: Sequence[Sequence[int]], rng: np.random.Generator) -> list[int]:
-    """Join the ids of sentences in random order, which BART restores (Lewis et al. 2020, 2.2)."""
+    """Join the token ids of sentences in random order (BART, Lewis et al. 2020, section 2.2)."""
     return [token for number in rng.permutation(len(sentences)) for token in sentences[number]]
 
 

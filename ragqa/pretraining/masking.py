@@ -22,15 +22,15 @@ LONGEST_SPAN, STOP_RATE = 10, 0.2
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample a share ``rate`` of the positions 0 to ``length`` - 1, at least one (BERT)."""
+    """Sample ``count_masked(length, rate)`` of the positions 0 to ``length`` - 1 (BERT)."""
     return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words until a share of the wordpieces is masked (BERT's whole word masking).
+    """Sample whole words up to a share of the wordpieces (BERT's whole word masking).
 
-    Words are sampled in random order. A word that would exceed the share is skipped; if all words would exceed it, the
-    first one is masked.
+    Words are taken in random order. A word that would exceed the share is skipped; if all words would exceed it, the
+    first one in this order is masked.
 
     Args:
         words: ``[L]`` number of each wordpiece's word; None for a wordpiece outside words, which counts as a word.

@@ -4,13 +4,15 @@ A decoder with random cross-attention (Rothe et al. 2020) learns to copy only af
 states show which token is at each position. So three linear maps, fitted by least squares, are enough for copying:
 
 - Values map a state of the encoder to the embedding of the token at its position.
-- Keys map a state of the encoder to the token before its position. Queries map a state of the decoder to its last
-  token. Keys and queries use coordinates in which different tokens are far apart, so they match where the text goes on.
-- Values are rotated, and the layer before the vocabulary rotates them back. So the decoder's last token, which is added
-  to the values, no longer resembles a token. The bias of the vocabulary is the log-frequency of the tokens.
+- Keys map a state of the encoder to the token before its position. Queries map a state of the decoder to the last token
+  that it has read. A query therefore matches the positions that follow this token in the text. Keys and queries use
+  coordinates in which different tokens are far apart.
+- Values are rotated, and the layer before the vocabulary rotates them back. The residual connection adds the decoder's
+  state to the values; after the rotation, this state resembles no token.
 
-The encoder of a span reader also shows where answers are. Two coordinates of each head serve to find answers: by one,
-the first output token attends to first tokens of answers; by the other, later output tokens attend to later tokens.
+The encoder of a span reader also shows where answers are, so two coordinates of each head serve to find answers.
+Through the first coordinate, the first output token attends to the first tokens of answers. Through the second, later
+output tokens attend to the tokens that follow these.
 
 Legend: N texts, L tokens of a text, T tokens of an answer, M tokens of all texts, V vocabulary, D width, H heads.
 """
@@ -76,6 +78,8 @@ class Example:
 def initialise_copying(model: Seq2Seq, texts: Sequence[str]) -> None:
     """Fit the last cross-attention and layers after it so that the model copies its text.
 
+    The bias of the vocabulary becomes the log-frequency of the tokens.
+
     Args:
         model: result of ``encoder_decoder.make_from_encoder``.
         texts: a few hundred texts of the kind that the model will read.
@@ -130,7 +134,6 @@ class _Layers:
 
 
 def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> None:
-    """Fit values, keys and queries so that the decoder copies the texts ``rows``."""
     embedding_VD = model.model.get_encoder().get_input_embeddings().weight.detach().float().cpu()
     pieces_M = torch.tensor([piece for row in rows for piece in row])
     count_V = torch.bincount(pieces_M, minlength=len(embedding_VD)).float()
@@ -161,7 +164,6 @@ def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> N
 
 
 def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Example]) -> None:
-    """Fit two coordinates of each head to the first tokens and to the later tokens of answers."""
     first = _LeastSquares()
     states, starts, later_tokens = [], [], []
     start_D = torch.zeros(0)
@@ -188,7 +190,8 @@ def _fit_answer_positions(model: Seq2Seq, parts: _Layers, examples: Sequence[Exa
     heads, width = own.num_attention_heads, own.attention_head_size
     with torch.no_grad():
         device = own.query.weight.device
-        start_query_D = own.query(start_D.to(device)).cpu()  # removed below: the first token attends to starts only
+        # The copying query of the first output token is subtracted, so that it attends to starts of answers only.
+        start_query_D = own.query(start_D.to(device)).cpu()
         own.query.weight.sub_(torch.outer(start_query_D, query_2D[0]).to(device))
         own.query.bias.sub_((start_query_D * query_2[0]).to(device))
         for layer, weight_2D, bias_2 in ((own.query, query_2D, query_2), (own.key, key_2D, torch.zeros(2))):
@@ -274,7 +277,6 @@ def _iter_states(
 
 @contextmanager
 def _record_inputs(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the first argument of each call of a module while the block runs."""
     recorded: list[Tensor] = []
     hook = module.register_forward_pre_hook(
         lambda _, arguments, options: recorded.append(arguments[0] if arguments else options["hidden_states"]),

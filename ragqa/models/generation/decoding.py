@@ -1,4 +1,4 @@
-"""Decoding of RAG-Token (a search over all passages) and RAG-Sequence (one per passage).
+"""Decoding of RAG-Token (one search over all passages) and RAG-Sequence (one per passage).
 
 Legend: B questions, K passages per question, G searches, P passages that a search mixes (K or 1), C candidates, T
 tokens, M scored positions, V vocabulary.
@@ -23,9 +23,9 @@ from ragqa.models.generation.seq2seq import DecoderRun, EncoderStates, Seq2Seq
 from ragqa.objectives import IGNORED, sequence_nll, token_nll
 
 _MAX_LOGITS = 1 << 26
-"""Maximum number of logits computed at once, unless a single question needs more."""
+"""Maximum number of logits in memory; a single question can need more."""
 MAX_CACHED = 1 << 28
-"""Maximum number of keys and values, or of attention weights, in memory (1 GiB), except for a single question."""
+"""Maximum number of keys and values, or of attention weights, in memory (1 GiB); a single question can need more."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,13 @@ class Candidate:
     ids: Ids
     """Tokens of the answer, including the end."""
     log_prob: float
-    """Log-probability log p(y|x) in nats, including tokens that the model forces."""
+    """Log-probability log p(y|x) in nats."""
     posterior: tuple[float, ...]
-    """Posterior p(z|x,y) of each passage of the question; sums to 1."""
+    """Share of each passage in the answer; sums to 1.
+
+    It is the posterior p(z|x,y) for RAG-Sequence, the expected share of the tokens for RAG-Token, and the share of the
+    attention for Fusion-in-Decoder.
+    """
 
 
 @torch.no_grad()
@@ -46,8 +50,7 @@ def decode_token(
 ) -> list[list[Candidate]]:
     """Decode RAG-Token: one search per question over the mixture of its K passages.
 
-    Source: Lewis et al. 2020, section 2.5. With K = 1 this is plain seq2seq decoding. The posterior of a candidate is
-    the expected share of its tokens that each passage contributed.
+    Source: Lewis et al. 2020, section 2.5. With K = 1 this is plain seq2seq decoding.
 
     Args:
         model: the seq2seq model.
@@ -98,19 +101,11 @@ def decode_sequence(
 
     Thorough decoding, the default, scores every candidate under every passage (Lewis et al. 2020, section 2.5).
 
-    Args:
-        model: the seq2seq model.
-        states: B * K encoded pairs of question and passage, ordered by question.
-        relevance_BK: ``[B, K]`` scores of the passages; -inf where a question has fewer than K.
-        search: settings of each search.
-        fast: True for fast decoding, which uses the scores of the searches: p(y|x,z) is 0 for a candidate y that the
-            search of passage z did not find.
+    Fast decoding uses the scores of the searches: p(y|x,z) is 0 for a candidate y that the search of passage z did not
+    find. Other arguments and errors: as for ``decode_token``.
 
     Returns:
         The candidates of each question, most probable first.
-
-    Raises:
-        BadInput: a question has no passage.
     """
     scored = []
     for run, prior_BK in _split_questions(model, states, relevance_BK, search):
@@ -139,7 +134,6 @@ def _compute_prior(relevance_BK: Tensor) -> Tensor:
 def _split_questions(
     model: Seq2Seq, states: EncoderStates, relevance_BK: Tensor, search: SearchSettings
 ) -> Iterator[tuple[DecoderRun, Tensor]]:
-    """Yield a decoder run and a prior for each group of questions that fits in memory."""
     passages = relevance_BK.shape[1]
     logits = passages * max(search.beams, search.max_answer) * model.vocabulary
     cached = 2 * model.decoder_config.num_hidden_layers * passages * states.hidden_NLD[0].numel()
@@ -150,7 +144,6 @@ def _split_questions(
 
 
 def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
-    """Return the answers of each search with their scores, best first."""
     mixture = PassageMixture(run, prior_GP)
     if search.beams > 1:
         return search_beams(mixture, search)
@@ -161,11 +154,11 @@ def _search(run: DecoderRun, prior_GP: Tensor, search: SearchSettings) -> list[l
 
 
 def _merge_fast(rows: list[list[tuple[Ids, float]]], prior_K: list[float], search: SearchSettings) -> list[Candidate]:
-    """Merge the answers that a question's searches found, by their scores in these searches."""
     joint: dict[Ids, Tensor] = {}
     for passage, answers in enumerate(rows):
         for ids, score in answers:
             log_K = joint.setdefault(ids, torch.full((len(prior_K),), -torch.inf))
+            # The search has divided the log-probability by this power of the length.
             log_K[passage] = score * len(ids) ** search.length_penalty + prior_K[passage]
     return [Candidate(ids, float(log_K.logsumexp(0)), tuple(log_K.softmax(0).tolist())) for ids, log_K in joint.items()]
 
@@ -226,7 +219,6 @@ def _score_labels(run: DecoderRun, labels_BCT: Tensor, ids_BCT: Tensor, passages
 
 
 def _repeat_per_passage(values_BCT: Tensor, passages: int) -> Tensor:
-    """Repeat values ``[B, C, T]`` for each passage: ``[B, K, C, T]``."""
     return values_BCT.unsqueeze(1).expand(-1, passages, -1, -1)
 
 

@@ -27,12 +27,12 @@ _NAMES = {
 def make_from_encoder(path: Path, *, decoder_layers: int | None = None) -> Seq2Seq:
     """Make a seq2seq model whose encoder and decoder start with the weights of an encoder.
 
-    The cross-attention of the decoder is random. If ``path`` holds no language model, its output layer is random, too.
-    An answer starts after [CLS] and ends with [SEP].
+    The cross-attention of the decoder is random. If ``path`` holds no language model, the output layer of the decoder
+    is random, too. An answer starts after [CLS] and ends with [SEP] (RoBERTa: ``<s>`` and ``</s>``).
 
     Args:
         path: directory of the encoder.
-        decoder_layers: number of decoder layers; default: as many as the encoder; any more are random.
+        decoder_layers: number of decoder layers; default: as many as the encoder has. Additional layers are random.
 
     Raises:
         ArtefactError: there is no encoder or no tokenizer.json with its special tokens, or transformers has no decoder
@@ -94,6 +94,7 @@ def _load_tokenizer(path: Path) -> Seq2SeqTokenizer:
         names[name] = piece
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
     first, last = tokenizer.cls_token, tokenizer.sep_token
+    # A file without a post-processor adds no special tokens.
     if tokenizer("")["input_ids"] != [tokenizer.cls_token_id, tokenizer.sep_token_id]:
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
             single=f"{first} $A {last}",

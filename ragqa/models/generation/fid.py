@@ -35,11 +35,7 @@ class FusionInDecoder(PassageGenerator):
     def compute_nll(self, inputs: Inputs, relevance_BK: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Return -log p(y|x, all passages) of each answer ``[B]`` in nats.
 
-        Args:
-            inputs: B * K pairs, ordered by question.
-            relevance_BK: ``[B, K]``, -inf for missing passages; other values have no effect.
-            labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing, from 0 to 1.
+        Arguments: as for ``RagGenerator.compute_nll``, but only -inf in ``relevance_BK`` has an effect.
         """
         states, _ = self._fuse(inputs, relevance_BK)
         alone_B1 = torch.zeros_like(relevance_BK[:, :1])
@@ -49,12 +45,7 @@ class FusionInDecoder(PassageGenerator):
     def generate(self, inputs: Inputs, relevance_BK: Tensor, search: SearchSettings) -> list[list[Candidate]]:
         """Return the best answers of each question, best first.
 
-        The posterior of an answer is the share of the decoder's attention to each passage.
-
-        Args:
-            inputs: B * K pairs, ordered by question.
-            relevance_BK: ``[B, K]``, -inf for missing passages; other values have no effect.
-            search: settings of the search.
+        Arguments: as for ``RagGenerator.generate``, but only -inf in ``relevance_BK`` has an effect.
         """
         states, owner_BS = self._fuse(inputs, relevance_BK)
         candidates_B = decode_token(self.seq2seq, states, torch.zeros_like(relevance_BK[:, :1]), search)

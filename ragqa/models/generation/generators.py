@@ -78,7 +78,10 @@ def make_generator(
 
 
 def save_generator(generator: Generator, path: Path) -> None:
-    """Write a generator into a directory: transformers' files, and ``generator.json``."""
+    """Write a generator into a directory.
+
+    The directory holds transformers' files, ``FILE``, and with ``generator.question_tokens`` also ``QUESTION_TOKENS``.
+    """
     generator.seq2seq.save(path)
     row = {
         "kind": generator.kind,
@@ -100,7 +103,7 @@ def load_generator(source: str | Path, kind: str | None = None) -> Generator:
 
     Args:
         source: directory of ``save_generator``, a published RAG checkpoint, or any seq2seq model.
-        kind: kind of generator to make of a plain seq2seq model; otherwise None, or the kind to expect.
+        kind: kind of generator to make from a plain seq2seq model; otherwise the expected kind, or None.
 
     Raises:
         ArtefactError: there is no generator of a supported family, weights are missing, or the tokenizer belongs to
@@ -182,10 +185,14 @@ def read_model_type(source: str | Path) -> str:
 def load_rag(source: str | Path) -> PublishedRag:
     """Load a published RAG checkpoint, in the format of ``facebook/rag-token-nq``.
 
-    The config.json of the checkpoint defines the marginal, the separators, and the numbers of passages and tokens.
+    The config.json of the checkpoint defines the marginal, the template, and the numbers of passages and tokens.
+
+    Args:
+        source: directory or hub name of a model whose ``model_type`` is rag.
 
     Raises:
-        ArtefactError: there is no RAG checkpoint, or weights or tokenizers are missing or belong to another model.
+        ArtefactError: there is no model, its generator is of an unsupported family, or weights or tokenizers are
+            missing or belong to another model.
         MissingExtra: the vocabulary needs a package that is not installed.
     """
     config: Any = load_config(source)

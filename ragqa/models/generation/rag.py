@@ -47,9 +47,10 @@ class PassageGenerator(nn.Module):
             seq2seq: the model.
             template: template of the text of a pair of question and passage.
             passages: number of passages per question, K.
-            max_input: maximum length of a pair in tokens.
-            max_answer: maximum length of an answer in tokens, including the end.
-            retriever: fingerprint of the dual encoder whose scores were the prior in training; None if unknown.
+            max_input: maximum length of a pair in tokens; the model can lower it.
+            max_answer: maximum length of an answer in tokens, including the end; the model can lower it.
+            retriever: fingerprint of the dual encoder whose scores were the prior in training, or name of the published
+                RAG checkpoint; None if unknown.
             question_tokens: tokenizer of the question tower, if training used questions in its spelling.
         """
         super().__init__()
@@ -99,12 +100,8 @@ class RagGenerator(PassageGenerator):
     ) -> None:
         """Combine a seq2seq model, a marginal and the settings of ``PassageGenerator``.
 
-        Args:
-            seq2seq: the model.
-            marginal: ``token`` (RAG-Token) or ``sequence`` (RAG-Sequence).
-            template: template of the text of a pair.
-            passages: number of passages per question, K.
-            settings: further arguments of ``PassageGenerator``.
+        The marginal is ``token`` (RAG-Token) or ``sequence`` (RAG-Sequence). Other arguments: as for
+        ``PassageGenerator``.
 
         Raises:
             BadInput: the marginal is unknown.
@@ -183,16 +180,8 @@ def score_answers(
 ) -> tuple[Tensor, Tensor]:
     """Return the losses of answers, and their log-probabilities under each passage.
 
-    Args:
-        model: seq2seq model.
-        states: N encoded pairs.
-        relevance_BK: ``[B, K]`` scores of the passages; -inf where there is no passage.
-        labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-        marginal: ``token`` or ``sequence``, which are equal with K = 1.
-        smoothing: share of label smoothing, from 0 to 1.
-
-    Returns:
-        The two tensors that ``RagGenerator.score_labels`` returns.
+    Arguments and returned tensors: as for ``RagGenerator.score_labels``, with the encoded pairs ``states`` instead of
+    inputs. Both marginals are equal with K = 1.
     """
     passages, counted_BT = relevance_BK.shape[1], labels_BT != IGNORED
     labels_NT = labels_BT.repeat_interleave(passages, 0)

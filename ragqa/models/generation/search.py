@@ -30,7 +30,7 @@ class SearchSettings:
     min_answer: int = 0
     """Minimum answer length in tokens, without the end."""
     length_penalty: float = 1.0
-    """Exponent of the answer length in the divisor of a finished beam's log-probability."""
+    """Exponent p in the score of a finished answer, which is log-probability / length ** p."""
     max_candidates: int = 1
     """Maximum number of candidates per question; only RAG-Sequence can have more than ``beams``."""
 
@@ -43,7 +43,7 @@ class SearchSettings:
 
 
 class PassageMixture:
-    """Next-token probabilities of G searches, each mixed over its P passages by their priors.
+    """Next-token probabilities of G searches; each search mixes its P passages by their priors.
 
     Args:
         run: decoder run over G * P encoded pairs, ordered by search.
@@ -89,7 +89,7 @@ class PassageMixture:
 
 
 def _expand_groups(groups: Tensor, size: int) -> Tensor:
-    """Return the numbers of all rows in ``groups`` of ``size`` rows."""
+    """Return the numbers of the rows in ``groups``, each of which has ``size`` rows."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
 
 
@@ -120,7 +120,7 @@ class _Beams:
 
 
 def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: SearchSettings) -> Tensor:
-    """Return log-probabilities of next tokens in which forbidden tokens have -inf.
+    """Return log-probabilities of next tokens, with -inf for tokens that the rules exclude.
 
     Args:
         log_probs: ``[..., V]`` log-probabilities of the next tokens.
@@ -144,6 +144,10 @@ def apply_rules(log_probs: Tensor, step: int, rules: Conventions, search: Search
 def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator[tuple[Tensor, Tensor]]:
     """Search greedily and yield the next token of each search at each step.
 
+    Args:
+        mixture: probabilities of the next tokens.
+        search: settings, from which only the lengths of an answer are used.
+
     Yields:
         The most probable token ``[G]`` of each search, including the end token, and its log-probability ``[G]`` in
         nats. After the end, tokens are padding with log-probability 0.
@@ -164,10 +168,14 @@ def search_greedily(mixture: PassageMixture, search: SearchSettings) -> Iterator
 def search_beams(mixture: PassageMixture, search: SearchSettings) -> list[list[tuple[Ids, float]]]:
     """Run beam search; return the answers of each search with their scores, best first.
 
-    It returns the same answers as transformers' ``generate`` with ``early_stopping=False``. The score of a finished
-    answer is its log-probability divided by its length to the power of ``length_penalty``. A search ends when it has
-    finished as many answers as it has beams, and its best running beam, scored at the current length, beats none of
-    them. Ended searches are removed from the batch when they are at least half of it.
+    It returns the same answers as transformers' ``generate`` with ``early_stopping=False``. A search ends after
+    ``max_answer`` tokens. It also ends when it has finished as many answers as it has beams, and its best running beam,
+    scored at the current length, beats none of them. Ended searches are removed from the batch when they are at least
+    half of it.
+
+    Args:
+        mixture: probabilities of the next tokens; it must not be used again.
+        search: settings of the search.
     """
     rules, device, searches = mixture.rules, mixture.prior_GP.device, len(mixture.prior_GP)
     state = _Beams.begin(searches, search, rules.pad, device)

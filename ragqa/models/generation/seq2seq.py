@@ -41,7 +41,7 @@ CONVENTIONS = (
 
 @dataclass(frozen=True)
 class Conventions:
-    """Special tokens that begin and end an answer in the ``generate`` of a model."""
+    """Special tokens of a model's decoder."""
 
     start: int
     """First input of the decoder; not part of the answer."""
@@ -83,7 +83,11 @@ class Seq2Seq(nn.Module):
     """
 
     def __init__(self, model: nn.Module, tokens: Seq2SeqTokenizer) -> None:
-        """Combine a model and its tokenizer.
+        """Combine a model and its tokenizer, and set the tokenizer's special tokens.
+
+        Args:
+            model: seq2seq model of transformers; its attention function becomes ``attention.SHARED``.
+            tokens: tokenizer of the model.
 
         Raises:
             ArtefactError: the tokenizer belongs to another model, or the model defines no start, end or padding token.

@@ -41,7 +41,7 @@ class Template:
         return _fill(self.text.partition("{passage}")[0], question, passage)
 
     def get_text_after(self, question: str, passage: Passage | None) -> str:
-        """Return the part of the filled template after the passage; all of it without a passage."""
+        """Return the part of the filled template after the passage; all of it in a closed book."""
         return _fill(self.text.rpartition("{passage}")[2], question, passage)
 
 
@@ -75,8 +75,8 @@ class PairEncoder:
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> Inputs:
         """Encode the N pairs of B questions and their passages, ordered by question.
 
-        K is the largest number of passages of a question (at least 1), or 1 for a closed-book template. Questions with
-        fewer passages also get empty passages, whose relevance must be -inf.
+        K is the largest number of passages of a question (at least 1), or 1 for a closed-book template. A question with
+        fewer passages gets empty ones in addition.
 
         Args:
             questions: B questions.
@@ -118,7 +118,8 @@ class PairEncoder:
     def _cut_question(self, question: str) -> str:
         """Return the question, cut if it is too long even without a passage.
 
-        A cut question leaves half of the input to the passage; in a closed book it fills the input.
+        A cut question takes half of the room beside the template, because the passage needs the rest; in a closed book
+        it takes all of the room.
         """
 
         def count(characters: int) -> int:

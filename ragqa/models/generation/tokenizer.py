@@ -1,4 +1,4 @@
-"""Tokenizers of seq2seq models.
+"""Tokenizer of a seq2seq model.
 
 Legend: B answers, T tokens of an answer.
 """
@@ -22,12 +22,16 @@ _FILES = ("tokenizer*.json", "*.model", "vocab*", "added_tokens.json", "special_
 
 
 class Seq2SeqTokenizer:
-    """Tokenizer of transformers, with the special tokens that its seq2seq model defines."""
+    """Tokenizer with the special tokens that its seq2seq model defines.
+
+    Args:
+        tokenizer: tokenizer of transformers.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.start: int | None = None
-        """First input of the decoder; ``Seq2Seq`` sets it, ``ends`` and ``silent_ids``."""
+        """First input of the decoder. ``Seq2Seq`` sets this attribute and the next two."""
         self.ends: tuple[int, ...] = ()
         """Tokens that end an answer."""
         self.silent_ids: frozenset[int] = frozenset()
@@ -35,7 +39,7 @@ class Seq2SeqTokenizer:
 
     @property
     def size(self) -> int:
-        """Number of pieces in the vocabulary."""
+        """Number of pieces in the vocabulary, added tokens included."""
         return len(self.tokenizer)
 
     @property
@@ -71,9 +75,9 @@ class Seq2SeqTokenizer:
         return ids
 
     def respell(self, texts: Sequence[str]) -> list[str]:
-        """Return each text in the spelling of the tokenizer: encoded and decoded.
+        """Return each text in the tokenizer's spelling: encoded and decoded again.
 
-        For example, an uncased BERT tokenizer removes capitals and accents. Decoding also removes spaces before
+        For example, an uncased tokenizer removes capitals and accents. Decoding also removes spaces before
         punctuation, the default of transformers when RAG was trained.
         """
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": True}
@@ -84,12 +88,15 @@ class Seq2SeqTokenizer:
         return pad_rows(rows, self.pad or 0)
 
     def make_labels(self, answers: Sequence[str], max_tokens: int) -> Tensor:
-        """Return the token ids of answers as labels ``[B, T]``.
+        """Return the token ids of answers as labels ``[B, T]``, padded with ``IGNORED``.
 
-        ``IGNORED`` stands after an answer's end. T is at most ``max_tokens``; a longer answer is cut before its end
-        token. The labels differ from labels of transformers in two cases: an answer does not begin with the decoder's
-        start token (in transformers it does for a BERT decoder), and if the tokenizer adds no end token, the model's
-        end token is added, so that the model learns to stop.
+        The labels differ from the labels of transformers in two ways. They do not begin with the decoder's start token
+        (in transformers they do for a BERT decoder). If the tokenizer adds no end token, the model's end token is
+        added, so that the model learns to stop.
+
+        Args:
+            answers: B answers.
+            max_tokens: largest T; a longer answer loses the tokens before its end token.
         """
         rows: list[list[int]] = self.tokenizer(text_target=list(answers), verbose=False)["input_ids"]
         rows = [row[1:] if row[:1] == [self.start] else row for row in rows]

@@ -1,7 +1,7 @@
 """Dates in English text, found by regular expressions.
 
-Absolute dates are days, weekdays, months, years, decades and centuries. Relative dates are expressions such as "the
-next day", "two years later" and "today".
+Absolute dates are days, weekdays, months, years, decades, centuries and millennia. Relative dates are expressions such
+as "the next day", "two years later" and "today".
 """
 
 import re
@@ -105,10 +105,7 @@ def drop_overlaps(spans: list[Range]) -> Iterator[Range]:
 
 
 def _is_date(text: str, match: re.Match[str]) -> bool:
-    """Return True unless the words around a match show that it is not a date.
-
-    Examples are 1200 people (no year) and August Strindberg (no month).
-    """
+    """Return True if the context allows a date: not for 1200 people or August Strindberg."""
     word, (start, end) = match.group(), match.span()
     before = text[max(0, start - _CONTEXT) : start]
     is_first_name = text[end : end + 1].isspace() and text[end + 1 : end + 2].isupper()  # August Strindberg

@@ -18,7 +18,7 @@ _WORD_INSIDE = re.compile(r"(?<=[\w,;] )[^\W\d_]+")
 class HashedStrings:
     """Set of strings that stores only 8-byte hashes.
 
-    Another string seems to be in a set of six million strings with probability 3 · 10⁻¹³.
+    A set of six million strings seems to contain another string with probability 3 · 10⁻¹³.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -35,7 +35,7 @@ class HashedStrings:
 
 
 class Lexicon:
-    """Titles of a corpus, and the words that the corpus usually capitalises within a sentence.
+    """Titles of a corpus, and the usual case of its words within a sentence.
 
     Args:
         titles: titles of the corpus's documents.
@@ -71,7 +71,7 @@ def _hash_string(string: str) -> int:
 
 
 def _iter_phrases(titles: Iterable[str], case_counts: Counter[str]) -> Iterator[str]:
-    """Yield the forms to look up of each title; count the case of all its words but the first."""
+    """Yield the forms of each title to look up; count the case of its words except the first."""
     for title in titles:
         words = _IN_BRACKETS.sub("", title).split()
         _count_case((word for rest in words[1:] for word in _WORD.findall(rest)[:1]), case_counts)

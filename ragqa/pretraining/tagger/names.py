@@ -143,7 +143,6 @@ def _count_openers(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> i
 
 
 def _only_opens(tokens: _Tokens, position: int, in_title: list[bool], lexicon: Lexicon) -> bool:
-    """Return True if the word at ``position`` opens the sentence and belongs to no name."""
     after = position + 1
     word, is_linked = tokens[position].bare, after < len(tokens) and tokens[after].is_link
     if after < len(tokens) and in_title[after] and not (is_linked and word in words.OPENERS):
@@ -154,7 +153,6 @@ def _only_opens(tokens: _Tokens, position: int, in_title: list[bool], lexicon: L
 
 
 def _split_run(tokens: _Tokens, in_title: list[bool], lexicon: Lexicon) -> Iterator[_Tokens]:
-    """Split a run of capitalised words into segments that may be names."""
     segment: _Tokens = []
     links: _Tokens = []
     for position, token in enumerate(tokens):
@@ -218,7 +216,6 @@ def _is_institution(segment: _Tokens, linked: str) -> bool:
 
 
 def _is_name(segment: _Tokens, opens_sentence: bool, lexicon: Lexicon) -> bool:
-    """Return True if a segment, which may open the sentence, is a name."""
     first = segment[0]
     if first.is_number or all(token.is_office for token in segment):
         return False

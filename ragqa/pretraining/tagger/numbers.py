@@ -1,7 +1,7 @@
 """Numbers in English text, found by regular expressions: digits, words and Roman numerals.
 
 A number includes words such as ``million``, but not its unit. ``one`` alone is no number, since it is more often a
-pronoun. ``first`` and ``second`` are numbers only after a determiner, as in "the second floor".
+pronoun, except in "number one". ``first`` and ``second`` are numbers only after a word such as ``the`` or ``very``.
 """
 
 import re

@@ -28,7 +28,7 @@ HOLDERS = _read_words("holders")
 HEADS = _read_words("heads")
 """Ordinary words that can begin a name: University of Oxford."""
 INSTITUTIONS = _read_words("institutions")
-"""Words after which ``for`` and ``and`` continue the name: Institute for Advanced Study."""
+"""Words of a name that ``for`` or ``and`` can continue: Institute for Advanced Study."""
 PARTICLES = _read_words("particles")
 """Words in lower case within names from other languages: Ludwig van Beethoven."""
 BYNAMES = _read_words("bynames")

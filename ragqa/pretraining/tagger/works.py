@@ -1,4 +1,4 @@
-"""Titles of works in quotation marks, found by capitals or by the titles of the corpus."""
+"""Titles of works in quotation marks, recognised by capitals or as titles of the corpus."""
 
 import re
 from collections.abc import Iterator
