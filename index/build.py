@@ -101,8 +101,6 @@ class BuildReport:
 
 @dataclass(frozen=True)
 class _Build:
-    """Inputs of a build, and the times of its stages."""
-
     config: BuildConfig
     corpus: Manifest
     vectors: Manifest
@@ -138,7 +136,7 @@ def build(config: BuildConfig, *, progress: Progress = SILENT) -> BuildReport:
             the one that made the vectors.
         RagqaError: the cluster was lost, or workers keep dying on the same part.
         ArtefactError, DamagedArtefact: corpus, vectors or encoder are missing or incomplete.
-        MissingExtra: FAISS or Ray is not installed.
+        MissingExtra: FAISS, Ray or a package of the encoder is not installed.
     """
     corpus = artefacts.read_manifest(config.corpus, "index")
     run = _Build(config, corpus, artefacts.read_manifest(config.vectors, "vectors"), progress)

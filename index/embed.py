@@ -343,11 +343,11 @@ def reuse_vectors(vectors: Path, encoder: Path, out: Path) -> bool:
         out: directory of the links, or of copies where links are impossible; ``index.embed`` adds what is missing.
 
     Returns:
-        True if the vectors were linked; False if the passage tower has changed or the earlier encoder cannot be read.
+        True if the vectors were linked; False if the passage tower has changed or an encoder cannot be read.
 
     Raises:
         BadInput: ``out`` cannot be written.
-        ArtefactError, DamagedArtefact: ``vectors`` or ``encoder`` is missing or incomplete.
+        ArtefactError, DamagedArtefact: ``vectors`` is missing or incomplete.
     """
     manifest = artefacts.read_manifest(vectors, "vectors")
     before = _identify_passage_tower(manifest.config["name"])

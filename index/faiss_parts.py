@@ -2,7 +2,8 @@
 
     trained.json       record of the trained index without vectors
     0000000000.json    record of the part whose first row is 0
-    0000000000.HEX     data file of this part, with random hex digits; trained.HEX likewise
+    0000000000.HEX     data file of this part; HEX is random
+    trained.HEX        data file of the trained index
 
 A record names a data file and its checksum. It is written after the data file, and no two data files share a name. So
 a part is complete if its record exists, and a worker that still runs after the job has ended damages no file. Parts
@@ -63,7 +64,6 @@ class PartRecord:
 
 
 def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:
-    """Call ``write`` to write a data file into ``folder``, and record the file under ``name``."""
     file = folder / f"{name}.{uuid.uuid4().hex}"
     write(file)
     record = PartRecord(source, file.name, file.stat().st_size, artefacts.checksum(file))
@@ -87,7 +87,7 @@ def train(plan: PartsPlan) -> PartRecord:
     """Return the record of a trained index without vectors; train it if the folder lacks it.
 
     Raises:
-        ArtefactError, DamagedArtefact: the vectors are incomplete.
+        BadInput, DamagedArtefact, MissingExtra: as for ``open_shards`` and ``faiss_build.train_index``.
     """
     plan.folder.mkdir(exist_ok=True)
     source = f"{plan.kind} {plan.rows} {plan.fingerprint}"

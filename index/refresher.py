@@ -167,7 +167,7 @@ class IndexRefresher:
             ArtefactError: ``version`` is damaged.
         """
         self.log: list[Swap] = []
-        """All swaps since opening."""
+        """Swaps since opening; the caller may clear the list."""
         self._versions, self._max_staleness = versions, versions.plan.settings.max_staleness
         self._checkpointed: list[int] = []
         self._timer = StepTimer(clock)
@@ -247,7 +247,7 @@ class IndexRefresher:
     def keep(self, versions: Iterable[int]) -> None:
         """Delete the versions that neither checkpoints nor the refresher need.
 
-        The last two versions stay. Versions that are in use, being built or waiting stay, too.
+        It keeps the last two versions, and versions that are in use, being built or waiting.
 
         Args:
             versions: versions that checkpoints name; refreshes do not delete them until the next call.
@@ -295,7 +295,6 @@ class IndexRefresher:
         self._start_next()
 
     def _wait_until_fresh(self, step: int) -> None:
-        """Wait until the index in use or the next one is fresh enough."""
         if self.version is not None and self.version > step:
             raise BadInput(f"the index is of step {self.version}, later than {step}: {RESUME_HINT}")
         while self._error is None and (reason := self._describe_staleness(step)):

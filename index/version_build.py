@@ -216,7 +216,7 @@ def _build_index(plan: VersionPlan, step: int, folder: Path) -> dict[str, Any]:
 
 
 def _claim_folder(folder: Path, identity: dict[str, Any]) -> None:
-    """Empty ``folder`` unless it holds shards of these passages and weights."""
+    """Empty ``folder`` unless its shards were made with ``identity``."""
     mark, expected = folder / "begun.json", json.dumps(identity, sort_keys=True)
     if not mark.is_file() or mark.read_text() != expected:
         shutil.rmtree(folder, ignore_errors=True)

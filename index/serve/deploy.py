@@ -150,7 +150,6 @@ def _start_serve(config: ServeConfig) -> Any:
 
 
 def _deploy_shards(config: ServeConfig, serve: Any) -> list[Member]:
-    """Deploy and open all shards, and check that their scores are comparable."""
     apps = [f"{APP}-shard-{n}" for n in range(len(config.shards))]
     deployment = serve.deployment(ShardReplica).options(
         num_replicas=config.replicas, max_ongoing_requests=16, **_TIMING

@@ -39,8 +39,6 @@ class Member:
 
 
 class _ShardClient:
-    """Connection to a shard, with its last known state."""
-
     def __init__(self, member: Member) -> None:
         from ray import serve
 

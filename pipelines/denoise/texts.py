@@ -39,7 +39,7 @@ _SENTINELS = re.compile(r"▁?<extra_id_(\d+)>"), re.compile(r"\[unused(\d+)\]")
 Pair = tuple[list[int], list[int]]
 """Ids of the encoder's input and of the decoder's target, without special ids around them."""
 Corruption = Callable[[Sequence[Sequence[int]], np.random.Generator], Pair | None]
-"""Function from the ids of a text's sentences to the corrupted pair, or None if the text is too short."""
+"""Function from the ids of a text's sentences and a random generator to a pair; None for a text too short."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Frame:
 
     @property
     def room(self) -> int:
-        """Number of ids to reserve around a text: its special ids, and one for a further sentinel."""
+        """Number of ids to reserve beside a text: special ids, and the last sentinel of a target."""
         return max(len(before) + len(after) for before, after in (self.read, self.written)) + 1
 
 
@@ -89,8 +89,8 @@ class Marks:
         """Return the marks of a tokenizer and a model.
 
         Sentinels are the pieces ``<extra_id_N>``, sorted by N. If the vocabulary has none, they are the pieces
-        ``[unusedN]``, and otherwise the ids without a piece. The mask is the piece ``[MASK]`` or ``<mask>``, and
-        otherwise the first sentinel.
+        ``[unusedN]``; if it has none of these, the ids without a piece. The mask is the piece ``[MASK]`` or ``<mask>``;
+        without both, the first sentinel.
 
         Args:
             tokenizer: tokenizer of transformers.

@@ -69,8 +69,9 @@ class JointConfig(TrainingConfig):
     retriever_lr: float | None = None
     """Peak learning rate of the retriever; default: a fifth of ``lr``."""
     frozen: int | None = None
-    """Number of steps before the retriever learns; default: half of the steps before training on questions begins.
-    In these steps the reader of masked words learns to use passages, because the retriever learns from this reader."""
+    """Number of steps before the retriever learns, in which the reader of masked words learns to use passages.
+    The retriever learns from this reader. Default: half of the steps without questions, or of all steps if there are
+    none without questions."""
     realm: PretrainConfig = REALM
     """Settings of the loss of masked words, for example batch, k, marginal, masking, max_text and max_block."""
     rag: RagConfig = RAG

@@ -100,7 +100,10 @@ class Joint(nn.Module):
         return OpenQA(self.retriever.questions, self.spans, tokenizer)
 
     def copy_encoder_to_generator(self) -> None:
-        """Copy the masked language model into the generator's encoder and decoder."""
+        """Copy the masked language model into the generator's encoder and decoder.
+
+        Layers that only one of the two models has, such as cross-attention, are left out.
+        """
         source, seq2seq = cast(Any, self.masked.model), self.generator.seq2seq.model
         seq2seq.encoder.load_state_dict(source.base_model.state_dict(), strict=False)
         seq2seq.decoder.load_state_dict(source.state_dict(), strict=False)

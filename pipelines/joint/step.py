@@ -102,12 +102,13 @@ def train_step(
         losses: all losses, active or not.
         config: settings of the run.
         rates: learning rates of retriever and readers.
-        staleness: number of steps that the retriever has learned since the index was built.
+        staleness: number of steps that the retriever has learned since the snapshot of the index.
 
     Returns:
         The figures of each active loss, by its prefix.
 
     Raises:
+        BadInput: a loss cannot make its batch.
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
     """
     retriever.requires_grad_(run.step >= rates.frozen)

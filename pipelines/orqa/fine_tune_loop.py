@@ -45,10 +45,9 @@ _BATCH = 64
 
 
 class OpenQA(nn.Module):
-    """Model that fine-tuning trains: question tower and span reader."""
+    """Model that fine-tuning trains: question tower, and span reader with its tokenizer."""
 
     def __init__(self, questions: Tower, reader: MlpSpanReader, tokenizer: TextTokenizer) -> None:
-        """Combine a question tower and a reader with the reader's tokenizer."""
         super().__init__()
         self.questions, self.reader, self.tokenizer = questions, reader, tokenizer
 
@@ -197,7 +196,7 @@ def init_model(config: FineTuneConfig) -> tuple[OpenQA, DualEncoder]:
 
 
 def check_inputs(config: FineTuneConfig, notify: Notify = ignore_line) -> None:
-    """Check the corpus and the questions without training.
+    """Check the corpus and the questions before training.
 
     Args:
         config: settings of the run.

@@ -121,7 +121,7 @@ def train_step(run: Run, retriever: DualEncoder, pairs: InverseClozePairs, confi
 
 
 def check_inputs(config: InverseClozeConfig) -> None:
-    """Check the corpus and the held-out questions without training.
+    """Check the corpus and the held-out questions before training.
 
     Raises:
         BadInput, BadLine, ArtefactError, DamagedArtefact: the corpus or the file of questions cannot be used.

@@ -51,7 +51,6 @@ class Realm(nn.Module):
     """Modules of REALM in training: retriever, and reader (a masked language model)."""
 
     def __init__(self, retriever: DualEncoder, reader: KnowledgeAugmentedEncoder) -> None:
-        """Combine a retriever and a reader."""
         super().__init__()
         self.retriever, self.reader = retriever, reader
 
@@ -70,7 +69,7 @@ def train_step(
 
     Raises:
         NonFiniteLoss: the loss or the gradient is not finite; the weights have not changed.
-        BadInput: the corpus is too small, or the texts have nothing to mask.
+        BadInput: the corpus is too small, the texts have nothing to mask, or the processes cannot share the batch.
     """
     rates = config.rates
     model.retriever.requires_grad_(run.step >= rates.frozen)
@@ -86,7 +85,7 @@ class MaskedPrediction:
     """Predictions of the masked words of a batch, with each retrieved passage."""
 
     gold_BKM: Tensor
-    """log p(y_j | z, x) of the masked wordpieces, or the results of another ``score`` in ``predict``."""
+    """log p(y_j | z, x) of the masked wordpieces in nats, or the results of another ``score`` in ``predict``."""
     alone_B1M: Tensor
     """Values as in ``gold_BKM``, but with only the null passage."""
     relevance_BK: Tensor
@@ -349,7 +348,7 @@ def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, co
 
 
 def check_inputs(config: PretrainConfig) -> None:
-    """Check all inputs except the retriever without training.
+    """Check the encoder, the passages, the texts and the tagger before training.
 
     Raises:
         BadInput, ArtefactError, DamagedArtefact, MissingExtra: an input cannot be used, or spaCy is missing.

@@ -42,10 +42,9 @@ class GivenPassages:
 
 
 class PassageChooser:
-    """Sampler of a passage for each masked text; seed and step determine the passages."""
+    """Sampler of a passage for each masked text; seed and step determine the choice."""
 
     def __init__(self, passages: TokenizedPassages, config: ReaderWarmupConfig) -> None:
-        """Prepare to choose from ``passages`` with the shares of ``config``."""
         self._passages, self._config = passages, config
 
     def choose(self, step: int, texts: Sequence[MaskedText]) -> GivenPassages:
@@ -80,7 +79,6 @@ class PassageChooser:
         return own + remaining * (1 - own), keep + remaining * (1 - keep)
 
     def _cut_out(self, text: MaskedText) -> list[int]:
-        """Return the wordpieces of a text's passage without the text."""
         passage, (start, end) = self._passages.store[text.row], text.characters
         rest = replace(passage, text=f"{passage.text[:start]}{passage.text[end:]}")
         return self._passages.tokenizer.tokenize(rest.titled_text).ids
@@ -110,7 +108,6 @@ def compute_loss(
 
 
 def _compute_losses_by_passage(nll_BM: Tensor, counted_BM: Tensor, is_own_B: Tensor) -> dict[str, float]:
-    """Return the mean losses of texts with own and with random passages, over all processes."""
     losses: dict[str, float] = {}
     for name, rows_B in (("nll_own", is_own_B), ("nll_other", ~is_own_B)):
         selected_BM = counted_BM & rows_B[:, None]
@@ -144,7 +141,7 @@ def main(
     torch.manual_seed(config.seed)
     model = KnowledgeAugmentedEncoder.load(config.encoder).to(config.device)
     set_dropout(model.train(), config.dropout)
-    text = min(config.masking.max_text, model.max_tokens // 2)
+    text = min(config.masking.max_text, model.max_tokens // 2)  # the passage takes the rest of the input
     block = min(config.max_block, model.max_tokens - text - 1)
     config = replace(config, masking=replace(config.masking, max_text=text), max_block=block)
     tokenizer = TextTokenizer(config.encoder)

@@ -119,8 +119,6 @@ def initialise_answering(model: Seq2Seq, examples: Sequence[Example]) -> None:
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers of the decoder to fit."""
-
     cross: Any
     """Cross-attention of the last layer."""
     feed: nn.Linear

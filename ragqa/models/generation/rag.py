@@ -125,7 +125,7 @@ class RagGenerator(PassageGenerator):
             inputs: N pairs.
             relevance_BK: ``[B, K]`` scores of the passages, which get gradients; -inf where there is no passage.
             labels_BT: ``[B, T]`` labels, ``IGNORED`` after the answer's end.
-            smoothing: share of label smoothing, from 0 to 1.
+            smoothing: weight of label smoothing, from 0 to 1.
         """
         return self.score_labels(inputs, relevance_BK, labels_BT, smoothing=smoothing)[0]
 

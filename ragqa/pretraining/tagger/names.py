@@ -106,7 +106,6 @@ def find_names(text: str, lexicon: Lexicon) -> Iterator[Range]:
 
 
 def _opens_sentence(text: str, start: int) -> bool:
-    """Return True if a sentence or a quotation begins at ``start``."""
     before = text[max(0, start - _CONTEXT) : start]
     bare = before.rstrip(" \xa0\t\"'“‘«([*•–-")
     if not bare or bare[-1] == "\n":
