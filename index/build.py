@@ -87,10 +87,8 @@ class BuildReport:
     index: str
     """Index directory."""
     fingerprint: str
-    """Fingerprint of the index."""
     kind: str
     passages: int
-    """Number of passages."""
     megabytes: float
     """Megabytes of vectors and FAISS files, without passages and terms."""
     seconds: dict[str, float]

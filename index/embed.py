@@ -106,9 +106,7 @@ class EmbedReport:
     vectors: str
     """Directory of the vectors."""
     fingerprint: str
-    """Fingerprint of the vectors."""
     passages: int
-    """Number of passages."""
     embedded: int
     """Number of passages embedded by this run; the others existed before."""
     seconds: float
@@ -118,7 +116,6 @@ class EmbedReport:
     workers: int
     """Number of actors; 0 without Ray, or if nothing was missing."""
     precision: str
-    """Precision of the encoder."""
     device: str
     """Device type, as torch names it."""
 

@@ -33,7 +33,6 @@ class EmbedTask:
     device: str
     """Device type, as torch names it."""
     precision: str
-    """Precision of the encoder."""
 
 
 class ShardEmbedder:

@@ -40,13 +40,11 @@ class PartsPlan:
     fingerprint: str
     """Fingerprint of the vectors."""
     rows: int
-    """Number of vectors."""
     kind: str
     """``IndexKind`` of the index."""
     part_rows: int
     """Maximum number of vectors in a part."""
     folder: Path
-    """Folder of the parts."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class PartRecord:
     bytes: int
     """Size of the file in bytes."""
     sha256: str
-    """SHA-256 of the file, in hexadecimal digits."""
 
 
 def _write_part(folder: Path, name: str, source: str, write: Callable[[Path], None]) -> PartRecord:

@@ -23,11 +23,7 @@ _NICE = 10
 class RayBuilder:
     """Builder of index versions on Ray: a coordinator actor gives shards to encoding actors.
 
-    Args:
-        plan: inputs and folders of the run.
-        workers: number of encoding actors.
-        gpus: True to give each encoding actor a GPU instead of a CPU core.
-        insecure: True to accept a Ray cluster that asks for no token.
+    Arguments beside the plan: as for ``open_ray_refresher``.
 
     Raises:
         MissingExtra, BadInput: as for ``connect``.

@@ -35,7 +35,6 @@ class Member:
     """Name of the Ray Serve application that runs the shard."""
     state: ShardState
     replicas: int
-    """Number of replicas."""
 
 
 class _ShardClient:

@@ -119,7 +119,6 @@ def _open_texts(config: DenoiseConfig, store: PassageStore, model: Seq2Seq, mark
 
 
 def _save(config: DenoiseConfig, model: Seq2Seq, marks: Marks) -> None:
-    """Write the model in the format of transformers, and the file ``MARKS`` beside it."""
     with artefacts.replace_directory(config.out / "model") as folder:
         model.save(folder)
         if (file := _find_source(config) / "tokenizer.json").is_file():  # copied, so that its fingerprint stays

@@ -70,8 +70,7 @@ class JointConfig(TrainingConfig):
     """Peak learning rate of the retriever; default: a fifth of ``lr``."""
     frozen: int | None = None
     """Number of steps before the retriever learns, in which the reader of masked words learns to use passages.
-    The retriever learns from this reader. Default: half of the steps without questions, or of all steps if there are
-    none without questions."""
+    Default: half of the steps before questions begin, or half of all steps if questions begin at once."""
     realm: PretrainConfig = REALM
     """Settings of the loss of masked words, for example batch, k, marginal, masking, max_text and max_block."""
     rag: RagConfig = RAG

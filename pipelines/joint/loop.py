@@ -49,13 +49,9 @@ class JointData:
     """Training data of the three losses."""
 
     index: RefreshedIndex
-    """Index of the passages."""
     texts: MaskedTexts
-    """Batches of masked texts."""
     training: list[Question]
-    """Training questions."""
     held_out: list[Question]
-    """Held-out questions."""
     answered: AnsweredQuestions | None
     """Training questions with the passages that answer them; None without the loss of marked answers."""
     answered_held_out: AnsweredQuestions | None

@@ -68,13 +68,7 @@ def plan_stages(config: RealmConfig) -> tuple[InverseClozeConfig, PretrainConfig
 def main(config: RealmConfig, *, progress: Progress = SILENT, notify: Notify = ignore_line) -> Path:
     """Run the stages that are not finished; return the directory of the pipeline.
 
-    Args:
-        config: settings of the recipe.
-        progress: shows the work of each stage.
-        notify: receives a line when a stage begins, and the lines of the stages.
-
-    Raises:
-        RagqaError: an input cannot be used, a package is missing, or a stage fails.
+    Arguments and errors: as for ``pipelines.orqa.__main__.main``.
     """
     # Imported here, so that --help needs no torch.
     from pipelines.common import assemble

@@ -184,7 +184,8 @@ def propose(mips: Mips, queries_BD: np.ndarray, is_trivial: Callable[[int, int],
 def make_triviality_test(texts: Sequence[MaskedText], passages: TokenizedPassages) -> Callable[[int, int], bool]:
     """Return the function ``is_trivial`` of ``propose``.
 
-    A passage is trivial if the text comes from it, or if it contains the whole text and the text is not short.
+    A passage is trivial if the text comes from it. It is also trivial if the text has more than ``_SHORT`` wordpieces
+    and the passage contains all of them but the first.
 
     Args:
         texts: masked texts of a batch, in the order of their numbers.
@@ -309,13 +310,7 @@ def main(
 def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagger | None) -> MaskedTexts:
     """Open the batches of masked texts from ``config.texts``, or from the passages.
 
-    Args:
-        config: settings of the run.
-        passages: wordpieces of the passages.
-        tagger: tagger of salient spans; None loads the tagger that ``config`` names.
-
-    Raises:
-        BadInput, MissingExtra, ArtefactError, DamagedArtefact: as for ``open_masked_texts``.
+    Arguments and errors: as for ``open_masked_texts``.
     """
     return open_masked_texts(
         config.masking,
@@ -332,14 +327,7 @@ def open_texts(config: PretrainConfig, passages: TokenizedPassages, tagger: Tagg
 def open_index(run: Run, passages: TokenizedPassages, retriever: DualEncoder, config: PretrainConfig) -> RefreshedIndex:
     """Open the index that is refreshed while the retriever learns.
 
-    Args:
-        run: run in progress, whose checkpoints name the versions of the index.
-        passages: wordpieces of the passages.
-        retriever: retriever in training, whose passage tower computes the vectors of each version.
-        config: settings of the run.
-
-    Raises:
-        BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``RefreshedIndex``.
+    Arguments and errors: as for ``RefreshedIndex``.
     """
     frozen = config.rates.frozen
     return RefreshedIndex(

@@ -79,12 +79,13 @@ def corrupt_spans(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) ->
 def sample_bart_spans(length: int, rng: np.random.Generator, rate: float = BART_RATE, mean: float = BART_MEAN) -> Spans:
     """Sample the spans that BART's text infilling masks (Lewis et al. 2020, section 2.2).
 
-    Span lengths have a Poisson distribution. Spans may be empty or adjacent.
+    Span lengths have a Poisson distribution; the length sampled last is cut to reach the share of masked tokens. Spans
+    may be empty or adjacent.
 
     Args:
         length: length of the text in tokens, L.
         rng: random generator.
-        rate: share of the tokens to mask: exactly round(rate · L) tokens, at least 1; one span is cut to reach this.
+        rate: share of the tokens to mask: exactly round(rate · L) tokens, at least 1.
         mean: mean of the Poisson distribution in tokens.
     """
     masked, lengths = count_masked(length, rate), list[int]()

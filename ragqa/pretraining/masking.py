@@ -22,12 +22,12 @@ LONGEST_SPAN, STOP_RATE = 10, 0.2
 
 
 def sample_wordpieces(length: int, rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample ``count_masked(length, rate)`` of the positions 0 to ``length`` - 1 (BERT)."""
+    """Return ``count_masked(length, rate)`` random positions below ``length`` (BERT)."""
     return np.sort(rng.choice(length, count_masked(length, rate), replace=False))
 
 
 def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample whole words up to a share of the wordpieces (BERT's whole word masking).
+    """Return the positions of random whole words (BERT's whole word masking).
 
     Words are taken in random order. A word that would exceed the share is skipped; if all words would exceed it, the
     first one in this order is masked.
@@ -35,7 +35,7 @@ def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, ra
     Args:
         words: ``[L]`` number of each wordpiece's word; None for a wordpiece outside words, which counts as a word.
         rng: random generator.
-        rate: share of the wordpieces to mask.
+        rate: largest share of the wordpieces to mask.
     """
     runs, left = find_words(words), count_masked(len(words), rate)
     shuffled = [runs[number] for number in rng.permutation(len(runs))]
@@ -49,7 +49,7 @@ def sample_whole_words(words: Sequence[int | None], rng: np.random.Generator, ra
 
 
 def sample_spans(words: Sequence[int | None], rng: np.random.Generator, rate: float = RATE) -> Positions:
-    """Sample spans of whole words until a share of the wordpieces is masked (SpanBERT).
+    """Return the positions of random spans of words (SpanBERT).
 
     Span lengths have a geometric distribution with parameter ``STOP_RATE``; lengths above ``LONGEST_SPAN`` are sampled
     again, so that the mean is 3.8 words. A span starts at any word that is not masked yet. The last span is cut where

@@ -128,7 +128,6 @@ class _Layers:
     norm: nn.LayerNorm
     """Norm of ``transform``."""
     bias_V: Tensor
-    """Bias of the vocabulary."""
 
 
 def _fit_copying(model: Seq2Seq, parts: _Layers, rows: Sequence[list[int]]) -> None:

@@ -46,7 +46,6 @@ class Conventions:
     start: int
     """First input of the decoder; not part of the answer."""
     pad: int
-    """Padding token."""
     ends: tuple[int, ...]
     """Tokens that end an answer and are part of it."""
     forced_first: int | None
