@@ -205,7 +205,7 @@ def _find_thing(pronoun: str, turn: Turn, used: list[str]) -> str:
 
 
 def _find_thing_phrase(question: str) -> str:
-    """Return the first noun phrase with an article, without a verb after it; empty if none."""
+    """Return the first noun phrase with an article, without a verb that follows; or nothing."""
     match = _THING_PHRASE.search(question)
     if not match:
         return ""

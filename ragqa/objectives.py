@@ -194,8 +194,8 @@ def distilled_kl(score: Tensor, teacher: Tensor, *, temperature: float = 1.0) ->
     """Compute the Kullback–Leibler divergence KL(teacher ‖ student) of softmax distributions.
 
     Args:
-        score: ``[..., S]``, scores by the student.
-        teacher: ``[..., S]``, scores by the teacher.
+        score: ``[..., S]``, scores of S candidates by the student.
+        teacher: ``[..., S]``, scores of the same candidates by the teacher.
         temperature: number by which both scores are divided before the softmax over S.
 
     Returns:

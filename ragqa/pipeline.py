@@ -162,7 +162,7 @@ class Pipeline:
 
     @property
     def threshold(self) -> float:
-        """Confidence below which answers are declined by default: the index's, or the reader's own."""
+        """Confidence below which answers are declined by default, of the index or else the reader."""
         if self._index_threshold is not None and self.is_loaded:
             return self._index_threshold
         return self.reader.threshold
@@ -202,7 +202,7 @@ class Pipeline:
         If the reader cannot stream, only the answer is yielded. The answer can be declined even after pieces of it were
         yielded. Arguments and errors: as for ``ask``.
         """
-        self._choose_threshold(min_confidence)  # an error, before any work
+        self._choose_threshold(min_confidence)  # raises the error before any work
         return self.stream_answer(self.retrieve([question], k=k, filter=filter)[0], min_confidence=min_confidence)
 
     @property
@@ -273,7 +273,7 @@ class Pipeline:
         """
         if not isinstance(questions, list | tuple):
             return self.ask([questions], k=k, min_confidence=min_confidence, filter=filter)[0]
-        self._choose_threshold(min_confidence)  # an error, before any work
+        self._choose_threshold(min_confidence)  # raises the error before any work
         return self.read(self.retrieve(questions, k=k, filter=filter), min_confidence=min_confidence)
 
     def read(self, retrieved: list[RetrievedQuestion], *, min_confidence: float | None = None) -> list[Answer]:

@@ -68,7 +68,8 @@ def print_text(text: str, *, file: TextIO | None = None, end: str = "\n") -> Non
 def print_styled(text: str) -> None:
     """Print a text to standard output, with the styles of ``format_bold`` and ``mark_answer``.
 
-    Pass text from documents through ``to_one_line`` first; otherwise a document could imitate the styles.
+    Other control characters are escaped. Pass text from documents through ``to_one_line`` first; otherwise a document
+    could imitate the styles.
     """
     _write(_STYLE_OR_CONTROL.sub(lambda match: match["style"] or _escape(match), text), sys.stdout, "\n")
 

@@ -2,7 +2,7 @@
 
     .NAME.PID-HEX.writing     new directory that becomes NAME; after the swap, the old directory
     .NAME.PID-HEX.replaced    old directory, if the file system cannot swap two directories in one step
-    .NAME.updating            next version of an index
+    .NAME.updating            work directory of an update of an index
 
 An orphan is a temporary directory whose process was killed. A living process holds a lock on its directory, and the
 kernel releases the lock when the process ends. On network file systems that cannot lock directories, no orphan is
@@ -24,7 +24,7 @@ from ragqa.artefacts.ownership import check_work_directory, delete_orphan, holds
 
 _REPLACED = ".replaced"
 DELETED_IDS, UPDATE_FOLDER = "deleted.json", "made"
-"""File and folder in the work directory of an update."""
+"""File with the ids of deleted documents, and folder of the new version, in the work directory of an update."""
 _UPDATE_NAMES = (DELETED_IDS, UPDATE_FOLDER)
 
 
@@ -73,7 +73,7 @@ def get_replaced_path(target: Path) -> Path:
 
 
 def get_update_path(target: Path) -> Path:
-    """Return the directory in which the next version of an index is made."""
+    """Return the work directory of an update of the index ``target``."""
     return target.with_name(f".{target.name}.updating")
 
 

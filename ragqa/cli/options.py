@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-"""Settings of every command group."""
+"""Arguments of ``typer.Typer`` for every command group."""
 _VALUE_IS_OPTIONAL = "--sync"
 """Option of ``MultiValueCommand`` that can be given without a value."""
 THRESHOLD_DEFAULT = "  [default: set by ragqa calibrate, or the reader's own]"

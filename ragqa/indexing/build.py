@@ -89,7 +89,7 @@ class IndexConfig:
     blocks: str = DEFAULT_BLOCKS
     """Kind of splitter of documents into passages, a key of ``DEFAULT_SIZES``."""
     block_size: int | None = None
-    """Maximum size of a passage: in wordpieces for ``blocks="wordpieces"``, by default 288; else in words, 100."""
+    """Maximum size of a passage, in wordpieces for ``blocks="wordpieces"``, else in words; None for 288 or 100."""
     ocr: bool = False
     """True to read images and scanned pages with Tesseract, which must be installed."""
     strict: bool = False
@@ -217,11 +217,7 @@ def _load_parts(config: IndexConfig) -> TextEncoder | None:
 
 
 def _compute_signature(paths: Sequence[Path], config: IndexConfig, encoder: TextEncoder | None) -> str:
-    """Return a digest of everything that determines the index.
-
-    It covers the versions of ragqa and of the format, the options, the encoder, the sample questions, the paths, sizes
-    and times of the files, and the names of data sets of the hub.
-    """
+    """Return a digest of ragqa's version, the options, the encoder, questions and files."""
     stats = []
     for file in walk_files(paths, on_error=lambda error: None):
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Embed passages in shards with their own files, so that a build can continue after a kill.
 
     0000000000.npy     vectors of a shard, float16 [rows of the shard, width]
-    0000000000.json    record: first and last row, checksum, encoder; only a finished shard has a record
+    0000000000.json    record of a finished shard (``ShardRecord``)
 
 A batch of the encoder has passages of one shard only, so the vectors of a shard do not depend on other shards.
 """
@@ -188,7 +188,7 @@ def find_damaged_files(folder: Path, records: list[ShardRecord]) -> Iterator[Pat
 
 
 def open_shards(folder: Path, rows: int) -> StackedVectors:
-    """Open the vectors [rows, width] of all shards in ``folder``, memory-mapped.
+    """Open the vectors [rows, width] of all shards in ``folder``, which are read on demand.
 
     Args:
         folder: folder of the shards.

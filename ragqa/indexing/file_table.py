@@ -58,7 +58,7 @@ class FileScan:
     def finish(self, names: Iterable[str], left_out: Iterable[str]) -> dict[str, FileState]:
         """Return the states, by path, of files that have been read since the scan.
 
-        A file that changed after the scan, or just before it, must be read again, because the change can be unread.
+        A file that changed after the scan, or just before it, is marked as to be read again.
 
         Args:
             names: paths of the files, keys of ``files``.
@@ -115,5 +115,5 @@ def _read_state(file: Path) -> FileState | None:
         return None
     if not S_ISREG(stat.st_mode):
         return None
-    # An unreadable file keeps its time when it becomes readable, so only an unknown time makes a sync read it then.
+    # The time of a file does not change when it becomes readable; with an unknown time, a sync reads it then.
     return FileState(stat.st_size, stat.st_mtime_ns if os.access(file, os.R_OK) else _UNKNOWN)

@@ -35,7 +35,7 @@ def format_build(report: CorpusReport, index: Path, *, as_json: bool = False) ->
 
 
 def format_recall(search: dict[str, Any]) -> str:
-    """Describe the recall that tuning measured, and whether it reaches the target, in one line.
+    """Describe the measured recall in one line, with a note if it can miss the target.
 
     Args:
         search: entry ``search`` of the configuration in an index's manifest.

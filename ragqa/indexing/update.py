@@ -4,6 +4,7 @@ An update makes a new version of the index from hard links to the old files, whi
 
     passages/00007.arrow      added passages                    passages/deleted.npy    deleted rows
     dense/added-000001.npy    their vectors                     bm25/…                  segments of Tantivy
+    files.json                table of the files                manifest.json           new manifest
 
 Then the new version replaces the old version in one step. Open pipelines use the old version until their next search,
 which notices the new manifest (``ragqa.retrieval.live``). If at least a fifth of the rows was deleted or added since
@@ -180,8 +181,13 @@ def change_index(
 class NewVersion:
     """New version of an index, which begins as hard links to the files of the old version.
 
-    ``folder`` is its directory, and ``manifest`` the manifest of the old version. Methods raise the errors of
-    ``update_index`` if a file of the index or its encoder is missing or damaged.
+    Methods raise the errors of ``update_index`` if a file of the index or its encoder is missing or damaged.
+
+    Args:
+        folder: directory of the new version.
+        manifest: manifest of the old version.
+        device: device of torch encoders and FAISS.
+        progress: receiver of progress reports.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, device: str, progress: Progress) -> None:
@@ -308,13 +314,12 @@ class NewVersion:
         return changes
 
     def _choose_file(self) -> tuple[int, int]:
-        """Return the number and first row of the file to write: a small last file, or a new file."""
+        """Return the number and first row of the file to write: a small last file or a new file."""
         number, first_row = self.store.last_file
         is_small = first_row >= self.config["built"] and len(self.store) - first_row < _SMALL
         return (number, first_row) if is_small else (number + 1, len(self.store))
 
     def _read_undated(self, ids: set[str]) -> dict[DocumentKey, list[Passage]]:
-        """Return the passages of the documents with these ids, to compare them with new passages."""
         passages: dict[DocumentKey, list[Passage]] = {}  # no date: a new date alone needs no new vectors
         for passage in self.store.get(self.store.find_rows(ids).tolist()):
             passages.setdefault((passage.document, passage.path), []).append(replace(passage, id=0, date=""))

@@ -66,11 +66,7 @@ def watch_folders(
 def _iter_changes(roots: Sequence[Path], stop: Event) -> Any:
     """Yield True after changes of files, and False after each second without a change.
 
-    The iteration ends when ``stop`` is set or a folder disappears. If no folder exists, False is yielded once, and the
-    iteration ends after a second.
-
-    Raises:
-        BadInput: the system cannot watch the folders.
+    The iteration ends when ``stop`` is set. If no folder exists, it ends after a single False and a second.
     """
     from watchfiles import watch
 

@@ -18,7 +18,7 @@ from typing import Any
 from ragqa.errors import BadInput
 
 Broken = list[tuple[str, Any, str]]
-"""Name, value and description of the range, of each setting that is out of range."""
+"""Name, value and range of each setting that is out of range."""
 _broken: ContextVar[Broken | None] = ContextVar("broken", default=None)
 """Settings that ``report_together`` reports at its end; None outside of its block."""
 

@@ -244,7 +244,7 @@ def _list_options(config: Any, prefix: str = "--") -> dict[str, Any]:
 
 
 def get_main_module() -> str:
-    """Return the name of the module (of ``python -m``) or the script that Python runs."""
+    """Return the name of the module (``python -m``) or script (without ``.py``) in execution."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
 
@@ -258,7 +258,7 @@ def _unframe(message: str) -> str:
 def resolve_shared_paths(config: Config, *names: str) -> Config:
     """Return a copy of a config with absolute paths, for all machines of a cluster.
 
-    A string counts as a path if it is an encoder's path by ``is_encoder_path``; other strings do not change.
+    A string counts as a path if a file or folder has this name; ``default`` and other strings do not change.
 
     Args:
         config: config with the options.
