@@ -45,8 +45,8 @@ def require_layer_width(config: Any, *names: str) -> None:
 class FromRecipe:
     """Default of a setting of a stage; the value of the whole recipe replaces it.
 
-    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because its default is ``NumberFromRecipe(0)``.
-    With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not replace.
+    ``python -m pipelines.realm --seed 3`` sets the seed of every stage, because a stage has ``NumberFromRecipe(0)`` as
+    its default. With ``--tune.seed 0``, the stage ``tune`` has a plain 0, which the recipe does not replace.
     """
 
 

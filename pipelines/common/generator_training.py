@@ -108,7 +108,7 @@ def prepare_for_training(
 
 
 def _keep_template(generator: Generator, kind: str) -> dict[str, Any]:
-    """Return the template of a RAG generator as options, if ``kind`` also reads passages."""
+    """Return a RAG generator's template and question tokenizer, if ``kind`` uses them."""
     if not (isinstance(generator, RagGenerator) and generator.kind.uses_scores) or kind == GeneratorKind.CLOSED_BOOK:
         return {}
     tokens = {"question_tokens": generator.question_tokens} if GeneratorKind(kind).uses_scores else {}

@@ -266,6 +266,7 @@ class RefreshedIndex(TrainingIndex):
         Raises:
             RefreshFailed, ArtefactError: the first index could not be built.
             StaleIndex: the index is too old, and no newer index is being built.
+            BadInput: the directory of the index has other weights of this step, or weights of a later step.
         """
         learned = self._learned_steps
         try:

@@ -81,7 +81,7 @@ def main(config: RagConfig, *, progress: Progress = SILENT, notify: Notify = ign
 
 
 def load_models(config: RagConfig, notify: Notify = ignore_line) -> tuple[Rag, DualEncoder]:
-    """Load the modules in training, and the retriever with both towers.
+    """Load the modules in training, and the dual encoder with both towers.
 
     Args:
         config: settings of the run.
@@ -110,7 +110,7 @@ def open_index(config: RagConfig, retriever: DualEncoder, run: Run, progress: Pr
         progress: shows the number of passages.
 
     Raises:
-        BadInput, ArtefactError, RagqaError, MissingExtra: as for ``FrozenIndex.open`` and ``RefreshedIndex``.
+        RagqaError: as for ``FrozenIndex.open`` and ``open_refreshed_index``.
     """
     if not config.learn_passages:
         return FrozenIndex.open(config.corpus, config.retriever, config, config.index, progress=progress)
@@ -125,7 +125,7 @@ def open_refreshed_index(
     The tower is limited to ``config.max_block`` wordpieces. Arguments are as for ``open_index``.
 
     Raises:
-        BadInput, Mismatch, ArtefactError, DamagedArtefact, MissingExtra: as for ``RefreshedIndex``.
+        RagqaError: as for ``TokenizedPassages.open`` and ``RefreshedIndex``.
     """
     assert retriever.tokenizer is not None
     tokenizer = TextTokenizer(retriever.tokenizer.parent)

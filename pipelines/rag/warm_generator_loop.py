@@ -51,7 +51,7 @@ class GoldQuestions:
         """Select the questions with an answer and a gold passage.
 
         Args:
-            questions: training questions.
+            questions: training or held-out questions.
             file: file of the questions, which the error names.
 
         Raises:
@@ -96,7 +96,7 @@ class GoldBatch:
 
     @classmethod
     def sample(cls, golds: GoldQuestions, numbers: Sequence[int], rng: np.random.Generator) -> "GoldBatch":
-        """Sample a passage and an answer for each question, as ``GoldQuestions.sample``.
+        """Sample a passage and an answer for each question, as ``GoldQuestions.sample`` does.
 
         Args:
             golds: all questions.
