@@ -19,8 +19,7 @@ Nothing is trained, but the output has the same directories as a training run: `
 ``generator`` has the generator, which pipelines.rag.train can train further. With a corpus, ``system/pipeline`` is the
 pipeline, made by pipelines.common.assemble.
 
-``--card`` adds a model card to an exported encoder or reader. Weights and calibration do not change. The manifest is
-written again, with the checksum of the card.
+``--card`` adds a model card to an exported encoder or reader. Only the card and the manifest change.
 """
 
 import shutil

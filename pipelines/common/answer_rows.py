@@ -101,15 +101,8 @@ def find_answer_rows(
 ) -> list[np.ndarray]:
     """Find the passages that contain an answer to each question; return their sorted rows.
 
-    The first call reads all passages once. Later calls with the same arguments map the rows from the cache.
-
-    Args:
-        store: the passages.
-        corpus_fingerprint: fingerprint of the passages.
-        answers: gold answers of each question.
-        cache: directory for the rows.
-        regex: True if the answers are regular expressions.
-        progress: shows the pass over the corpus.
+    The first call reads all passages once. Later calls with the same arguments map the rows from the cache. The gold
+    answers of each question are in ``answers``; other arguments are as for ``locate_answers``.
 
     Raises:
         SlowPattern: an answer is a pattern that takes too long.

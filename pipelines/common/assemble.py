@@ -171,9 +171,7 @@ def save_pipeline(config: AssembleConfig, *, progress: Progress = SILENT, notify
         notify: receives a line about the calibration of each reader.
 
     Raises:
-        BadInput, BadLine, SlowPattern: two generators have the same kind, or a part or file cannot be used.
-        ArtefactError, DamagedArtefact, Mismatch: a part is missing, damaged, or does not fit the others.
-        MissingExtra: a part needs a package that is not installed.
+        BadInput, ArtefactError, MissingExtra: as for ``main``.
     """
     out = config.out.resolve()
     readers: dict[str, Path] = {registry.SPAN: out / "reader"} if config.reader else {}
@@ -224,8 +222,7 @@ def calibrate_part(config: AssembleConfig, reader: Path, retriever: Retriever, p
         progress: shows the number of questions.
 
     Raises:
-        BadInput, BadLine, SlowPattern: a file of questions cannot be used.
-        ArtefactError, DamagedArtefact, Mismatch, MissingExtra: as for ``calibrate_reader``.
+        RagqaError: as for ``select_unseen_questions`` and ``calibrate_reader``.
     """
     if config.dev is None or not config.calibrate:
         return "confidence is the raw probability, because there are no held-out questions to calibrate on"

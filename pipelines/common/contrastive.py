@@ -123,10 +123,7 @@ def encode_chunks(tower: Tower, rows: Rows, chunk: int, device: str) -> list[Cal
 def encode_rows(tower: Tower, rows: Rows, device: str) -> Tensor:
     """Return the vectors [N, D] of sequences; sequences of similar length are encoded together.
 
-    Args:
-        tower: tower that encodes the sequences.
-        rows: wordpiece ids of the sequences.
-        device: device of the tower.
+    Arguments are as for ``encode_chunks``.
     """
     vectors, order = [], group_by_length(rows)
     with autocast(device):

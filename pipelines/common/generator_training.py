@@ -82,13 +82,7 @@ def prepare_for_training(
 ) -> Generator:
     """Return a generator of a kind in training mode, with the weights of a loaded generator.
 
-    Args:
-        generator: generator of any kind; the result has its model.
-        kind: kind of generator to train.
-        config: settings of the recipe, for device and dropout.
-        writing: largest lengths of inputs and answers.
-        passages: number of passages to read for a question.
-        notify: receives a line if the model cannot read or write texts of these lengths.
+    The loaded ``generator`` can have any kind. Other arguments are as for ``load_for_training``.
 
     Raises:
         BadInput: the kind is unknown.

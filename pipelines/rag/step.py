@@ -105,12 +105,7 @@ def compute_loss(
     Three figures are means over the answers, in nats: ``loss`` is the loss to minimise, ``nll`` leaves out label
     smoothing, and ``nll_alone`` leaves out label smoothing and passages.
 
-    Args:
-        model: modules in training.
-        index: passages to search.
-        questions: this process's questions of the batch.
-        answers: answer to each question.
-        config: settings of the run.
+    The argument ``questions`` has this process's questions; other arguments are as for ``score_answers``.
     """
     scored = score_answers(model, index, [question.text for question in questions], answers, config)
     loss = scored.nll_B.mean()

@@ -157,13 +157,7 @@ def make_reader_batch(
 def make_blank_window(tokenizer: TextTokenizer, question: str, max_tokens: int) -> list[tuple[int, MarkedWindow]]:
     """Return a window of the text "?", for a question whose passages have no wordpieces.
 
-    Args:
-        tokenizer: the reader's tokenizer.
-        question: the question.
-        max_tokens: largest length of a window in wordpieces, including the question.
-
-    Returns:
-        A list with one pair: the question's number, which is 0, and the window.
+    Arguments are as for ``mark_windows``. The result is a list with the pair (0, window) for ``collate``.
     """
     return [(0, MarkedWindow(window, set())) for window in make_windows(tokenizer, question, [("", "?")], max_tokens)]
 
@@ -234,10 +228,7 @@ class SpansByEnds:
 def score_spans_by_ends(reader: SpanReader, batch: ReaderBatch, shape: tuple[int, int]) -> SpansByEnds:
     """Compute the scores of all spans with a reader that scores starts and ends.
 
-    Args:
-        reader: span reader.
-        batch: windows of B questions, at most one for each passage.
-        shape: number of questions B, and number of passages per question K.
+    Arguments are as for ``score_spans``.
     """
     start_NL, end_NL, relevance_N, *early_N = _score_ends(reader, batch)
     score_NLW = compute_span_logits(start_NL, end_NL, batch.mask_NL.bool(), batch.possible_NLW.shape[-1])
