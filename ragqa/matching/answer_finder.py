@@ -1,4 +1,4 @@
-"""Search a passage for the answers to many questions, by the rule of ``has_answer``."""
+"""Search a passage for the answers to many questions by the rule of ``has_answer``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,7 +22,7 @@ class AnswerFinder:
 
         Args:
             answers: gold answers of each question; questions are numbered from 0 in this order.
-            regex: True if the answers are patterns.
+            regex: True if the answers are patterns; invalid patterns are ignored.
         """
         questions_of_pattern: dict[str, list[int]] = {}
         sequences: dict[str, tuple[str, list[int]]] = {}
@@ -75,7 +75,6 @@ class _PatternIndex:
             entries.append((text, position))
 
     def find(self, text: str) -> Iterator[list[int]]:
-        """Yield the question numbers of each pattern with a match in ``text``."""
         if not self._searches:
             return
         text = to_nfd(text)

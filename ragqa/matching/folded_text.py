@@ -14,7 +14,7 @@ Codes = npt.NDArray[np.uint32]
 _DOUBLE_QUOTES, _SINGLE_QUOTES = "“”„‟«»″〝〞", "‘’‚‛‹›′`´"
 _SPACE, _DASH = ord(" "), ord("-")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\0-\uffff]")
-"""Pattern of a letter from a script without spaces between words."""
+"""Pattern of a letter from a script without spaces between words, or of any character above U+FFFF."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def fold_text(text: str) -> FoldedText:
 
     Case is folded, and compatibility forms such as ligatures are decomposed (NFKD). Letters keep their accents.
     Quotation marks and dashes get their ASCII forms, and invisible characters such as soft hyphens are removed. Runs of
-    white space become one space, and white space at both ends is removed. A hyphen between letters is removed with a
-    space after it, because it can divide a word at a line end; after a hyphen beside a digit, only the space is
+    white space become one space, and white space at both ends is removed. A hyphen between letters is removed, with a
+    space after it, because it can divide a word at a line end; beside a digit, only the space after the hyphen is
     removed. The time is proportional to the length of the text.
     """
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -86,7 +86,7 @@ def _select(codes: Codes, offsets: Offsets, keep: npt.NDArray[np.bool_]) -> tupl
 
 
 def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
-    """Return the sorted distinct code points [N], and the index of each character's [M]."""
+    """Return the sorted distinct code points [N], and for each character its index in them [M]."""
     numbers = np.zeros(0x110000, np.int32)
     numbers[codes] = 1
     distinct = np.flatnonzero(numbers)
@@ -95,14 +95,7 @@ def _number_codes(codes: Codes) -> tuple[Codes, Offsets]:
 
 
 def _find_hyphens(codes: Codes) -> npt.NDArray[np.bool_]:
-    """Mark hyphens between letters, and the space after a hyphen between letters or digits.
-
-    Args:
-        codes: [M] code points of a text.
-
-    Returns:
-        [M] bool, True for each marked character.
-    """
+    """Return a mask [M] of hyphens between letters, and of spaces after hyphens in words."""
     distinct, numbers = _number_codes(codes)
     characters = [chr(code) for code in distinct.tolist()]
     is_letter = np.array([c.isalpha() or unicodedata.combining(c) > 0 for c in characters], bool)[numbers]

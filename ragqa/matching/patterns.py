@@ -41,7 +41,7 @@ _OUTSIDE_SETS = {
     r"\B": f"(?:(?<=[{_WORD_SET}])(?=[{_WORD_SET}])|(?<![{_WORD_SET}])(?![{_WORD_SET}]))",
     "{": r"\{",
 }
-"""Syntax of ``regex`` for each escape of ``re``; the ``\\w`` of ``regex``, for example, also matches accents."""
+"""Replacements for syntax that ``regex`` reads differently; its ``\\w``, for example, also matches accents."""
 _SAME_I = str.maketrans({"ı": "i", "İ": "I"})
 
 Texts = frozenset[str]
@@ -49,7 +49,7 @@ EMPTY = frozenset([""])
 
 
 def fold_case(text: str) -> str:
-    """Return a text in the Unicode form NFD in lower case, for the search of needed texts."""
+    """Return a text (Unicode form NFD) in lower case, for the search of needed texts."""
     return text.lower().translate(_SAME_CASE_FOLD)
 
 
@@ -101,8 +101,6 @@ class Pattern:
 
 
 def _translate(pattern: str) -> str:
-    """Translate a pattern from the syntax of ``re`` to the equivalent syntax of ``regex``."""
-
     def replace(part: re.Match[str]) -> str:
         if not part["set"]:
             return _OUTSIDE_SETS.get(part[0], part[0])
@@ -130,7 +128,7 @@ def name_slow_question(questions: Iterable[Question]) -> Iterator[None]:
         questions: questions whose answers are the patterns.
 
     Raises:
-        SlowPattern: a pattern of ``questions`` took too long in the block.
+        SlowPattern: the search for a pattern took too long in the block.
     """
     try:
         yield
@@ -231,7 +229,6 @@ def _analyse_branches(branches: list[tuple[Texts | None, Texts | None]]) -> tupl
 
 
 def _unite(sides: Sequence[Texts | None]) -> Texts | None:
-    """Return the union of the sides; None if one of them is unknown."""
     known = [side for side in sides if side is not None]
     return frozenset[str]().union(*known) if len(known) == len(sides) else None
 

@@ -19,7 +19,7 @@ MAX_TEXT = 10_000_000
 MAX_COUNT = 1_000
 """Maximum number of occurrences that are counted."""
 MIN_SIMILARITY = 0.4
-"""Minimum similarity of a part of the text that is reported for a missing quotation."""
+"""Minimum similarity of the part that is reported if the text lacks the quotation."""
 _GRAM = 3
 """Length in characters of the n-grams by which candidates are found."""
 _CANDIDATES = 4
@@ -31,7 +31,7 @@ _LONGEST_DIFFERENCE = 1_000
 _LONGEST_WORD = 100
 """Maximum distance in characters at which the start or end of a cut word is searched."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|(?:(?![\u3040-\u30ff\u3400-\u9fff])\w)+|[^\w\s]")
-"""Word, ideograph or punctuation mark."""
+"""Pattern of a word, a Chinese or Japanese character, or a punctuation mark."""
 
 Match = Literal["exact", "typographic", "different", "none"]
 
@@ -44,12 +44,12 @@ class QuoteMatch:
     """Kind of the match:
 
     - ``exact``: the text contains the quotation.
-    - ``typographic``: the text contains it with other white space, case, hyphens, dashes, quotation marks or ligatures.
+    - ``typographic``: the text contains it except for differences that ``fold_text`` removes, such as case and hyphens.
     - ``different``: the text contains only something similar.
     - ``none``: the text contains nothing similar.
     """
     start: int | None = None
-    """Start in the text, in characters, of the first occurrence or of the most similar part; None for ``none``."""
+    """Start, in characters, of the first such occurrence or of the most similar part; None for ``none``."""
     end: int | None = None
     """End (exclusive) of that occurrence or part, in characters; None for ``none``."""
     count: int = 0
@@ -57,8 +57,8 @@ class QuoteMatch:
     similarity: float = 0.0
     """Share of equal words in the quotation and the part, weighted by their characters, from 0 to 1."""
     difference: str | None = None
-    """The part in one line, with ``[-words of the quotation alone-]`` and ``{+words of the text alone+}``; None unless
-    the match is ``different``."""
+    """The part in one shortened line, with ``[-words of the quotation alone-]`` and ``{+words of the text alone+}``;
+    None unless the match is ``different``."""
 
     @property
     def is_found(self) -> bool:
@@ -77,8 +77,8 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
         text: text of at most ``MAX_TEXT`` characters.
 
     Returns:
-        The first occurrence and the number of occurrences, or else the most similar part. If no part has a similarity
-        of ``MIN_SIMILARITY``, ``match`` is ``none``.
+        The first occurrence and the number of occurrences, or else the most similar part. If its similarity is below
+        ``MIN_SIMILARITY``, ``match`` is ``none``.
 
     Raises:
         BadInput: the quotation has no letter or digit, or the quotation or the text is too long.
@@ -104,7 +104,7 @@ def find_quote(quote: str, text: str) -> QuoteMatch:
 
 
 def _find_all(part: str, text: str) -> Iterator[int]:
-    """Yield, in order, up to ``MAX_COUNT`` places of ``part`` in a text as whole words."""
+    """Yield, in order, the first ``MAX_COUNT`` indices where ``part`` occurs as whole words."""
     place, found = text.find(part), 0
     while place >= 0 and found < MAX_COUNT:
         if is_between_words(text, place) and is_between_words(text, place + len(part)):

@@ -29,9 +29,9 @@ _BEFORE_NUMBER = re.compile(
 def find_sentences(text: str, first: int = 0) -> Iterator[tuple[int, int, int]]:
     """Yield the place and the number of words of each sentence.
 
-    White space ends a sentence if ``.``, ``!``, ``?`` or ``…`` precedes it, if an opening quote or bracket, a digit or
-    a letter that is not in lower case follows it, and if the word before it is not an initial or a common abbreviation.
-    A blank line always ends a sentence.
+    White space ends a sentence under three conditions: it follows ``.``, ``!``, ``?`` or ``…``, perhaps with closing
+    quotes or brackets; an opening mark, a digit or a letter that is not in lower case follows; the last word is not an
+    initial or a common abbreviation. A blank line always ends a sentence.
 
     Args:
         text: text to divide.

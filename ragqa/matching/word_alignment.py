@@ -46,7 +46,7 @@ class Alignment:
 
 
 def align_words(quote: Sequence[Word], text: Sequence[Word]) -> Alignment:
-    """Align all words of a quotation with the consecutive words of a text that cost least.
+    """Return the cheapest alignment of a quotation with consecutive words of a text.
 
     - A word that is only on one side costs its length in characters.
     - A changed word costs the length of the longer word without the common prefix; at least 1, and at most the length
@@ -85,7 +85,7 @@ def _pad(word: str) -> list[int]:
 
 
 def _compare(word: str, letters: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the cost of each word of a text in place of ``word``, int [words of the text]."""
+    """Return the cost [words of the text] of each word of a text in place of ``word``."""
     common = np.cumprod((letters == _pad(word)) & (letters != 0), axis=1).sum(axis=1)
     return np.asarray(np.clip(np.maximum(lengths, len(word)) - common, 1, len(word)))
 
