@@ -13,15 +13,16 @@ from ragqa.progress import SILENT, Progress
 def demo_index(*, rebuild: bool = False, progress: Progress = SILENT) -> Path:
     """Return the directory of the demo index; build it if it is missing or damaged.
 
-    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format of indexes,
-    so a changed ragqa builds a new index. If another process builds the index, the function waits for it.
+    The index is in the user's cache directory. Its name depends on the articles, the encoder and the format of
+    artefacts; if one of them changes, the function builds a new index. If another process builds the index, the
+    function waits for it.
 
     Args:
         rebuild: True to build the index even if it is whole.
         progress: receiver of progress reports.
 
     Raises:
-        BadInput, ArtefactError, DamagedArtefact: as for ``build_index``.
+        BadInput, ArtefactError, DamagedArtefact, MissingExtra: as for ``build_index``.
     """
     target = get_cache_dir() / f"demo-{_compute_signature()}"
     if not rebuild and _is_whole(target):
@@ -46,10 +47,10 @@ def _is_whole(target: Path) -> bool:
 
 
 def _compute_signature() -> str:
-    """Return a digest, in 12 hexadecimal digits, of all inputs of the demo index.
+    """Return a digest of the inputs of the demo index, as 12 hexadecimal digits.
 
-    These are the format of artefacts, and the paths, sizes and modification times of the articles and the encoder's
-    manifest.
+    The inputs are the format of artefacts, and the paths, sizes and modification times of the articles and the
+    encoder's manifest.
     """
     files = [*sorted((get_demo_dir() / "articles").rglob("*.md")), get_weights_dir() / "encoder" / artefacts.MANIFEST]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
